@@ -1,0 +1,290 @@
+"""One frozen Config from the command line, the environment, a TOML file and a profile, checked as a whole.
+
+Everything that is wrong is reported at once, each with its value, the limit and where it came from; what one problem hides is not guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker import listeners as endpoints
+from broker.listeners import Listener
+from broker.settings import SETTINGS, TEMPORARY_PROFILES, Setting
+from broker.sources import Ledger, collect
+from broker.start import ExitCode
+
+__all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
+
+
+class Difference(NamedTuple):
+    """A setting that is not at its default, for the lines printed at start."""
+
+    name: str
+    value: str
+    default: str
+    source: str
+
+
+class ConfigError(Exception):
+    """The configuration is refused: one line a problem."""
+
+    code = ExitCode.CONFIG
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting under its own name, dots written as underscores; what they mean stands in settings.py.
+
+    `listeners` has the advertised addresses folded in. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
+    directory that goes with the process.
+    """
+
+    listeners: tuple[Listener, ...]
+    node_id: int
+    cluster_id: str
+    data_directory: str
+    temporary_data: bool
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...]
+    connections_max_idle_ms: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    connection_unread_replies_max_bytes: int
+    connection_waiting_requests_max_bytes: int
+    auto_create_topics_enable: bool
+    num_partitions: int
+    partitions_max: int
+    message_max_bytes: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offsets_flush: str
+    offsets_flush_interval_ms: int
+    offsets_commit_timeout_ms: int
+    log_level: str
+    log_format: str
+    event_loop: str
+    profile: str
+    differences: tuple[Difference, ...]
+    notices: tuple[str, ...]
+
+
+def load_config(
+    *,
+    config_file: str | None = None,
+    listen: Sequence[str] = (),
+    advertise: Sequence[str] = (),
+    data: Sequence[str] = (),
+    profile: str | None = None,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read all sources; the environment is empty unless it is given. Raises ConfigError with every problem."""
+    ledger = collect(config_file, listen, advertise, data, profile, settings, environ or {})
+    return build(ledger)
+
+
+def build(ledger: Ledger) -> Config:
+    """Parse and cross-check what the sources gave."""
+    values = {setting.name: parsed(ledger, setting) for setting in SETTINGS}
+    folded = fold_listeners(ledger, values)
+    overrides = fold_overrides(ledger, values["max.connections.per.ip.overrides"])
+    temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
+    directory = fold_directory(ledger, values["log.dirs"])
+    cross_check(ledger, values)
+    if ledger.problems:
+        raise ConfigError(ledger.problems)
+    separate = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs")
+    plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in separate}
+    plain["max_connections_per_ip_overrides"] = overrides
+    return Config(
+        **plain,
+        listeners=folded,
+        data_directory="" if temporary else directory,
+        temporary_data=temporary,
+        profile=ledger.profile,
+        differences=differences(ledger, values),
+        notices=(*ledger.notices, *exposed(folded)),
+    )
+
+
+def parsed(ledger: Ledger, setting: Setting) -> Any:
+    """The value of one setting; the default where what was given is wrong, so that checking can go on."""
+    given = ledger.given.get(setting.name)
+    if given is None:
+        return setting.default
+    try:
+        return parse(setting, given.value)
+    except ValueError as error:
+        ledger.problem(given, str(error))
+        return setting.default
+
+
+def parse(setting: Setting, value: object) -> bool | int | str | tuple[str, ...]:
+    """A value as text (command line, environment) or as TOML typed it; raises ValueError with the limit."""
+    match setting.kind:
+        case "boolean":
+            return parse_boolean(value)
+        case "int" | "long":
+            return parse_number(setting, value)
+        case "string":
+            if not isinstance(value, str):
+                raise ValueError("must be text in quotes")
+            if setting.choices and value not in setting.choices:
+                raise ValueError(f"must be one of {', '.join(setting.choices)}")
+            return value
+    return parse_list(value)
+
+
+def parse_boolean(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def parse_number(setting: Setting, value: object) -> int:
+    limit = f"must be a whole number from {setting.low} to {setting.high}"
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) <= 20:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not setting.low <= value <= setting.high:
+        raise ValueError(limit)
+    return value
+
+
+def parse_list(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",") if value.strip() else []
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError("must be a list of texts, or one text with commas")
+    entries = tuple(entry.strip() for entry in value)
+    if not all(entries):
+        raise ValueError("has an empty entry")
+    return entries
+
+
+def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
+    """listeners, advertised.listeners, the protocol map and Kafka's controller listeners become one tuple."""
+    protocols, problems = endpoints.parse_protocols(values["listener.security.protocol.map"])
+    listen, wrong = endpoints.parse_endpoints("listeners", values["listeners"], bare_name(ledger, "listeners", "PLAINTEXT"))
+    listen, controllers = leave_out_controllers(ledger, listen, values["controller.listener.names"])
+    problems += wrong
+    lonely = listen[0].name if len(listen) == 1 else "" if listen else "PLAINTEXT"
+    told, wrong_told = endpoints.parse_endpoints(
+        "advertised.listeners", values["advertised.listeners"], bare_name(ledger, "advertised.listeners", lonely)
+    )
+    told = [endpoint for endpoint in told if endpoint.name not in controllers]
+    problems += wrong_told
+    folded: tuple[Listener, ...] = ()
+    if not wrong:
+        problems += endpoints.check_protocols(listen, protocols)
+        problems += endpoints.check_ports(listen)
+        if not listen and "listeners" not in ledger.faulty:
+            problems.append(endpoints.Problem("listeners", "there is nothing to listen on"))
+    if not wrong and not wrong_told and "advertised.listeners" not in ledger.faulty:
+        folded, unresolved = endpoints.resolve_listeners(listen, told, how_to_advertise(ledger))
+        problems += unresolved
+    for setting, reason in problems:
+        ledger.problem(ledger.origin(setting), reason)
+    return folded
+
+
+def bare_name(ledger: Ledger, setting: str, name: str) -> str | None:
+    """The flags take HOST:PORT alone, for the listener of this name; the settings do not, as in Kafka."""
+    given = ledger.given.get(setting)
+    return name if given is not None and given.flag else None
+
+
+def leave_out_controllers(
+    ledger: Ledger, listen: list[endpoints.Endpoint], names: Sequence[str]
+) -> tuple[list[endpoints.Endpoint], set[str]]:
+    controllers = {name.upper() for name in names}
+    for endpoint in listen:
+        if endpoint.name in controllers:
+            ledger.notices.append(f"listener {endpoint} is not opened: controller.listener.names keeps it for a controller")
+    return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
+
+
+def how_to_advertise(ledger: Ledger) -> str:
+    """The way in which this user sets things, for the line that is missing."""
+    source = ledger.origin("listeners").source
+    if source.startswith("environment"):
+        return "TENURE_ADVERTISED_LISTENERS="
+    return "--advertise"
+
+
+def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """ADDRESS:COUNT; the address comes out as the socket reports it."""
+    overrides: dict[str, int] = {}
+    for entry in entries:
+        address, _, count = entry.rpartition(":")
+        normal = endpoints.normal_address(address.removeprefix("[").removesuffix("]"))
+        if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
+            reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
+            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), reason)
+        elif normal in overrides:
+            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), f"{normal} is named twice")
+        else:
+            overrides[normal] = int(count)
+    return tuple(overrides.items())
+
+
+def fold_directory(ledger: Ledger, directories: Sequence[str]) -> str:
+    if len(directories) == 1:
+        return directories[0]
+    origin = ledger.origin("log.dirs")
+    if len(directories) > 1:
+        ledger.problem(origin, "one directory only: data is kept in one place here, so a second disk would promise what is not done")
+    elif "log.dirs" not in ledger.faulty:
+        ledger.problem(origin, "must name a directory")
+    return ""
+
+
+def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
+    """Settings that contradict each other, and texts with rules of their own."""
+    low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
+    if low > high:
+        least, most = ledger.origin("group.min.session.timeout.ms"), ledger.origin("group.max.session.timeout.ms")
+        ledger.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
+    if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
+        reason = "0 closes every connection: it needs max.connections.per.ip.overrides for those that may connect"
+        ledger.problem(ledger.origin("max.connections.per.ip"), reason)
+    cluster_id = values["cluster.id"]
+    if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
+        ledger.problem(ledger.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
+
+
+def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """In the order of the table, whatever the source."""
+    return tuple(
+        Difference(setting.name, shown(values[setting.name]), shown(setting.default), ledger.given[setting.name].source)
+        for setting in SETTINGS
+        if setting.name in ledger.given and values[setting.name] != setting.default
+    )
+
+
+def shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+    return str(value)
+
+
+def exposed(folded: Sequence[Listener]) -> list[str]:
+    beyond = [f"{listener.name}://{listener.endpoint}" for listener in folded if not listener.loopback]
+    if not beyond:
+        return []
+    return [f"{', '.join(beyond)} can be reached from beyond this machine: whoever reaches the port may do everything"]

@@ -1,0 +1,215 @@
+"""The settings that Tenure honours, those it must refuse, and the profiles: tables only; config.py reads them.
+
+A name that is Kafka's means here what it means there, in the same unit. Kafka names that are in neither table are accepted and have no
+effect; they come from known_settings.py. docs/configuration.md is written from this page by `python -m docs.configuration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+Value = bool | int | str | tuple[str, ...]
+
+
+class Setting(NamedTuple):
+    """One setting: `kind` is boolean, int, long, string or list; low and high include themselves."""
+
+    name: str
+    kind: str
+    default: Value
+    doc: str
+    low: int = 0
+    high: int = INT_MAX
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    @property
+    def field(self) -> str:
+        return self.name.replace(".", "_")
+
+
+SETTINGS: tuple[Setting, ...] = (
+    # --- who and where ---
+    Setting(
+        "listeners", "list", ("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
+        "address, port 0 takes a free one. Kafka's default listens on every address; ours stays on this machine, because whoever reaches the "
+        "port may do everything.",
+    ),
+    Setting(
+        "advertised.listeners", "list", (),
+        "What clients are told to connect to, by listener name. A listener that is missing here advertises the address it listens on, which "
+        "cannot be a wildcard. Names are passed on as they stand; port 0 means the port listened on.",
+    ),
+    Setting(
+        "listener.security.protocol.map", "list", (),
+        "NAME:PROTOCOL for every listener. Only PLAINTEXT is spoken. Without a map every listener is PLAINTEXT, unless its name is another "
+        "protocol's.",
+    ),
+    Setting(
+        "controller.listener.names", "list", (),
+        "Listeners that Kafka keeps for its controllers. There are none here: these listeners are not opened, so that a file written for Kafka "
+        "in combined mode can be used.",
+    ),
+    Setting("node.id", "int", 1, "The id by which clients know this broker; `broker.id` is another name for it."),
+    Setting(
+        "cluster.id", "string", "",
+        "The id of the cluster when a data directory is used for the first time; empty draws one. Afterwards it has to be what the directory "
+        "says.",
+    ),
+    Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
+    # --- connections ---
+    Setting("max.connections", "int", INT_MAX, "Connections at one time. One more is closed at once.", unit="connections"),
+    Setting(
+        "max.connections.per.ip", "int", INT_MAX,
+        "Connections at one time from one address. 0 is allowed together with max.connections.per.ip.overrides.", unit="connections",
+    ),
+    Setting(
+        "max.connections.per.ip.overrides", "list", (),
+        "ADDRESS:COUNT for single addresses instead of max.connections.per.ip. Addresses, not names.",
+    ),
+    Setting(
+        "connections.max.idle.ms", "long", 600_000,
+        "A connection that sends nothing for this long is closed; waiting for a parked reply is not idleness. Below 0: never.",
+        low=-(2**63), high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "socket.request.max.bytes", "int", 104_857_600, "The largest request. A larger one closes its connection.", low=1, unit="bytes",
+    ),
+    Setting(
+        "socket.listen.backlog.size", "int", 4096,
+        "Connections that may wait to be accepted, within the system's own limit. Kafka's default is 50: a fleet that reconnects at once is "
+        "larger.", low=1, unit="connections",
+    ),
+    Setting(
+        "connection.unread.replies.max.bytes", "int", 1_048_576,
+        "When a client leaves this much of its replies unread, nothing more is read from it until it reads.", low=1, unit="bytes",
+    ),
+    Setting(
+        "connection.waiting.requests.max.bytes", "int", 1_048_576,
+        "Requests of one connection that may wait behind a parked one; beyond that nothing more is read from it. A single larger request may "
+        "wait alone.", low=1, unit="bytes",
+    ),
+    # --- topics ---
+    Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
+    Setting(
+        "num.partitions", "int", 1, "Partitions of a topic that is created without a number of its own.", low=1, high=10_000, unit="partitions",
+    ),
+    Setting(
+        "partitions.max", "int", 20_000,
+        "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk.",
+        low=1, unit="partitions",
+    ),
+    Setting("message.max.bytes", "int", 1_048_588, "The largest record batch, and the largest append to the offsets log.", unit="bytes"),
+    # --- groups and offsets ---
+    Setting(
+        "group.min.session.timeout.ms", "int", 6000, "The shortest session timeout that a member may ask for.", low=1, unit="ms",
+    ),
+    Setting(
+        "group.max.session.timeout.ms", "int", 1_800_000, "The longest session timeout that a member may ask for.", low=1, unit="ms",
+    ),
+    Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
+    Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
+    Setting(
+        "offsets.topic.num.partitions", "int", 50,
+        "Partitions of __consumer_offsets, over which the groups are spread. Must not change once there is data.", low=1, high=10_000,
+        unit="partitions",
+    ),
+    Setting(
+        "offsets.topic.segment.bytes", "int", 104_857_600, "Size at which a segment of the offsets log is closed.", low=1, unit="bytes",
+    ),
+    Setting(
+        "offsets.flush", "string", "always",
+        "When the reply to a commit or a join may leave: `always` after its record is on the disk (safe against power loss), `interval` and "
+        "`never` once it is written to the operating system (safe against the death of the process).",
+        choices=("always", "interval", "never"),
+    ),
+    Setting("offsets.flush.interval.ms", "int", 100, "How often to flush with offsets.flush=interval.", low=1, unit="ms"),
+    Setting(
+        "offsets.commit.timeout.ms", "int", 5000,
+        "A write to the log that takes longer is answered with a code on which clients try again.", low=1, unit="ms",
+    ),
+    # --- the process ---
+    Setting(
+        "log.level", "string", "info", "The least level that is logged. `debug` shows every frame.",
+        choices=("debug", "info", "warning", "error"),
+    ),
+    Setting(
+        "log.format", "string", "auto", "`console` for people, `json` for machines; `auto` is console on a terminal and json elsewhere.",
+        choices=("auto", "console", "json"),
+    ),
+    Setting(
+        "event.loop", "string", "auto", "`auto` takes uvloop where it is installed and the standard library's asyncio elsewhere.",
+        choices=("auto", "uvloop", "asyncio"),
+    ),
+)  # fmt: skip
+
+# Other names of a setting, which Kafka has too.
+ALIASES = {"log.dir": "log.dirs", "broker.id": "node.id"}
+
+PROFILES: dict[str, dict[str, str]] = {
+    # Many at once on one machine must not disturb each other: a free port and, without --data, a directory of its own.
+    "test": {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "auto.create.topics.enable": "true",
+        "offsets.flush": "never",
+    },
+}
+# What log.dirs says in a profile whose data goes with the process.
+TEMPORARY_PROFILES = ("test",)
+
+
+class Guard(NamedTuple):
+    """A Kafka setting that asks for protection or a guarantee; `harmless` tells the values that ask for nothing."""
+
+    harmless: Callable[[str], bool]
+    reason: str
+
+
+def at_most_one(value: str) -> bool:
+    return value.removeprefix("-").isdigit() and int(value) <= 1
+
+
+def nothing(value: str) -> bool:
+    return not value
+
+
+NO_ACCESS_CONTROL = "there is no access control here: whoever reaches the port may do everything"
+NO_REPLICAS = "there is one copy of the data here, so more than 1 cannot be promised"
+NO_PLUGINS = "Java plug-ins are not run here, so what this one forbids would be allowed"
+NO_LOG_FLUSH = "topic data is flushed by the operating system here, so this cannot be promised"
+
+GUARDS: dict[str, Guard] = {
+    "authorizer.class.name": Guard(nothing, NO_ACCESS_CONTROL),
+    "super.users": Guard(nothing, NO_ACCESS_CONTROL),
+    "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
+    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is spoken here, without any protection"),
+    "security.providers": Guard(nothing, "connections are not encrypted here"),
+    "delegation.token.secret.key": Guard(nothing, "clients do not authenticate here"),
+    "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here"),
+    "create.topic.policy.class.name": Guard(nothing, NO_PLUGINS),
+    "alter.config.policy.class.name": Guard(nothing, NO_PLUGINS),
+    "client.quota.callback.class": Guard(nothing, NO_PLUGINS),
+    "min.insync.replicas": Guard(at_most_one, NO_REPLICAS),
+    "default.replication.factor": Guard(at_most_one, NO_REPLICAS),
+    "offsets.topic.replication.factor": Guard(at_most_one, NO_REPLICAS),
+    "log.flush.interval.messages": Guard(lambda value: value == str(LONG_MAX), NO_LOG_FLUSH),
+    "log.flush.interval.ms": Guard(lambda value: value in ("", str(LONG_MAX)), NO_LOG_FLUSH),
+    "remote.log.storage.system.enable": Guard(lambda value: value == "false", "there is no tiered storage here"),
+}
+
+# Whole families, whatever follows; also behind Kafka's prefix for one listener, listener.name.NAME.
+GUARDED_PREFIXES = {
+    "ssl.": "connections are not encrypted here",
+    "sasl.": "clients do not authenticate here",
+}
+
+# Families whose members Kafka leaves to plug-ins, so that no list of names exists.
+FREE_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
+LISTENER_PREFIX = "listener.name."

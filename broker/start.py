@@ -1,0 +1,28 @@
+"""How the process ends: the exit codes of `tenure serve` and the error that carries one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """sysexits.h where it has a fitting one, so that 1 and 2 stay free for `tenure health`."""
+
+    OK = 0  # stopped in order, by SIGTERM or SIGINT
+    USAGE = 64  # the command line cannot be understood
+    DATA = 65  # the data directory holds what this version cannot serve
+    LISTEN = 69  # an address cannot be listened on: taken, not ours, or a name that leads nowhere
+    SOFTWARE = 70  # a defect of ours; the log has the traceback
+    PLATFORM = 71  # this system is not supported
+    DIRECTORY = 73  # the data directory cannot be made or written
+    DISK = 74  # reading or writing failed
+    LOCKED = 75  # another process holds the data directory; later it may work
+    CONFIG = 78  # a setting is wrong
+
+
+class StartError(Exception):
+    """The broker cannot start, in one line for people, and the exit code that says so to a script."""
+
+    def __init__(self, message: str, code: ExitCode) -> None:
+        super().__init__(message)
+        self.code = code
