@@ -1,0 +1,82 @@
+"""One log line as text: for people or as JSON.
+
+What peers call themselves stands in log lines, so whatever could steer a terminal or begin a line of its own is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+EVENT_WIDTH = 40
+
+DIM, BOLD, CYAN, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
+COLOURS = {"debug": DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
+
+Details = MutableMapping[str, Any]
+Format = Callable[[str, str, str, Details, str, bool], str]
+
+
+class Render:
+    """The only processor: adds time and level and makes bytes of it all."""
+
+    def __init__(self, form: Format, colour: bool = False) -> None:
+        self._format = form
+        self._colour = colour
+
+    def __call__(self, logger: object, level: str, details: Details) -> bytes:
+        exception = traceback_text(details.pop("exc_info", None))
+        event = str(details.pop("event", ""))
+        line = self._format(now(), level, event, details, exception, self._colour)
+        return line.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def traceback_text(exc_info: Any) -> str:
+    if exc_info is True:
+        exc_info = sys.exc_info()
+    if isinstance(exc_info, BaseException):
+        exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
+    if not exc_info or exc_info[0] is None:
+        return ""
+    return "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+
+
+def json_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
+    # ASCII only: an escape sequence inside a name must not work on the terminal of whoever reads the file.
+    fields = {"time": time, "level": level, "event": event, **details}
+    if exception:
+        fields["exception"] = exception
+    try:
+        return json.dumps(fields, default=str)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a cycle: say it some way, a log line raises nothing
+        return json.dumps({"time": time, "level": level, "event": event, "details": repr(details), "exception": exception})
+
+
+def console_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
+    dim, bold, cyan, plain = (DIM, BOLD, CYAN, PLAIN) if colour else ("", "", "", "")
+    hue = COLOURS.get(level, "") if colour else ""
+    words = [f"{dim}{time}{plain} {hue}{level:<7}{plain} {bold}{escaped(event):<{EVENT_WIDTH if details else 0}}{plain}"]
+    words += [f"{cyan}{escaped(str(name))}{plain}={shown(value)}" for name, value in details.items()]
+    lines = [" ".join(words), *map(escaped, exception.splitlines())]
+    return "\n".join(lines)
+
+
+def shown(value: object) -> str:
+    """As it is where that is unambiguous, quoted elsewhere."""
+    if not isinstance(value, str):
+        return escaped(str(value))
+    plain = value and value.isprintable() and not any(mark in value for mark in " \"'=")
+    return value if plain else repr(value)
+
+
+def escaped(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
