@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from broker import listeners as endpoints
+from broker import listeners as folding
+from broker.endpoints import normal_address
 from broker.listeners import Listener
 from broker.settings import SETTINGS, TEMPORARY_PROFILES, Setting
 from broker.sources import Ledger, collect
@@ -176,24 +177,24 @@ def parse_list(value: object) -> tuple[str, ...]:
 
 def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
     """listeners, advertised.listeners, the protocol map and Kafka's controller listeners become one tuple."""
-    protocols, problems = endpoints.parse_protocols(values["listener.security.protocol.map"])
-    listen, wrong = endpoints.parse_endpoints("listeners", values["listeners"], bare_name(ledger, "listeners", "PLAINTEXT"))
+    protocols, problems = folding.parse_protocols(values["listener.security.protocol.map"])
+    listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_name(ledger, "listeners", "PLAINTEXT"))
     listen, controllers = leave_out_controllers(ledger, listen, values["controller.listener.names"])
     problems += wrong
     lonely = listen[0].name if len(listen) == 1 else "" if listen else "PLAINTEXT"
-    told, wrong_told = endpoints.parse_endpoints(
+    told, wrong_told = folding.parse_endpoints(
         "advertised.listeners", values["advertised.listeners"], bare_name(ledger, "advertised.listeners", lonely)
     )
     told = [endpoint for endpoint in told if endpoint.name not in controllers]
     problems += wrong_told
     folded: tuple[Listener, ...] = ()
     if not wrong:
-        problems += endpoints.check_protocols(listen, protocols)
-        problems += endpoints.check_ports(listen)
+        problems += folding.check_protocols(listen, protocols)
+        problems += folding.check_ports(listen)
         if not listen and "listeners" not in ledger.faulty:
-            problems.append(endpoints.Problem("listeners", "there is nothing to listen on"))
+            problems.append(folding.Problem("listeners", "there is nothing to listen on"))
     if not wrong and not wrong_told and "advertised.listeners" not in ledger.faulty:
-        folded, unresolved = endpoints.resolve_listeners(listen, told, how_to_advertise(ledger))
+        folded, unresolved = folding.resolve_listeners(listen, told, how_to_advertise(ledger))
         problems += unresolved
     for setting, reason in problems:
         ledger.problem(ledger.origin(setting), reason)
@@ -207,8 +208,8 @@ def bare_name(ledger: Ledger, setting: str, name: str) -> str | None:
 
 
 def leave_out_controllers(
-    ledger: Ledger, listen: list[endpoints.Endpoint], names: Sequence[str]
-) -> tuple[list[endpoints.Endpoint], set[str]]:
+    ledger: Ledger, listen: list[folding.Endpoint], names: Sequence[str]
+) -> tuple[list[folding.Endpoint], set[str]]:
     controllers = {name.upper() for name in names}
     for endpoint in listen:
         if endpoint.name in controllers:
@@ -229,7 +230,7 @@ def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, i
     overrides: dict[str, int] = {}
     for entry in entries:
         address, _, count = entry.rpartition(":")
-        normal = endpoints.normal_address(address.removeprefix("[").removesuffix("]"))
+        normal = normal_address(address.removeprefix("[").removesuffix("]"))
         if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
             reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
             ledger.problem(ledger.origin("max.connections.per.ip.overrides"), reason)

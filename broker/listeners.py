@@ -6,15 +6,17 @@ Names stay names: what `localhost` means is found out when the socket is opened,
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.endpoints import format_endpoint, is_loopback, is_wildcard, normal_address, packed_address, parse_endpoint
+
+__all__ = ["Endpoint", "Listener", "Problem", "check_ports", "check_protocols", "format_endpoint", "normal_address"]
+__all__ += ["parse_endpoints", "parse_protocols", "resolve_listeners"]
+
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-HOST_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
 NAME_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+")
-NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,79 +58,6 @@ class Problem(NamedTuple):
 
     setting: str
     reason: str
-
-
-def packed_address(host: str) -> bytes | None:
-    """4 or 16 bytes when the host is an address, None when it is a name; an IPv6 zone (fe80::1%eth0) does not count."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.inet_pton(family, host.partition("%")[0] if family == socket.AF_INET6 else host)
-    except (OSError, ValueError):
-        return None
-
-
-def unmapped(packed: bytes) -> bytes:
-    """::ffff:127.0.0.1 is 127.0.0.1 for every purpose here."""
-    return packed[12:] if packed.startswith(bytes(10) + b"\xff\xff") else packed
-
-
-def normal_address(text: str) -> str | None:
-    """An address as sockets report it (`peername`), None when it is none; an IPv4 address inside IPv6 comes out as IPv4."""
-    packed = packed_address(text)
-    if packed is None:
-        return None
-    packed = unmapped(packed)
-    return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
-
-
-def is_wildcard(host: str) -> bool:
-    packed = packed_address(host)
-    return not host or (packed is not None and not any(unmapped(packed)))
-
-
-def is_loopback(host: str) -> bool:
-    """By its spelling: other names than localhost may lead anywhere, so they count as beyond loopback."""
-    packed = packed_address(host)
-    if packed is None:
-        return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")
-    packed = unmapped(packed)
-    return packed[0] == 127 if len(packed) == 4 else packed == bytes(15) + b"\x01"
-
-
-def format_endpoint(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_endpoint(text: str) -> tuple[str, int]:
-    """HOST:PORT, with an IPv6 address in brackets; raises ValueError with a reason for people."""
-    if text.startswith("["):
-        host, _, port = text[1:].partition("]")
-        if not port.startswith(":") or ":" not in host or packed_address(host) is None:
-            raise ValueError("an IPv6 address is written [ADDRESS]:PORT, for example [::1]:9092")
-        return host, parse_port(port[1:])
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        raise ValueError("the port is missing: write HOST:PORT")
-    if ":" in host:
-        raise ValueError(f"an IPv6 address needs brackets: write [{host}]:{port}" if packed_address(host) else "write HOST:PORT")
-    check_host(host)
-    return host, parse_port(port)
-
-
-def parse_port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise ValueError(f"the port must be 0 to 65535, not {text!r}")
-    return int(text)
-
-
-def check_host(host: str) -> None:
-    if not host or packed_address(host) is not None:
-        return
-    # A name whose last label is a number is an address gone wrong (127.1, 0x7f.1): resolvers disagree about what it means.
-    if NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-        raise ValueError(f"{host!r} is neither an IPv4 address nor a name")
-    if not HOST_CHARACTERS.fullmatch(host) or len(host) > 253:
-        raise ValueError(f"{host!r} is not a host name")
 
 
 def parse_endpoints(setting: str, entries: Sequence[str], bare_name: str | None) -> tuple[list[Endpoint], list[Problem]]:

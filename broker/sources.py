@@ -17,11 +17,12 @@ from broker.settings import ALIASES, FREE_PREFIXES, GUARDED_PREFIXES, GUARDS, LI
 PREFIX = "TENURE_"
 # Ours, but not settings; TENURE_BOOTSTRAP is for the commands that talk to a cluster.
 NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP")
+# Patterns are compiled at first use: most starts have no use for them.
 # What Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
-INJECTED = re.compile(
+INJECTED = (
     r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
 )
-SECRET = re.compile(r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private")
+SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private"
 FLAGS = {"listen": "listeners", "advertise": "advertised.listeners", "data": "log.dirs"}
 SHOWN_CHARACTERS_MAX = 200
 
@@ -124,7 +125,7 @@ def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
             given.append(Given(name, value.strip(), f"environment {variable}"))
         elif guarded(written.replace("_", ".")):
             given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
-        elif not (variable == variable.upper() and INJECTED.fullmatch(variable)):
+        elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
             shown = f"{variable}={shown_value(written, value)} (environment)"
             unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
     return given
@@ -255,7 +256,7 @@ def as_text(value: object) -> str:
 
 
 def shown_value(name: str, value: object) -> str:
-    if KNOWN.get(name, ("",))[0] == "PASSWORD" or SECRET.search(name):
+    if KNOWN.get(name, ("",))[0] == "PASSWORD" or re.search(SECRET, name):
         return "(hidden)"
     return shorten(as_text(value))
 

@@ -1,0 +1,227 @@
+"""`tenure health`: is the broker ready? Light enough to be asked every second.
+
+It asks what any Kafka client could: ApiVersions, then ListGroups. A broker that is loading offsets partitions answers ListGroups with
+COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE; how far it is stands in the error message of
+FindCoordinator, where it gives one. Frames are put together by hand here: four of them, and the codec would cost more than the whole command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import Any
+
+from broker.endpoints import format_endpoint, is_wildcard, parse_endpoint
+
+READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
+
+API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
+LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
+PROBE_SECONDS = 2.0
+PAUSE_SECONDS = 0.1
+REPLY_BYTES_MAX = 1 << 20
+CLIENT_ID = b"tenure-health"
+# No live group is in this state: the reply stays small however many groups there are.
+STATE_WITHOUT_GROUPS = b"Dead"
+
+
+class NotKafkaError(Exception):
+    """Something answers, but not in Kafka's protocol."""
+
+
+def run(options: argparse.Namespace) -> int:
+    target = named(options.broker) if options.broker else configured(options.config)
+    if isinstance(target, int):
+        return target
+    host, port = target
+    deadline = time.monotonic() + options.wait
+    while True:
+        left = deadline - time.monotonic()
+        code, line = probe(host, port, min(PROBE_SECONDS, left) if left > PAUSE_SECONDS else PROBE_SECONDS)
+        if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
+            print(f"{format_endpoint(host, port)} {line}")
+            return code
+        time.sleep(PAUSE_SECONDS)
+
+
+def named(text: str) -> tuple[str, int] | int:
+    try:
+        host, port = parse_endpoint(text)
+    except ValueError as error:
+        return fail(USAGE, f"{text}: {error}")
+    if port == 0 or not host:
+        return fail(USAGE, f"{text}: name the host and the port that the broker listens on")
+    return host, port
+
+
+def configured(config_file: str | None) -> tuple[str, int] | int:
+    """The broker that this environment and this file describe, as it is reached from this machine."""
+    from broker.config import ConfigError, load_config
+
+    try:
+        config = load_config(config_file=config_file, environ=os.environ)
+    except ConfigError as error:
+        return fail(CONFIG, *error.problems)
+    listener = config.listeners[0]
+    if listener.port == 0:
+        return fail(USAGE, f"{listener.name} takes a free port at each start; write tenure health HOST:PORT, as its listening line says")
+    if is_wildcard(listener.host):
+        return "::1" if ":" in listener.host else "127.0.0.1", listener.port
+    return listener.host, listener.port
+
+
+def fail(code: int, *problems: str) -> int:
+    for problem in problems:
+        print(f"tenure: {problem}", file=sys.stderr)
+    return code
+
+
+def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
+    """The exit code and what to say; never longer than the seconds, whatever is at the other end."""
+    deadline = time.monotonic() + seconds
+    try:
+        with connect(host, port, deadline) as connection:
+            return ask(Exchange(connection, deadline))
+    except NotKafkaError as error:
+        return SILENT, f"does not answer as Kafka: {error}"
+    except TimeoutError:
+        return SILENT, f"does not answer within {seconds:.3g} s"
+    except OSError as error:
+        return SILENT, f"does not answer: {error.strerror or error}"
+
+
+def connect(host: str, port: int, deadline: float) -> socket.socket:
+    """The first address of the name that accepts us. Looking the name up has no timeout of its own, so a thread does it."""
+    found: list[Any] = []
+
+    def look_up() -> None:
+        try:
+            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(max(0.0, deadline - time.monotonic()))
+    if not found:
+        raise TimeoutError
+    failure: Exception = TimeoutError()
+    for entry in found:
+        if isinstance(entry, Exception):
+            raise OSError(f"{host}: {getattr(entry, 'strerror', entry)}")
+        try:
+            return connect_one(entry, deadline)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def connect_one(entry: Any, deadline: float) -> socket.socket:
+    family, kind, protocol, _, address = entry
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.settimeout(remaining(deadline))
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def remaining(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class Exchange:
+    """One request, the beginning of its reply: no more is read than is looked at."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._correlation_id = 0
+
+    def request(self, key: int, version: int, body: bytes = b"", *, flexible: bool = False) -> int:
+        """Send it; the number of reply bytes that follow the correlation id."""
+        self._correlation_id += 1
+        header = struct.pack(">hhih", key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID + (b"\0" if flexible else b"")
+        frame = header + body
+        self._connection.settimeout(remaining(self._deadline))
+        self._connection.sendall(struct.pack(">i", len(frame)) + frame)
+        size, correlation_id = struct.unpack(">ii", self.read(8))
+        if size < 4 or correlation_id != self._correlation_id:
+            raise NotKafkaError("the reply does not belong to the request")
+        return int(size) - 4
+
+    def read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            self._connection.settimeout(remaining(self._deadline))
+            piece = self._connection.recv(size - len(data))
+            if not piece:
+                raise NotKafkaError("it closed the connection")
+            data += piece
+        return data
+
+    def whole(self, size: int) -> bytes:
+        if size > REPLY_BYTES_MAX:
+            raise NotKafkaError(f"a reply of {size} bytes")
+        return self.read(size)
+
+
+def ask(exchange: Exchange) -> tuple[int, str]:
+    versions = advertised(exchange.whole(exchange.request(API_VERSIONS, 0)))
+    if LIST_GROUPS not in versions:
+        return READY, "is ready (it serves no groups)"
+    error = list_groups_error(exchange, versions[LIST_GROUPS])
+    if error == 0:
+        return READY, "is ready"
+    what = {LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}.get(error, f"is not ready: ListGroups is answered with error {error}")
+    how_far = progress(exchange, versions.get(FIND_COORDINATOR, (0, 0))) if error in (LOAD_IN_PROGRESS, NOT_AVAILABLE) else ""
+    return NOT_READY, f"{what}: {how_far}" if how_far else what
+
+
+def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
+    """The body of ApiVersions version 0: an error code and (key, lowest, highest) of each API."""
+    if len(reply) < 6:
+        raise NotKafkaError("its ApiVersions reply is too short")
+    error, count = struct.unpack_from(">hi", reply)
+    if error:
+        raise NotKafkaError(f"ApiVersions is answered with error {error}")
+    if count < 0 or len(reply) < 6 + 6 * count:
+        raise NotKafkaError("its ApiVersions reply is too short")
+    return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", reply[6 : 6 + 6 * count])}
+
+
+def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
+    """Version 4 can be told to list nothing; before it the list comes along."""
+    if versions[1] >= 4:
+        names = b"\x02" + bytes([len(STATE_WITHOUT_GROUPS) + 1]) + STATE_WITHOUT_GROUPS
+        reply = exchange.whole(exchange.request(LIST_GROUPS, 4, names + b"\0", flexible=True))
+        at = 5  # no tagged fields in the header, the throttle time
+    else:
+        reply = exchange.read(min(6, exchange.request(LIST_GROUPS, 0)))
+        at = 0
+    if len(reply) < at + 2:
+        raise NotKafkaError("its ListGroups reply is too short")
+    return int(struct.unpack_from(">h", reply, at)[0])
+
+
+def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
+    """The error message of FindCoordinator version 2, for a group that need not exist; empty where there is none."""
+    if not versions[0] <= 2 <= versions[1]:
+        return ""
+    key = CLIENT_ID
+    reply = exchange.whole(exchange.request(FIND_COORDINATOR, 2, struct.pack(">h", len(key)) + key + b"\0"))
+    if len(reply) < 8:
+        return ""
+    length = struct.unpack_from(">h", reply, 6)[0]  # after throttle time and error code
+    text = reply[8 : 8 + length].decode("utf-8", "replace") if length > 0 else ""
+    return text if text.isprintable() else repr(text)

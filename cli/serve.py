@@ -1,0 +1,111 @@
+"""`tenure serve`: settings, logs and the data directory in order, then the broker; one line and an exit code for whatever fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NoReturn
+
+from broker.config import Config, ConfigError, load_config
+from broker.log_sink import LineSink
+from broker.start import ExitCode, StartError
+
+
+def run(options: argparse.Namespace) -> int:
+    hold_standard_descriptors()
+    try:
+        config = load_config(
+            config_file=options.config,
+            listen=options.listen,
+            advertise=options.advertise,
+            data=options.data,
+            profile=options.profile,
+            settings=options.settings,
+            environ=os.environ,
+        )
+    except ConfigError as error:
+        complain(*error.problems)
+        return error.code
+    try:
+        with data_directory(config) as ready:
+            return serve(ready)
+    except StartError as error:
+        complain(str(error))
+        return error.code
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return ExitCode.DISK
+
+
+def serve(config: Config) -> int:
+    """The broker with its logs; a failure is told after everything that was logged before it."""
+    from broker import logs
+
+    logs.configure(config.log_level, config.log_format)
+    try:
+        announce(config)
+        from broker.server import serve as serve_forever
+
+        return serve_forever(config)
+    except (StartError, OSError):
+        raise
+    except Exception:
+        logs.get_logger().exception("the broker has a defect and stops")
+        return ExitCode.SOFTWARE
+    finally:
+        logs.close()
+
+
+def announce(config: Config) -> None:
+    """What is not as by default, and what is ignored or open to everybody."""
+    from broker import logs
+
+    log = logs.get_logger()
+    for difference in config.differences:
+        log.info("setting", name=difference.name, value=difference.value, default=difference.default, source=difference.source)
+    if config.temporary_data:
+        log.info("data goes with this process", directory=config.data_directory)
+    for notice in config.notices:
+        log.warning(notice)
+
+
+@contextmanager
+def data_directory(config: Config) -> Iterator[Config]:
+    """A directory that goes with the process where the profile says so; its name tells whose it was should it stay behind."""
+    if not config.temporary_data:
+        yield config
+        return
+    import tempfile
+
+    # SIGTERM before the broker handles it must not leave the directory behind.
+    before = signal.signal(signal.SIGTERM, stop)
+    directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-")
+    try:
+        yield replace(config, data_directory=directory)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def stop(*_: object) -> NoReturn:
+    raise SystemExit(ExitCode.OK)
+
+
+def hold_standard_descriptors() -> None:
+    """Started without standard error, the next file opened would be descriptor 2, and log lines would land in it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def complain(*problems: str) -> None:
+    """One line each; like a log line it waits for no reader, so that a stuck pipe cannot keep the process from ending."""
+    sink = LineSink(2, lambda count: b"")
+    for problem in problems:
+        sink.write(f"tenure: {problem}\n".encode("utf-8", "backslashreplace"))
+    sink.close()
