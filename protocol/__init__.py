@@ -1,0 +1,1 @@
+"""Kafka's wire format: bytes to messages and back. Pure: imports nothing of ours, does no I/O."""

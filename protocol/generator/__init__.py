@@ -1,0 +1,1 @@
+"""Development only: turns schemas into the classes of protocol/messages. Needs kio; nothing that serves imports it."""

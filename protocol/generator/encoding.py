@@ -1,0 +1,174 @@
+"""Writes the code that writes messages."""
+
+from __future__ import annotations
+
+from protocol.generator.lines import Lines, condition
+from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message, Struct
+from protocol.generator.paths import Path, by_path, paths_of, runs, stretches
+from protocol.generator.types import default_value
+
+
+def encode_method(out: Lines, message: Message) -> None:
+    struct = message.struct
+    out.put("")
+    with out.block("def encode(self, version: int) -> bytes:"):
+        out.put("out = bytearray()")
+        with out.block("try:"):
+            by_path(out, paths_of(message.versions, message.flexible_from), struct, lambda o, path: write_fields(o, struct, path, "self"))
+        with out.block(f"except {out.use('UNWRITABLE')} as error:"):
+            out.put(f'raise {out.use("unwritable")}("{struct.name}", version, error) from error')
+        out.put("return bytes(out)")
+
+
+def write_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
+    out.put("")
+    with out.block("def write(self, out: bytearray, version: int) -> None:"):
+        by_path(out, paths, struct, lambda o, path: write_fields(o, struct, path, "self"))
+
+
+def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: bool) -> None:
+    out.put("", "@staticmethod")
+    items = f"list[{struct.name}] | None" if nullable else f"list[{struct.name}]"
+    with out.block(f"def write_array(out: bytearray, items: {items}, version: int) -> None:"):
+
+        def elements(o: Lines, path: Path) -> None:
+            put_count = o.use("put_compact_count" if path.flexible else "put_legacy_count")
+            if nullable:
+                with o.block("if items is None:"):
+                    o.put(f"{put_count}(out, -1)", "return")
+            o.put(f"{put_count}(out, len(items))")
+            with o.block("for item in items:"):
+                write_fields(o, struct, path, "item")
+
+        by_path(out, paths, struct, elements)
+
+
+def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
+    for when, fields in stretches(struct, path):
+        if when is None:
+            write_stretch(out, fields, path, owner)
+        else:
+            with out.block(f"if {when}:"):
+                write_stretch(out, fields, path, owner)
+    if path.flexible:
+        write_tags(out, [item for item in struct.fields if item.tag is not None], path, owner)
+    elif not any(item.tag is None and path.has(item) for item in struct.fields):
+        out.put("pass")
+
+
+def write_stretch(out: Lines, fields: list[Field], path: Path, owner: str) -> None:
+    for run in runs(fields, single=("uuid",)):
+        if run[0].kind in FIXED_SIZES:
+            write_run(out, run, owner, "out")
+        else:
+            write_one(out, run[0], path, f"{owner}.{run[0].name}", "out", inline=True)
+
+
+def write_run(out: Lines, run: list[Field], owner: str, target: str) -> None:
+    values = [f"{owner}.{item.name}" for item in run]
+    if run[0].kind == "uuid":
+        out.put(f"{out.use('put_uuid')}({target}, {values[0]})")
+    elif len(run) == 1 and run[0].kind == "bool":
+        out.put(f"{target}.append(1 if {values[0]} else 0)")
+    else:
+        out.call(f"{target} += ", out.use("pack_" + "".join(FIXED_LETTERS[item.kind] for item in run)), values)
+
+
+def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inline: bool) -> None:
+    encoding = "compact" if path.flexible else "legacy"
+    when = path.null_when(item)
+    null = when is not None
+    if item.kind == "array":
+        write_plain_array(out, item, path, value, target)
+    elif item.kind == "struct":
+        if not null:
+            out.put(f"{value}.write({target}, version)")
+            return
+        with out.block(f"if {value} is None:"):
+            out.put(f"{target}.append(255)")
+        with out.block("else:"):
+            out.put(f"{target}.append(1)", f"{value}.write({target}, version)")
+    elif not (path.flexible and inline):
+        word = "text" if item.kind == "string" else "blob"
+        out.put(f"{out.use(f'put_{encoding}_{word}' + ('_or_null' if null else ''))}({target}, {sendable(item, path, value)})")
+    elif item.nullable is not None:
+        with out.block(f"if {value} is None:"):
+            out.put(f"{target}.append(0 if {when} else 1)" if when else f"{target}.append({0 if null else 1})")
+        with out.block("else:"):
+            write_compact(out, item, value, target)
+    else:
+        write_compact(out, item, value, target)
+
+
+def sendable(item: Field, path: Path, value: str) -> str:
+    """Where a version does not know null, an empty value goes in its place."""
+    if item.nullable is None:
+        return value
+    empty = {"string": '""', "bytes": 'b""', "array": "[]"}[item.kind]
+    when = path.null_when(item)
+    if when is None:
+        return f"{value} or {empty}"
+    return f"{value} if {when} else {value} or {empty}" if when else value
+
+
+def write_compact(out: Lines, item: Field, value: str, target: str) -> None:
+    if item.kind == "string":
+        out.put(f"text = {value}.encode()")
+        value = "text"
+    out.put(f"n = len({value}) + 1")
+    with out.block("if n < 128:"):
+        out.put(f"{target}.append(n)")
+    with out.block("else:"):
+        out.put(f"{target} += {out.use('text_length' if item.kind == 'string' else 'uvarint_bytes')}(n)")
+    out.put(f"{target} += {value}")
+
+
+def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: str) -> None:
+    if item.struct is not None:
+        out.put(f"{item.struct.name}.write_array({target}, {sendable(item, path, value)}, version)")
+        return
+    put_count = out.use("put_compact_count" if path.flexible else "put_legacy_count")
+    put_values = out.use("put_int32s" if item.element == "int32" else f"put_{'compact' if path.flexible else 'legacy'}_texts")
+    if item.nullable is None:
+        out.put(f"{put_count}({target}, len({value}))", f"{put_values}({target}, {value})")
+        return
+    with out.block(f"if {value} is None:"):
+        assert path.null_when(item) == "", f"{item.name}: null in some versions only"
+        out.put(f"{put_count}({target}, -1)")
+    with out.block("else:"):
+        out.put(f"{put_count}({target}, len({value}))", f"{put_values}({target}, {value})")
+
+
+def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
+    known = sorted((item for item in tagged if path.has(item)), key=lambda item: item.tag or 0)
+    if not known:
+        out.put("out.append(0)")
+        return
+    out.put("tags = 0", "tagged = bytearray()")
+    for item in known:
+        when, value = condition(item.versions, path.versions), f"{owner}.{item.name}"
+        with out.block(f"if {when + ' and ' if when else ''}{differs(out, item, value)}:"):
+            out.put("tags += 1", "part = bytearray()")
+            if item.kind in FIXED_SIZES:
+                write_run(out, [item], owner, "part")
+            elif item.kind == "struct":
+                out.put(f"{value}.write(part, version)")
+            else:
+                write_one(out, item, path, value, "part", inline=False)
+            out.put(f"{out.use('put_tag')}(tagged, {item.tag}, part)")
+    out.put("out.append(tags)", "out += tagged")
+
+
+def differs(out: Lines, item: Field, value: str) -> str:
+    """A tagged field that has its default is not sent."""
+    if item.kind == "struct":
+        assert item.struct is not None
+        return f"{value} is not None and {value} != {item.struct.name}()"
+    if item.kind == "bool":
+        return value if item.default is False else f"not {value}"
+    if item.default is None:
+        return f"{value} is not None"
+    if item.default == ():
+        return f"{value}"
+    default = default_value(item)
+    return f"{value} != {out.use(default) if default == 'ZERO_UUID' else default}"

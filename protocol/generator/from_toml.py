@@ -1,0 +1,105 @@
+"""Reads protocol/schema: which APIs there are, and the records that are ours or that kio lacks."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from protocol.generator import from_kio
+from protocol.generator.model import NEVER, Field, Message, Module, Struct, Versions
+
+SCHEMA = Path(__file__).parent.parent / "schema"
+SIZED = {"bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes"}
+
+
+def apis() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = tomllib.loads((SCHEMA / "apis.toml").read_text())["api"]
+    return sorted(listed, key=lambda api: api["key"])
+
+
+def snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def coded_versions(api: dict[str, Any]) -> Versions:
+    first, last = api.get("coded", api["advertised"])
+    return first, last
+
+
+def api_modules() -> list[Module]:
+    modules = []
+    for api in apis():
+        name, versions = api["name"], coded_versions(api)
+        module = Module(snake(name), f"{name}, api key {api['key']}.")
+        for side in ("Request", "Response"):
+            message = from_kio.message_of(snake(name), side.lower(), name + side, versions)
+            assert message.api_key == api["key"], f"{name}: kio says key {message.api_key}"
+            message.about = f"{name} {side.lower()}"
+            module.messages.append(message)
+        modules.append(module)
+    return modules
+
+
+def record_modules() -> list[Module]:
+    modules = []
+    for path in sorted(SCHEMA.glob("*.toml")):
+        if path.name == "apis.toml":
+            continue
+        schema = tomllib.loads(path.read_text())
+        module = Module(path.stem, schema["about"])
+        module.messages += [record_of(message) for message in schema.get("message", [])]
+        for name, versions in schema.get("kio", {}).items():
+            message = from_kio.message_of(snake(name), "data", name, (versions[0], versions[1]))
+            message.about = "Embedded in group messages"
+            module.messages.append(message)
+        modules.append(module)
+    return modules
+
+
+def record_of(message: dict[str, Any]) -> Message:
+    versions = versions_of(message["versions"], (0, NEVER))
+    parts = {name: Struct(name, []) for name in message.get("structs", {})}
+    for name, listed in message.get("structs", {}).items():
+        parts[name].fields = [field_of(item, versions, parts) for item in listed]
+    return Message(
+        struct=Struct(message["name"], [field_of(item, versions, parts) for item in message["fields"]]),
+        versions=versions,
+        flexible_from=message.get("flexible_from", NEVER),
+        about=message["about"],
+    )
+
+
+def field_of(item: dict[str, Any], all_versions: Versions, parts: dict[str, Struct]) -> Field:
+    array = item["type"].startswith("[]")
+    kind = item["type"].removeprefix("[]")
+    assert kind in SIZED or kind in parts, f"{item['name']}: unknown type {kind}"
+    kind_or_struct = kind if kind in SIZED else "struct"
+    versions = versions_of(item.get("versions", f"{all_versions[0]}+"), all_versions)
+    nullable = versions if item.get("nullable", False) else None
+    empty = () if array else None if nullable or kind_or_struct == "struct" else from_kio.ZEROS[kind]
+    return Field(
+        name=item["name"],
+        kind="array" if array else kind_or_struct,
+        versions=versions,
+        element=kind_or_struct if array else "",
+        struct=parts.get(kind),
+        nullable=nullable,
+        tag=item.get("tag"),
+        default=item.get("default", empty),
+    )
+
+
+def versions_of(text: str, within: Versions) -> Versions:
+    """ "3+", "1" or "0-4" """
+    if text.endswith("+"):
+        return int(text[:-1]), within[1]
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+def modules() -> list[Module]:
+    found = [*api_modules(), *record_modules()]
+    for module in found:
+        module.settle_names()
+    return found

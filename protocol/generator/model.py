@@ -1,0 +1,78 @@
+"""What a message looks like, over all the versions that we can code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+NEVER = 32767  # FLEXIBLE_FROM of a message that has no flexible version
+FIXED_SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
+FIXED_LETTERS = {"bool": "t", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "u"}
+
+Versions = tuple[int, int]  # first and last, both included
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field. `kind` is a fixed-size kind, "string", "bytes", "struct" or "array"; `element` is an array's."""
+
+    name: str
+    kind: str
+    versions: Versions
+    element: str = ""
+    struct: Struct | None = None
+    nullable: Versions | None = None
+    tag: int | None = None
+    default: object = None
+
+    def within(self, versions: Versions) -> bool:
+        return self.versions[0] <= versions[1] and versions[0] <= self.versions[1]
+
+    @property
+    def of_structs(self) -> bool:
+        return self.kind == "array" and self.element == "struct"
+
+
+@dataclass
+class Struct:
+    """A class to be: a message, or a part of one."""
+
+    name: str
+    fields: list[Field]
+
+    def nested(self) -> list[Struct]:
+        """Parts before what they are part of, each once."""
+        found: dict[str, Struct] = {}
+        for item in self.fields:
+            if item.struct is not None:
+                for part in [*item.struct.nested(), item.struct]:
+                    found.setdefault(part.name, part)
+        return list(found.values())
+
+
+@dataclass
+class Message:
+    struct: Struct
+    versions: Versions
+    flexible_from: int
+    about: str
+    api_key: int | None = None
+
+
+@dataclass
+class Module:
+    """One file of protocol/messages."""
+
+    name: str
+    about: str
+    messages: list[Message] = field(default_factory=list)
+
+    def settle_names(self) -> None:
+        """A part whose name stands for two shapes in one module takes its message's name in front."""
+        owners: dict[str, set[str]] = {}
+        for message in self.messages:
+            for part in message.struct.nested():
+                owners.setdefault(part.name, set()).add(message.struct.name)
+        for message in self.messages:
+            for part in message.struct.nested():
+                if len(owners.get(part.name, ())) > 1:
+                    part.name = message.struct.name + part.name

@@ -1,0 +1,59 @@
+"""How fields are typed in Python, what they default to, and what they take at least on the wire."""
+
+from __future__ import annotations
+
+from protocol.generator.model import FIXED_SIZES, Field, Struct, Versions
+
+SCALARS = {"bool": "bool", "string": "str", "bytes": "bytes", "uuid": "bytes"}
+
+
+def python_type(item: Field) -> str:
+    if item.kind == "array":
+        whole = f"list[{item.struct.name if item.struct else scalar(item.element)}]"
+    elif item.struct is not None:
+        whole = item.struct.name
+    else:
+        whole = scalar(item.kind)
+    return f"{whole} | None" if may_be_none(item) else whole
+
+
+def may_be_none(item: Field) -> bool:
+    """A tagged struct may be left out: None stands for Kafka's default value of it."""
+    return item.nullable is not None or (item.kind == "struct" and item.tag is not None)
+
+
+def made_when_left_out(item: Field) -> bool:
+    """Lists and structs that cannot be null: the constructor makes an empty one."""
+    return item.kind in ("array", "struct") and not may_be_none(item)
+
+
+def scalar(kind: str) -> str:
+    return SCALARS.get(kind, "int")
+
+
+def default_value(item: Field) -> str:
+    """What a version without the field decodes to: Kafka's default."""
+    if item.default == ():
+        return "[]"
+    if item.kind == "uuid":
+        assert item.default == bytes(16), f"{item.name}: a uuid defaults to zeros"
+        return "ZERO_UUID"
+    return '""' if item.default == "" else repr(item.default)
+
+
+def least_size(struct: Struct, versions: Versions, flexible: bool) -> int:
+    """No element of an array takes fewer bytes than this."""
+    size = 1 if flexible else 0
+    for item in struct.fields:
+        if item.tag is None and item.versions[0] <= versions[0] and item.versions[1] >= versions[1]:
+            size += kind_size(item.kind, flexible)
+    assert size > 0, f"{struct.name}: elements without bytes cannot be counted"
+    return size
+
+
+def kind_size(kind: str, flexible: bool) -> int:
+    if kind in FIXED_SIZES:
+        return FIXED_SIZES[kind]
+    if kind == "struct":
+        return 1  # the mark of a nullable struct, or a struct's own tags
+    return 1 if flexible else {"string": 2, "bytes": 4, "array": 4}[kind]

@@ -1,0 +1,42 @@
+"""What the generated classes have in common: they compare by their fields and print them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+def fields_of(cls: type) -> tuple[str, ...]:
+    """The fields of a generated class, in the order of its constructor (compiled classes have no `__slots__`)."""
+    names: tuple[str, ...] = getattr(cls, "__mypyc_attrs__", None) or cls.__slots__  # type: ignore[attr-defined]
+    return names
+
+
+class Part:
+    """A struct inside a message."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in fields_of(type(self)))
+
+    def __repr__(self) -> str:
+        values: list[Any] = [f"{name}={getattr(self, name)!r}" for name in fields_of(type(self))]
+        return f"{type(self).__name__}({', '.join(values)})"
+
+
+class Message(Part):
+    """A whole message or record: one class for all its versions, those between VERSIONS, both included."""
+
+    __slots__ = ()
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[Message, int]:
+        """The message that begins at `at`, and where it ends. `data` ends where the frame ends."""
+        raise NotImplementedError
+
+    def encode(self, version: int) -> bytes:
+        raise NotImplementedError

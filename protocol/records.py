@@ -1,0 +1,106 @@
+"""Bytes that begin with an int16 version: keys and values of our internal topics, and what consumers embed in group messages.
+
+Bytes behind what a version knows are ignored, as Kafka ignores them: a newer writer may have put them there.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar, cast
+
+from protocol.errors import ProtocolError
+from protocol.message import Message
+from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
+from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from protocol.messages.coordinator_notes import (
+    CommitRefused,
+    CoordinatorChange,
+    EndOffsets,
+    Heartbeats,
+    MemberGone,
+    MemberJoin,
+    NoteHeader,
+    RoundEnd,
+    StateChange,
+    StaticReplaced,
+)
+from protocol.messages.fixed import pack_h, unpack_h
+from protocol.wire import UNREADABLE
+
+M = TypeVar("M", bound=Message)
+
+NOTE_VERSION: Final = 0
+NOTES: Final[dict[int, type[Message]]] = {
+    1: StateChange,
+    2: MemberJoin,
+    3: MemberGone,
+    4: StaticReplaced,
+    5: RoundEnd,
+    6: Heartbeats,
+    7: CommitRefused,
+    8: EndOffsets,
+    9: CoordinatorChange,
+}
+
+
+def with_version(message: Message, version: int) -> bytes:
+    return pack_h(version) + message.encode(version)
+
+
+def version_of(data: bytes) -> int:
+    try:
+        (version,) = unpack_h(data, 0)
+    except UNREADABLE as error:
+        raise ProtocolError("no room for a version") from error
+    return version
+
+
+def read_record(cls: type[M], data: bytes) -> M:
+    """A key or value of the given class, in whichever version it was written."""
+    version = version_of(data)
+    if not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+    message, _ = cls.decode(data, 2, version)
+    return cast(M, message)
+
+
+def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """A key of __consumer_offsets; None for kinds of records that we do not keep (version 3 and above)."""
+    version = version_of(data)
+    if version in (0, 1):
+        return OffsetCommitKey.decode(data, 2, version)[0]
+    if version == 2:
+        return GroupMetadataKey.decode(data, 2, version)[0]
+    if version < 0:
+        raise ProtocolError(f"a key of version {version}")
+    return None
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """A version that we do not know is read as the newest that we know, as Kafka does."""
+    return ConsumerProtocolSubscription.decode(data, 2, embedded_version(data, ConsumerProtocolSubscription.VERSIONS[1]))[0]
+
+
+def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """As read_subscription. A member that got nothing may have no bytes at all; ask before."""
+    return ConsumerProtocolAssignment.decode(data, 2, embedded_version(data, ConsumerProtocolAssignment.VERSIONS[1]))[0]
+
+
+def embedded_version(data: bytes, newest: int) -> int:
+    version = version_of(data)
+    if version < 0:
+        raise ProtocolError(f"an embedded consumer protocol of version {version}")
+    return min(version, newest)
+
+
+def write_note(header: NoteHeader, body: Message) -> bytes:
+    return pack_h(NOTE_VERSION) + header.encode(NOTE_VERSION) + body.encode(NOTE_VERSION)
+
+
+def read_note(data: bytes) -> tuple[NoteHeader, Message | bytes]:
+    """The header and its body; of a kind or version that we do not know, the body's bytes."""
+    version = version_of(data)
+    header, at = NoteHeader.decode(data, 2, NOTE_VERSION)
+    kind = NOTES.get(header.kind)
+    if kind is None or version != NOTE_VERSION:
+        return header, data[at:]
+    return header, kind.decode(data, at, version)[0]

@@ -1,0 +1,310 @@
+"""The pieces that generated code is made of: lengths, strings, counts and tags, read from bytes and appended to a bytearray.
+
+A reader takes the frame and a position and gives the value and the position behind it. `at` only ever grows, and an
+index or Struct behind the end raises: so what was read with slices needs no check of its own, a message checks once, at
+its end, that it did not run over. A count is checked against the bytes that are left before anything loops over it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Final
+
+from protocol.errors import EncodeError, ProtocolError
+
+COMPILED: Final = not __file__.endswith((".py", ".pyc"))
+
+UNREADABLE: Final = (IndexError, StructError)  # what reading behind the end of a frame raises
+UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, AttributeError)  # what a value that does not fit raises
+
+ZERO_UUID: Final = bytes(16)
+TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
+
+INT16: Final = Struct(">h")
+INT32: Final = Struct(">i")
+
+
+def cut_short(name: str, version: int) -> ProtocolError:
+    return ProtocolError(f"{name} v{version} is cut short")
+
+
+def unwritable(name: str, version: int, error: BaseException) -> EncodeError:
+    return EncodeError(f"{name} v{version} cannot be encoded: {error}")
+
+
+# reading: lengths and counts
+
+
+def uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """Up to 31 bits in up to five bytes; needlessly long forms are read, as Kafka reads them."""
+    value = 0
+    shift = 0
+    while True:
+        n = data[at]
+        at += 1
+        value |= (n & 127) << shift
+        if n < 128:
+            break
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("a varint is longer than five bytes")
+    if value > 0x7FFFFFFF:
+        raise ProtocolError("a varint is larger than an int32")
+    return value, at
+
+
+def compact_size(data: bytes, at: int) -> tuple[int, int]:
+    """The length of a compact string or bytes, -1 for null; what it announces is there."""
+    n, at = uvarint(data, at)
+    if n - 1 > len(data) - at:
+        raise ProtocolError(f"a length of {n - 1} with {len(data) - at} bytes left")
+    return n - 1, at
+
+
+def legacy_count(data: bytes, at: int, size: int) -> tuple[int, int]:
+    """The number of an array's elements, each of which takes at least `size` bytes."""
+    n, at = legacy_count_or_null(data, at, size)
+    if n < 0:
+        raise ProtocolError("null where an array must be")
+    return n, at
+
+
+def legacy_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
+    """As `legacy_count`, with -1 for null."""
+    (n,) = INT32.unpack_from(data, at)
+    at += 4
+    if n * size > len(data) - at:
+        raise ProtocolError(f"an array of {n} with {len(data) - at} bytes left")
+    return max(n, -1), at
+
+
+def compact_count(data: bytes, at: int, size: int) -> tuple[int, int]:
+    n, at = compact_count_or_null(data, at, size)
+    if n < 0:
+        raise ProtocolError("null where an array must be")
+    return n, at
+
+
+def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
+    n = data[at]
+    if n < 128:
+        at += 1
+    else:
+        n, at = uvarint(data, at)
+    if (n - 1) * size > len(data) - at:
+        raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+    return n - 1, at
+
+
+# reading: strings and bytes
+
+
+def legacy_text(data: bytes, at: int) -> tuple[str, int]:
+    (n,) = INT16.unpack_from(data, at)
+    if n < 0:
+        raise ProtocolError("null where a string must be")
+    at += 2
+    return data[at : at + n].decode("utf-8", "replace"), at + n
+
+
+def legacy_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
+    (n,) = INT16.unpack_from(data, at)
+    at += 2
+    if n < 0:
+        return None, at
+    return data[at : at + n].decode("utf-8", "replace"), at + n
+
+
+def compact_text(data: bytes, at: int) -> tuple[str, int]:
+    value, at = compact_text_or_null(data, at)
+    if value is None:
+        raise ProtocolError("null where a string must be")
+    return value, at
+
+
+def compact_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
+    n, at = compact_size(data, at)
+    if n < 0:
+        return None, at
+    if n > TEXT_BYTES_MAX:
+        raise ProtocolError(f"a string of {n} bytes")
+    return data[at : at + n].decode("utf-8", "replace"), at + n
+
+
+def legacy_blob(data: bytes, at: int) -> tuple[bytes, int]:
+    value, at = legacy_blob_or_null(data, at)
+    if value is None:
+        raise ProtocolError("null where bytes must be")
+    return value, at
+
+
+def legacy_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
+    (n,) = INT32.unpack_from(data, at)
+    at += 4
+    if n < 0:
+        return None, at
+    if n > len(data) - at:
+        raise ProtocolError(f"a length of {n} with {len(data) - at} bytes left")
+    return data[at : at + n], at + n
+
+
+def compact_blob(data: bytes, at: int) -> tuple[bytes, int]:
+    value, at = compact_blob_or_null(data, at)
+    if value is None:
+        raise ProtocolError("null where bytes must be")
+    return value, at
+
+
+def compact_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
+    n, at = compact_size(data, at)
+    if n < 0:
+        return None, at
+    return data[at : at + n], at + n
+
+
+# reading: arrays of plain values; their count has been read and checked
+
+
+def int32s(data: bytes, at: int, n: int) -> list[int]:
+    return list(Struct(f">{n}i").unpack_from(data, at))
+
+
+def legacy_texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:
+    values: list[str] = []
+    for _ in range(n):
+        value, at = legacy_text(data, at)
+        values.append(value)
+    return values, at
+
+
+def compact_texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:
+    values: list[str] = []
+    for _ in range(n):
+        value, at = compact_text(data, at)
+        values.append(value)
+    return values, at
+
+
+# reading: tagged fields
+
+
+def tag_count(data: bytes, at: int) -> tuple[int, int]:
+    n, at = uvarint(data, at)
+    if n * 2 > len(data) - at:
+        raise ProtocolError(f"{n} tagged fields with {len(data) - at} bytes left")
+    return n, at
+
+
+def tag_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """A tagged field: its tag, where its value ends, where its value begins."""
+    tag, at = uvarint(data, at)
+    size, at = uvarint(data, at)
+    if size > len(data) - at:
+        raise ProtocolError(f"a tagged field of {size} bytes with {len(data) - at} left")
+    return tag, at + size, at
+
+
+def skip_tags(data: bytes, at: int) -> int:
+    """Passes over tagged fields that nobody here knows."""
+    n, at = tag_count(data, at)
+    for _ in range(n):
+        _, at, _ = tag_head(data, at)
+    return at
+
+
+def wrong_tag_size(tag: int) -> ProtocolError:
+    return ProtocolError(f"tagged field {tag} is not of the size that it announces")
+
+
+# writing
+
+
+def uvarint_bytes(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def text_length(n: int) -> bytes:
+    """The length of a compact string that does not fit one byte; `n` is one more than its bytes."""
+    if n - 1 > TEXT_BYTES_MAX:
+        raise EncodeError(f"a string of {n - 1} bytes, at most {TEXT_BYTES_MAX} can be sent")
+    return uvarint_bytes(n)
+
+
+def put_legacy_text(out: bytearray, value: str) -> None:
+    encoded = value.encode()
+    out += INT16.pack(len(encoded))
+    out += encoded
+
+
+def put_legacy_text_or_null(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out += b"\xff\xff"
+    else:
+        put_legacy_text(out, value)
+
+
+def put_compact_text(out: bytearray, value: str) -> None:
+    encoded = value.encode()
+    n = len(encoded) + 1
+    out += uvarint_bytes(n) if n < 128 else text_length(n)
+    out += encoded
+
+
+def put_compact_text_or_null(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+    else:
+        put_compact_text(out, value)
+
+
+def put_legacy_blob(out: bytearray, value: bytes) -> None:
+    out += INT32.pack(len(value))
+    out += value
+
+
+def put_legacy_blob_or_null(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out += b"\xff\xff\xff\xff"
+    else:
+        put_legacy_blob(out, value)
+
+
+def put_legacy_count(out: bytearray, n: int) -> None:
+    """The length of an array, -1 for null."""
+    out += INT32.pack(n)
+
+
+def put_compact_count(out: bytearray, n: int) -> None:
+    out += uvarint_bytes(n + 1)
+
+
+def put_int32s(out: bytearray, values: list[int]) -> None:
+    out += Struct(f">{len(values)}i").pack(*values)
+
+
+def put_legacy_texts(out: bytearray, values: list[str]) -> None:
+    for value in values:
+        put_legacy_text(out, value)
+
+
+def put_compact_texts(out: bytearray, values: list[str]) -> None:
+    for value in values:
+        put_compact_text(out, value)
+
+
+def put_uuid(out: bytearray, value: bytes) -> None:
+    if len(value) != 16:
+        raise EncodeError(f"a uuid of {len(value)} bytes")
+    out += value
+
+
+def put_tag(out: bytearray, tag: int, value: bytearray) -> None:
+    out += uvarint_bytes(tag)
+    out += uvarint_bytes(len(value))
+    out += value
