@@ -1,0 +1,154 @@
+"""The hold rule: a reply leaves when every fact its shard emitted before it is durable.
+
+A shard changes memory at once and goes on; what it learned on the way collects here. Whoever drives the shard (the
+broker's turn, the simulator) takes the facts, appends them, and says how far the log has come; replies leave in the
+order they were given. So nobody outside ever sees a state that is not in the log, and the core needs no "pending"
+variants of its states.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+# A fact in the form in which it is stored: record key and value, a null value being a tombstone.
+Fact = tuple[bytes, bytes | None]
+
+# What a record costs in a batch beyond its key and value, at most: length, attributes, timestamp and offset deltas,
+# the lengths of key and value, the count of headers.
+RECORD_OVERHEAD_BYTES = 28
+BATCH_OVERHEAD_BYTES = 61
+
+
+class Held(Protocol):
+    """A reply that is ready but may not leave yet."""
+
+    def release(self) -> None: ...
+
+    def fail(self, error: int) -> None: ...
+
+
+class Hold:
+    """The facts and replies of one shard between memory and log.
+
+    `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the
+    log, and as safe as `offsets.flush` asks.
+    """
+
+    __slots__ = ("_held", "_open", "durable", "emitted", "taken")
+
+    def __init__(self) -> None:
+        self.emitted = 0
+        self.taken = 0
+        self.durable = 0
+        self._open: deque[list[Fact]] = deque()
+        self._held: deque[tuple[int, Held]] = deque()
+
+    def emit(self, facts: list[Fact]) -> None:
+        """The facts of one operation; they reach the log in one batch or not at all."""
+        if facts:
+            self._open.append(facts)
+            self.emitted += len(facts)
+
+    def reply(self, held: Held) -> None:
+        """Release the reply at once when nothing it could have seen is still on its way to the log."""
+        if self.durable == self.emitted and not self._held:
+            held.release()
+        else:
+            self._held.append((self.emitted, held))
+
+    @property
+    def waiting(self) -> int:
+        """How many replies are held."""
+        return len(self._held)
+
+    @property
+    def untaken(self) -> bool:
+        return self.taken != self.emitted
+
+    def take(self, batch_bytes_max: int) -> list[Fact]:
+        """The facts for the next batch: whole operations, as many as fit; at least one."""
+        batch: list[Fact] = []
+        size = BATCH_OVERHEAD_BYTES
+        while self._open:
+            cost = facts_bytes(self._open[0])
+            if batch and size + cost > batch_bytes_max:
+                break
+            batch += self._open.popleft()
+            size += cost
+        self.taken += len(batch)
+        return batch
+
+    def confirm(self, durable: int) -> None:
+        """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
+        self.durable = durable
+        held = self._held
+        while held and held[0][0] <= durable:
+            held.popleft()[1].release()
+
+    def late(self, stamp: int, error: int) -> None:
+        """An append takes too long: what waits for it is answered with `error`; the append itself goes on."""
+        held = self._held
+        while held and held[0][0] <= stamp:
+            held.popleft()[1].fail(error)
+
+    def fail(self, error: int) -> None:
+        """The log refused: what is held gets `error`; facts that are not in the log are void.
+
+        The caller opens the shard anew from the log: its memory is ahead of what will ever be true.
+        """
+        held = list(self._held)
+        self._held.clear()
+        self._open.clear()
+        self.emitted = self.taken = self.durable
+        for _, reply in held:
+            reply.fail(error)
+
+
+def facts_bytes(facts: list[Fact]) -> int:
+    """What the facts of one operation take in a batch, at most."""
+    return sum(RECORD_OVERHEAD_BYTES + len(key) + (len(value) if value is not None else 0) for key, value in facts)
+
+
+class Gathering(Protocol):
+    """A reply made of several shards' parts."""
+
+    def refuse_part(self, part: int, error: int) -> None: ...
+
+    def complete(self) -> None: ...
+
+
+class Parts:
+    """Lets a reply over several shards leave when each of its parts may; a failed part is replaced, not the whole."""
+
+    __slots__ = ("_left", "_whole")
+
+    def __init__(self, whole: Gathering, parts: int) -> None:
+        self._whole = whole
+        self._left = parts
+        if not parts:
+            whole.complete()
+
+    def part(self, number: int) -> Held:
+        return _Part(self, number)
+
+    def settle(self, number: int, error: int) -> None:
+        if error:
+            self._whole.refuse_part(number, error)
+        self._left -= 1
+        if not self._left:
+            self._whole.complete()
+
+
+class _Part:
+    __slots__ = ("_number", "_parts")
+
+    def __init__(self, parts: Parts, number: int) -> None:
+        self._parts = parts
+        self._number = number
+
+    def release(self) -> None:
+        self._parts.settle(self._number, 0)
+
+    def fail(self, error: int) -> None:
+        self._parts.settle(self._number, error)

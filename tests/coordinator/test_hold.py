@@ -1,0 +1,240 @@
+"""The hold rule, proved on a toy shard: a register that is set and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator import Fact, Hold, Parts, facts_bytes
+
+ROOMY = 1 << 20
+
+
+class Reply:
+    """A held reply that remembers how it left, and when among the others."""
+
+    def __init__(self, seen: list[Reply], value: bytes = b"") -> None:
+        self.seen = seen
+        self.value = value
+        self.error: int | None = None
+
+    def release(self) -> None:
+        self.error = 0
+        self.seen.append(self)
+
+    def fail(self, error: int) -> None:
+        self.error = error
+        self.seen.append(self)
+
+
+class Register:
+    """The smallest shard: one value. A write is a fact; whoever reads sees the newest value at once."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+        self.value = b""
+        self.left: list[Reply] = []
+
+    def write(self, value: bytes, facts: int = 1) -> Reply:
+        self.value = value
+        self.hold.emit([(b"register", value)] * facts)
+        return self.read()
+
+    def read(self) -> Reply:
+        reply = Reply(self.left, self.value)
+        self.hold.reply(reply)
+        return reply
+
+
+@pytest.fixture
+def register() -> Register:
+    return Register()
+
+
+def test_a_reply_leaves_at_once_when_nothing_is_on_its_way_to_the_log(register: Register) -> None:
+    assert register.read().error == 0
+
+
+def test_a_write_is_answered_when_its_fact_is_durable_and_not_before(register: Register) -> None:
+    reply = register.write(b"1")
+    assert reply.error is None
+    register.hold.take(ROOMY)
+    assert reply.error is None
+    register.hold.confirm(1)
+    assert reply.error == 0
+
+
+def test_a_reader_sees_the_newest_value_but_hears_of_it_only_when_it_is_durable(register: Register) -> None:
+    register.write(b"1")
+    reader = register.read()
+    assert reader.value == b"1"
+    assert reader.error is None
+    register.hold.take(ROOMY)
+    register.hold.confirm(1)
+    assert reader.error == 0
+
+
+def test_replies_leave_in_the_order_they_were_given(register: Register) -> None:
+    replies = [register.write(b"1"), register.read(), register.write(b"2"), register.read()]
+    register.hold.take(ROOMY)
+    register.hold.confirm(1)
+    assert register.left == replies[:2]
+    register.hold.confirm(2)
+    assert register.left == replies
+
+
+def test_what_arrives_while_a_batch_is_in_flight_waits_for_the_next(register: Register) -> None:
+    register.write(b"1")
+    assert register.hold.take(ROOMY) == [(b"register", b"1")]
+    late = register.write(b"2")
+    register.hold.confirm(1)
+    assert late.error is None
+    assert register.hold.untaken
+    assert register.hold.take(ROOMY) == [(b"register", b"2")]
+    assert not register.hold.untaken
+    register.hold.confirm(2)
+    assert late.error == 0
+
+
+def test_the_facts_of_one_operation_share_a_batch(register: Register) -> None:
+    register.write(b"x" * 100, facts=3)
+    register.write(b"y" * 100, facts=2)
+    three = facts_bytes([(b"register", b"x" * 100)] * 3)
+    assert [value for _, value in register.hold.take(three + 100)] == [b"x" * 100] * 3
+    assert [value for _, value in register.hold.take(three + 100)] == [b"y" * 100] * 2
+
+
+def test_an_operation_larger_than_a_batch_is_taken_alone(register: Register) -> None:
+    register.write(b"x" * 1000)
+    register.write(b"y")
+    assert len(register.hold.take(10)) == 1
+    assert len(register.hold.take(10)) == 1
+    assert register.hold.take(10) == []
+
+
+def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Register) -> None:
+    kept = register.write(b"1")
+    register.hold.take(ROOMY)
+    register.hold.confirm(1)
+    in_flight, behind = register.write(b"2"), register.read()
+    register.hold.take(ROOMY)
+    open_still = register.write(b"3")
+    register.hold.fail(56)
+    assert [kept.error, in_flight.error, behind.error, open_still.error] == [0, 56, 56, 56]
+    assert register.hold.take(ROOMY) == []
+    assert register.read().error == 0
+
+
+def test_a_late_append_is_answered_with_the_code_and_goes_on(register: Register) -> None:
+    late = register.write(b"1")
+    register.hold.take(ROOMY)
+    behind = register.write(b"2")
+    register.hold.late(1, 7)
+    assert [late.error, behind.error] == [7, None]
+    register.hold.confirm(1)
+    assert [late.error, behind.error] == [7, None]
+    register.hold.take(ROOMY)
+    register.hold.confirm(2)
+    assert behind.error == 0
+    assert register.left == [late, behind]
+
+
+def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
+    class Chatty(Reply):
+        """The client behind this reply asks again as soon as it hears."""
+
+        def release(self) -> None:
+            super().release()
+            again.append(register.read())
+
+    again: list[Reply] = []
+    register.hold.emit([(b"register", b"1")])
+    first, second = Chatty(register.left), Reply(register.left)
+    register.hold.reply(first)
+    register.hold.reply(second)
+    register.hold.take(ROOMY)
+    register.hold.confirm(1)
+    assert register.left == [first, second, *again]
+
+
+class Whole:
+    """A reply over several shards."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = [0] * parts
+        self.completed = 0
+
+    def refuse_part(self, part: int, error: int) -> None:
+        self.parts[part] = error
+
+    def complete(self) -> None:
+        self.completed += 1
+
+
+def test_a_reply_over_several_shards_leaves_when_each_part_may() -> None:
+    shards = [Register(), Register(), Register()]
+    shards[0].write(b"1")
+    shards[2].write(b"1")
+    whole = Whole(3)
+    parts = Parts(whole, 3)
+    for number, shard in enumerate(shards):
+        shard.hold.reply(parts.part(number))
+    assert not whole.completed
+    for shard in (shards[2], shards[0]):
+        assert not whole.completed
+        shard.hold.take(ROOMY)
+        shard.hold.confirm(1)
+    assert whole.completed == 1
+    assert whole.parts == [0, 0, 0]
+
+
+def test_only_the_part_of_a_failed_shard_is_replaced() -> None:
+    shards = [Register(), Register()]
+    shards[1].write(b"1")
+    whole = Whole(2)
+    parts = Parts(whole, 2)
+    for number, shard in enumerate(shards):
+        shard.hold.reply(parts.part(number))
+    shards[1].hold.fail(16)
+    assert whole.completed == 1
+    assert whole.parts == [0, 16]
+
+
+def test_a_reply_of_no_parts_is_complete_at_once() -> None:
+    whole = Whole(0)
+    Parts(whole, 0)
+    assert whole.completed == 1
+
+
+STEPS: dict[str, Callable[[Register], object]] = {
+    "write": lambda r: r.write(b"%d" % (r.hold.emitted + 1)),
+    "read": lambda r: r.read(),
+    "take": lambda r: r.hold.take(ROOMY),
+    "confirm": lambda r: r.hold.confirm(r.hold.taken),
+    "fail": lambda r: r.hold.fail(56),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=40))
+def test_no_reply_that_left_well_says_what_the_log_does_not_hold(steps: list[str]) -> None:
+    register = Register()
+    log: list[Fact] = []
+    pending: list[Fact] = []
+    for step in steps:
+        if step == "take":
+            pending += register.hold.take(ROOMY)
+        elif step == "confirm":
+            log += pending
+            pending.clear()
+            STEPS[step](register)
+        elif step == "fail":
+            pending.clear()
+            STEPS[step](register)
+            register.value = (log[-1][1] or b"") if log else b""
+        else:
+            STEPS[step](register)
+        written = {value for _, value in log} | {b""}
+        assert all(reply.value in written for reply in register.left if reply.error == 0)
