@@ -1,0 +1,243 @@
+"""One client connection: bytes in, frames to dispatch, replies out, in the order of the requests.
+
+As in Kafka a connection works one request at a time: while a reply is parked or held, later frames wait. Everything
+a peer can make us keep has a bound: frames behind a parked one and replies it does not read both end in no longer
+reading from its socket.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker.clock import Clock
+from broker.turn import TurnEnd
+from protocol.errors import ProtocolError
+from protocol.framing import Framer
+
+# Replies of one read go out in one write; past this many bytes they go out in between, so that a peer that sends many
+# requests in one chunk and reads no reply meets its bound in time.
+WRITE_BYTES = 65_536
+
+
+class Transport(Protocol):
+    """What is used of an asyncio transport."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+class Later(Protocol):
+    def later(self, connection: TurnEnd) -> None: ...
+
+
+class Host:
+    """What all connections share: the clock, the turn, where frames go, who must hear of an end, and the limits."""
+
+    __slots__ = ("clock", "dispatch", "ended", "frame_bytes_max", "trace", "turn", "unread_bytes_max", "waiting_bytes_max")
+
+    def __init__(
+        self,
+        clock: Clock,
+        turn: Later,
+        dispatch: Callable[[Connection, bytes], None],
+        ended: Callable[[Connection, str], None],
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+        waiting_bytes_max: int,
+        trace: Callable[[str, Any, Any], None] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.turn = turn
+        self.dispatch = dispatch
+        self.ended = ended
+        self.frame_bytes_max = frame_bytes_max
+        self.unread_bytes_max = unread_bytes_max
+        self.waiting_bytes_max = waiting_bytes_max
+        self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
+
+
+class Connection:
+    """An asyncio protocol in shape; `listener` says which of our addresses the client dialled."""
+
+    __slots__ = (
+        "_framer",
+        "_out",
+        "_out_bytes",
+        "_paused",
+        "_stalled",
+        "_transport",
+        "_waiting",
+        "_waiting_bytes",
+        "_working",
+        "busy",
+        "closed",
+        "host",
+        "last_active",
+        "listener",
+        "peer",
+        "reason",
+        "stopping",
+    )
+
+    def __init__(self, host: Host, listener: Any, peer: str) -> None:
+        self.host = host
+        self.listener = listener
+        self.peer = peer  # the client's address, without its port
+        self.last_active = host.clock.now
+        self.busy = False  # a request has no reply yet: it is parked or held
+        self.closed = False
+        self.stopping = False
+        self.reason = ""
+        self._framer = Framer(host.frame_bytes_max)
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._stalled = False  # the peer does not read its replies
+        self._paused = False  # we do not read from the peer
+        self._working = False
+        self._transport: Transport | None = None
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        limit = self.host.unread_bytes_max
+        transport.set_write_buffer_limits(limit, limit // 2)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        self.last_active = self.host.clock.tick()
+        try:
+            frames = self._framer.feed(data)
+        except ProtocolError as error:
+            self.close(str(error))
+            return
+        if self.busy or self._stalled or self._waiting:
+            self._wait(frames)
+            return
+        for number, frame in enumerate(frames):
+            self._work(frame)
+            if self.busy or self._stalled or self.closed:
+                self._wait(frames[number + 1 :])
+                break
+        if self._out:
+            self._write()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._stalled = True
+        self._pace_reading()
+
+    def resume_writing(self) -> None:
+        self.last_active = self.host.clock.tick()
+        self._stalled = False
+        self._pace_reading()
+        self.host.turn.later(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self._transport = None
+        self._waiting.clear()
+        self._out.clear()
+        self.host.ended(self, self.reason)
+
+    # What the broker calls.
+
+    def send(self, reply: bytes) -> None:
+        """The reply to the one request at work here."""
+        self.busy = False
+        if self.closed:
+            return
+        self._out.append(reply)
+        self._out_bytes += len(reply)
+        if not self._working:
+            self.host.turn.later(self)
+
+    def end_turn(self) -> None:
+        """Write what was answered late, then go on with the frames that waited for it."""
+        if self._out:
+            self._write()
+        waiting = self._waiting
+        while waiting and not (self.busy or self._stalled or self.closed):
+            frame = waiting.popleft()
+            self._waiting_bytes -= len(frame)
+            self._work(frame)
+        if self._out:
+            self._write()
+        if self._paused:
+            self._pace_reading()
+
+    def stop_reading(self) -> None:
+        """The broker stops: what is being answered may still be, what waits behind it is not begun."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if self._transport is not None and not self._paused:
+            self._transport.pause_reading()
+        self._paused = True
+        self.stopping = True
+
+    def close(self, reason: str) -> None:
+        """Let out what is answered, then end; nothing more is read."""
+        if self.closed:
+            return
+        if self._out:
+            self._write()
+        self.closed = True
+        self.reason = reason
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End at once, with whatever the peer did not read."""
+        self.closed = True
+        self.reason = self.reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _work(self, frame: bytes) -> None:
+        self.busy = True
+        self._working = True
+        try:
+            self.host.dispatch(self, frame)
+        except ProtocolError as error:
+            self.close(str(error))
+        finally:
+            self._working = False
+        if self._out_bytes >= WRITE_BYTES:
+            self._write()
+
+    def _wait(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self._waiting.append(frame)
+            self._waiting_bytes += len(frame)
+        self._pace_reading()
+
+    def _pace_reading(self) -> None:
+        if self._transport is None or self.closed or self.stopping:
+            return
+        hold = self._stalled or self._waiting_bytes > self.host.waiting_bytes_max
+        if hold and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        elif self._paused and not hold:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _write(self) -> None:
+        out = self._out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._out_bytes = 0
+        if self._transport is not None and not self.closed:
+            self._transport.write(data)

@@ -1,0 +1,128 @@
+"""The turn: what one pass of the event loop did is appended, answered and scheduled once, at its end.
+
+Three things meet here. Journals that got facts append them, one batch and one write per log. Connections that were
+answered outside their own reading write what they have and go on with what waits. Actors with deadlines are advanced
+when the earliest is due, on one timer for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from broker.clock import Clock
+
+NEVER = 1 << 62
+
+# A timer that fires this late says that a turn ran long or that the process was stopped: what clients sent meanwhile
+# lies unread in the sockets, so it is read before anybody is held to a deadline.
+LATE_MS = 50
+# The loops differ in whether due timers run before or after the sockets are polled, and uvloop runs `call_soon`
+# between the two: three steps leave a whole poll in the middle on either.
+STEPS_PAST_INPUT = 3
+
+
+class Actor(Protocol):
+    """Something with deadlines. `wake_at` is a lower bound on the next one; waking early is harmless."""
+
+    @property
+    def wake_at(self) -> int: ...
+
+    def advance(self, now: int) -> None: ...
+
+    def move_deadlines(self, by: int) -> None: ...
+
+
+class TurnEnd(Protocol):
+    """Something that has work left for the end of the turn."""
+
+    def end_turn(self) -> None: ...
+
+
+class Turn:
+    """Schedules the end of the turn and the next deadline; made for one loop and one clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.clock = clock
+        self._loop = loop
+        self._journals: dict[TurnEnd, None] = {}
+        self._connections: dict[TurnEnd, None] = {}
+        self._scheduled = False
+        self._actors: list[Actor] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = NEVER
+
+    def touch(self, journal: TurnEnd) -> None:
+        """`journal` has facts to append when this turn ends."""
+        self._journals[journal] = None
+        self._schedule()
+
+    def later(self, connection: TurnEnd) -> None:
+        """`connection` has replies to write, or frames to go on with, when this turn ends."""
+        self._connections[connection] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        self._scheduled = False
+        # Appends first: with a log that is durable once written, the replies go out in this same turn.
+        journals, self._journals = self._journals, {}
+        for journal in journals:
+            journal.end_turn()
+        connections, self._connections = self._connections, {}
+        for connection in connections:
+            connection.end_turn()
+
+    def attend(self, actor: Actor) -> None:
+        """Advance `actor` from now on whenever its `wake_at` has come."""
+        self._actors.append(actor)
+        self.wake_by(actor.wake_at)
+
+    def wake_by(self, at: int) -> None:
+        """Some actor's `wake_at` is now as early as `at`."""
+        if at >= self._armed_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = at
+        delay = max(0, at - self.clock.tick()) / 1000
+        self._timer = self._loop.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        due = self._armed_at
+        jump = self.clock.read()
+        if jump:
+            for actor in self._actors:
+                actor.move_deadlines(jump)
+            self._rearm()
+        elif self.clock.now - due > LATE_MS:
+            self._past_input(STEPS_PAST_INPUT)
+        else:
+            self._advance()
+
+    def _past_input(self, steps: int) -> None:
+        if steps:
+            self._loop.call_soon(self._past_input, steps - 1)
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        now = self.clock.tick()
+        for actor in self._actors:
+            if actor.wake_at <= now:
+                actor.advance(now)
+        self._rearm()
+
+    def _rearm(self) -> None:
+        self._armed_at = NEVER
+        self.wake_by(min((actor.wake_at for actor in self._actors), default=NEVER))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = -1

@@ -1,0 +1,184 @@
+"""The turn on a loop of hand-turned cranks: nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.clock import Clock
+from broker.turn import NEVER, Turn
+
+
+class Crank:
+    """As much of an event loop as a turn uses; `pass_once` is one pass, with `arrivals` as the polled input."""
+
+    def __init__(self) -> None:
+        self.monotonic = 100.0
+        self.wall = 1_000.0
+        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.timers: list[Timer] = []
+        self.arrivals: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self.soon.append((callback, args))
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(self.monotonic + delay, callback)
+        self.timers.append(timer)
+        return timer
+
+    def lives(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.wall += seconds
+
+    def pass_once(self) -> None:
+        """In uvloop's order, which is the harder one: due timers, what was called soon, then the sockets."""
+        due = [timer for timer in self.timers if timer.at <= self.monotonic and not timer.cancelled]
+        self.timers = [timer for timer in self.timers if timer.at > self.monotonic and not timer.cancelled]
+        for timer in due:
+            timer.callback()
+        soon, self.soon = self.soon, []
+        for callback, args in soon:
+            callback(*args)
+        arrivals, self.arrivals = self.arrivals, []
+        for arrival in arrivals:
+            arrival()
+
+
+class Timer:
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Session:
+    """An actor with one deadline, like a member with a session."""
+
+    def __init__(self, turn: Turn, timeout_ms: int) -> None:
+        self.turn = turn
+        self.timeout_ms = timeout_ms
+        self.expired_at: int | None = None
+        self.wake_at = turn.clock.now + timeout_ms
+        turn.attend(self)
+
+    def heartbeat(self) -> None:
+        self.wake_at = self.turn.clock.tick() + self.timeout_ms
+
+    def advance(self, now: int) -> None:
+        self.expired_at = now
+        self.wake_at = NEVER
+
+    def move_deadlines(self, by: int) -> None:
+        self.wake_at += by
+
+
+class Ends:
+    def __init__(self, name: str, story: list[str]) -> None:
+        self.name = name
+        self.story = story
+
+    def end_turn(self) -> None:
+        self.story.append(self.name)
+
+
+@pytest.fixture
+def crank() -> Crank:
+    return Crank()
+
+
+@pytest.fixture
+def turn(crank: Crank) -> Turn:
+    return Turn(crank, Clock(lambda: crank.wall, lambda: crank.monotonic))  # type: ignore[arg-type]
+
+
+def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, crank: Crank) -> None:
+    story: list[str] = []
+    connection, journal = Ends("connection", story), Ends("journal", story)
+    turn.later(connection)
+    turn.touch(journal)
+    turn.touch(journal)
+    turn.later(connection)
+    crank.pass_once()
+    assert story == ["journal", "connection"]
+    crank.pass_once()
+    assert story == ["journal", "connection"]
+
+
+def test_an_actor_is_advanced_when_it_is_due_and_not_before(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    crank.lives(0.49)
+    crank.pass_once()
+    assert session.expired_at is None
+    crank.lives(0.02)
+    crank.pass_once()
+    assert session.expired_at == turn.clock.now
+
+
+def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    crank.lives(0.4)
+    session.heartbeat()
+    crank.lives(0.1)
+    crank.pass_once()
+    assert session.expired_at is None
+    crank.lives(0.4)
+    crank.pass_once()
+    assert session.expired_at is not None
+
+
+def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 60_000)
+    session.wake_at = turn.clock.now + 100
+    turn.wake_by(session.wake_at)
+    crank.lives(0.11)
+    crank.pass_once()
+    assert session.expired_at is not None
+
+
+def test_after_a_stop_of_the_process_what_clients_sent_is_read_before_anybody_is_expired(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    crank.lives(30)  # SIGSTOP, SIGCONT
+    crank.arrivals.append(session.heartbeat)
+    for _ in range(6):
+        crank.pass_once()
+    assert session.expired_at is None
+    crank.lives(0.51)
+    for _ in range(6):
+        crank.pass_once()
+    assert session.expired_at is not None
+
+
+def test_after_a_stop_of_the_process_a_silent_member_is_expired(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    crank.lives(30)
+    for _ in range(6):
+        crank.pass_once()
+    assert session.expired_at is not None
+
+
+def test_after_a_sleep_of_the_machine_every_deadline_moves_with_the_time(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    crank.lives(0.2)
+    crank.wall += 3600  # the monotonic clock stood still
+    crank.lives(0.31)
+    crank.pass_once()
+    assert session.wake_at == 1_000_000 + 500 + 3_600_000
+    assert session.expired_at is None
+    crank.pass_once()
+    assert session.expired_at == 1_000_000 + 510 + 3_600_000
+
+
+def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    turn.close()
+    crank.lives(1)
+    crank.pass_once()
+    turn.wake_by(turn.clock.now)
+    crank.pass_once()
+    assert session.expired_at is None
