@@ -178,13 +178,13 @@ def parse_list(value: object) -> tuple[str, ...]:
 def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
     """listeners, advertised.listeners, the protocol map and Kafka's controller listeners become one tuple."""
     protocols, problems = folding.parse_protocols(values["listener.security.protocol.map"])
-    listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_name(ledger, "listeners", "PLAINTEXT"))
+    bare_names = ["PLAINTEXT"] if ledger.origin("listeners").flag else []
+    listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_names)
     listen, controllers = leave_out_controllers(ledger, listen, values["controller.listener.names"])
     problems += wrong
-    lonely = listen[0].name if len(listen) == 1 else "" if listen else "PLAINTEXT"
-    told, wrong_told = folding.parse_endpoints(
-        "advertised.listeners", values["advertised.listeners"], bare_name(ledger, "advertised.listeners", lonely)
-    )
+    names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
+    bare_names = names if ledger.origin("advertised.listeners").flag else []
+    told, wrong_told = folding.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
     told = [endpoint for endpoint in told if endpoint.name not in controllers]
     problems += wrong_told
     folded: tuple[Listener, ...] = ()
@@ -201,12 +201,6 @@ def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener,
     return folded
 
 
-def bare_name(ledger: Ledger, setting: str, name: str) -> str | None:
-    """The flags take HOST:PORT alone, for the listener of this name; the settings do not, as in Kafka."""
-    given = ledger.given.get(setting)
-    return name if given is not None and given.flag else None
-
-
 def leave_out_controllers(
     ledger: Ledger, listen: list[folding.Endpoint], names: Sequence[str]
 ) -> tuple[list[folding.Endpoint], set[str]]:
@@ -219,10 +213,12 @@ def leave_out_controllers(
 
 def how_to_advertise(ledger: Ledger) -> str:
     """The way in which this user sets things, for the line that is missing."""
-    source = ledger.origin("listeners").source
-    if source.startswith("environment"):
-        return "TENURE_ADVERTISED_LISTENERS="
-    return "--advertise"
+    match ledger.origin("listeners").source.partition(" ")[0]:
+        case "environment":
+            return "TENURE_ADVERTISED_LISTENERS={}"
+        case "file":
+            return 'advertised_listeners = "{}"'
+    return "--advertise {}"
 
 
 def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:

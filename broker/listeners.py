@@ -60,13 +60,17 @@ class Problem(NamedTuple):
     reason: str
 
 
-def parse_endpoints(setting: str, entries: Sequence[str], bare_name: str | None) -> tuple[list[Endpoint], list[Problem]]:
-    """Entries NAME://HOST:PORT; with a bare_name (what --listen and --advertise allow) also just HOST:PORT."""
+def parse_endpoints(setting: str, entries: Sequence[str], bare_names: Sequence[str] = ()) -> tuple[list[Endpoint], list[Problem]]:
+    """Entries NAME://HOST:PORT; also just HOST:PORT where there is one bare name, which is how the flags are written."""
     endpoints, problems = [], []
     for entry in entries:
         name, separator, address = entry.partition("://")
-        if not separator and bare_name:
-            name, address = bare_name, entry
+        if not separator and len(bare_names) == 1:
+            name, address = bare_names[0], entry
+        elif not separator and bare_names:
+            question = f"which of the listeners {', '.join(bare_names)} does {entry} belong to? Write NAME://HOST:PORT"
+            problems.append(Problem(setting, question))
+            continue
         elif not separator or not NAME_CHARACTERS.fullmatch(name):
             problems.append(Problem(setting, f"{entry!r} is not of the form NAME://HOST:PORT"))
             continue
@@ -118,7 +122,7 @@ def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
 def resolve_listeners(
     listen: Sequence[Endpoint], advertise: Sequence[Endpoint], how_to_advertise: str
 ) -> tuple[tuple[Listener, ...], list[Problem]]:
-    """Give every listener the address that its clients are told; how_to_advertise is put before the line that is missing."""
+    """Give every listener the address that its clients are told; how_to_advertise has {} for what is missing."""
     told = {endpoint.name: endpoint for endpoint in advertise}
     names = [endpoint.name for endpoint in listen]
     strangers = [f"{name} is not among the listeners ({', '.join(names)})" for name in told if name not in names]
@@ -135,10 +139,10 @@ def resolve_listeners(
 
 def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], how_to_advertise: str) -> str:
     """The refusal of a wildcard that nobody could connect to, with the line to add."""
-    if len(listeners) == 1:
+    if len(listeners) == 1 and how_to_advertise.startswith("--"):
         line = f"HOST:{listeners[0].port}"
     else:
         hosts = {listener.name: "HOST" if listener in missing else listener.advertised_host for listener in listeners}
         line = ",".join(str(Endpoint(listener.name, hosts[listener.name], listener.advertised_port)) for listener in listeners)
     where = ", ".join(listener.endpoint for listener in missing)
-    return f"clients cannot connect to the wildcard {where}; add {how_to_advertise} {line}, HOST being how clients reach this machine"
+    return f"clients cannot connect to the wildcard {where}; add {how_to_advertise.format(line)}, HOST being how clients reach this machine"

@@ -50,9 +50,12 @@ class LineSink:
             return self._changed.wait_for(lambda: not self._lines and not self._writing, seconds_max)
 
     def close(self, seconds_max: float = FLUSH_SECONDS_MAX) -> bool:
+        """The same, and nothing more is written or taken afterwards."""
         written = self.flush(seconds_max)
         with self._changed:
             self._closed = True
+            self.dropped += len(self._lines)
+            self._lines.clear()
             self._changed.notify_all()
         return written
 
@@ -79,7 +82,7 @@ class LineSink:
             return chunk
 
     def _write_out(self, chunk: bytes) -> None:
-        while chunk:
+        while chunk and not self._closed:
             try:
                 chunk = chunk[os.write(self._fd, chunk) :]
             except BlockingIOError:
@@ -87,5 +90,6 @@ class LineSink:
                 select.select([], [self._fd], [])
             except OSError:
                 # Nobody can read this any more (a closed pipe, a terminal that is gone); that is no reason to stop.
-                self.dropped += chunk.count(b"\n")
+                with self._changed:
+                    self.dropped += chunk.count(b"\n")
                 return

@@ -161,7 +161,7 @@ PROFILES: dict[str, dict[str, str]] = {
         "offsets.flush": "never",
     },
 }
-# What log.dirs says in a profile whose data goes with the process.
+# Their data goes with the process unless log.dirs is given.
 TEMPORARY_PROFILES = ("test",)
 
 
@@ -189,6 +189,7 @@ GUARDS: dict[str, Guard] = {
     "authorizer.class.name": Guard(nothing, NO_ACCESS_CONTROL),
     "super.users": Guard(nothing, NO_ACCESS_CONTROL),
     "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
+    "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL),
     "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is spoken here, without any protection"),
     "security.providers": Guard(nothing, "connections are not encrypted here"),
     "delegation.token.secret.key": Guard(nothing, "clients do not authenticate here"),

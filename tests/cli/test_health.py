@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import cli
+from cli import health
+
+Answer = Callable[[socket.socket], None]
+
+
+class Server:
+    """Something on a port of this machine; `answer` gets each connection."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._open: list[socket.socket] = []
+        self._answer = answer
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            with suppress(OSError):  # the other side had enough
+                self._answer(connection)
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for connection in self._open:
+            connection.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[Answer], str]]:
+    servers: list[Server] = []
+
+    def start(answer: Answer) -> str:
+        servers.append(Server(answer))
+        return servers[-1].endpoint
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+class Broker:
+    """As much of Kafka as health asks for."""
+
+    def __init__(self, *errors: int, list_groups: tuple[int, int] | None = (0, 5), message: str | None = None) -> None:
+        self._errors = list(errors)
+        self._list_groups = list_groups
+        self._message = message
+        self.asked: list[tuple[int, int, bytes]] = []
+
+    def __call__(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            while size := stream.read(4):
+                frame = stream.read(struct.unpack(">i", size)[0])
+                key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
+                self.asked.append((key, version, frame[10 + length :]))
+                body = {18: self.versions, 16: self.groups, 10: self.coordinator}[key](version)
+                connection.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)
+
+    def versions(self, version: int) -> bytes:
+        assert version == 0
+        ranges = [(18, 0, 4), (10, 0, 6)] + ([(16, *self._list_groups)] if self._list_groups else [])
+        return struct.pack(">hi", 0, len(ranges)) + b"".join(struct.pack(">hhh", *entry) for entry in ranges)
+
+    def groups(self, version: int) -> bytes:
+        error = self._errors.pop(0) if len(self._errors) > 1 else self._errors[0]
+        return struct.pack(">hi", error, 0) if version == 0 else b"\0" + struct.pack(">ih", 0, error) + b"\1\0"
+
+    def coordinator(self, version: int) -> bytes:
+        assert version == 2
+        text = None if self._message is None else self._message.encode()
+        written = struct.pack(">h", -1) if text is None else struct.pack(">h", len(text)) + text
+        return struct.pack(">ih", 0, 0) + written + struct.pack(">ihi", 1, 0, 9092)
+
+
+def ask(*arguments: str) -> int:
+    return cli.main(["health", *arguments])
+
+
+def test_a_broker_that_serves_groups_is_ready(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+    broker = Broker(0)
+    endpoint = serving(broker)
+    assert ask(endpoint) == 0
+    assert capsys.readouterr().out == f"{endpoint} is ready\n"
+    # Only groups in a state that no group is in are asked for: the reply stays small.
+    assert broker.asked[1] == (16, 4, b"\0\x02\x05Dead\0")
+
+
+def test_an_older_broker_is_asked_in_its_own_way(serving: Callable[[Answer], str]) -> None:
+    assert ask(serving(Broker(0, list_groups=(0, 2)))) == 0
+    assert ask(serving(Broker(14, list_groups=(0, 2)))) == 2
+
+
+def test_a_broker_without_groups_is_ready_once_it_answers(serving: Callable[[Answer], str]) -> None:
+    assert ask(serving(Broker(list_groups=None))) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "line"),
+    [
+        (14, None, "is loading"),
+        (14, "12 of 50 offsets partitions", "is loading: 12 of 50 offsets partitions"),
+        (15, "3 of 50 offsets partitions: No space left on device", "is suspended: 3 of 50 offsets partitions: No space left on device"),
+        (14, "\x1b[31m", r"is loading: '\x1b[31m'"),
+        (29, "not asked for", "is not ready: ListGroups is answered with error 29"),
+        (-1, None, "is not ready: ListGroups is answered with error -1"),
+    ],
+)
+def test_a_broker_that_is_not_ready_says_what_and_how_far(
+    serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str], error: int, message: str | None, line: str
+) -> None:
+    endpoint = serving(Broker(error, message=message))
+    assert ask(endpoint) == 2
+    assert capsys.readouterr().out == f"{endpoint} {line}\n"
+
+
+def test_with_wait_it_is_asked_until_it_is_ready(serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.001)
+    broker = Broker(14, 14, 0)
+    assert ask(serving(broker), "--wait", "10") == 0
+    assert sum(key == 16 for key, _, _ in broker.asked) == 3
+
+
+def test_when_the_wait_is_over_the_last_answer_counts(
+    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.01)
+    assert ask(serving(Broker(14)), "--wait", "0.05") == 2
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_nobody_on_the_port_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert ask(f"127.0.0.1:{port}") == 1
+    assert capsys.readouterr().out == f"127.0.0.1:{port} does not answer: Connection refused\n"
+
+
+def hang(connection: socket.socket) -> None:
+    """Takes the connection and says nothing."""
+
+
+def close(connection: socket.socket) -> None:
+    connection.close()
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def speak(data: bytes) -> Answer:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+
+    return answer
+
+
+def drip(connection: socket.socket) -> None:
+    """One byte every few milliseconds, without end: each read succeeds in time."""
+    connection.sendall(struct.pack(">ii", 1 << 20, 1))
+    while True:
+        connection.sendall(b"\0")
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (hang, "does not answer within 0.2 s"),
+        (drip, "does not answer within 0.2 s"),
+        (close, "does not answer"),
+        (reset, "does not answer"),
+        (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "does not answer as Kafka: the reply does not belong to the request"),
+        (speak(b"\0\0"), "does not answer as Kafka: it closed the connection"),
+        (speak(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),
+        (speak(struct.pack(">iihi", 10, 1, 0, 2**31 - 1)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (speak(struct.pack(">iihi", 10, 1, 0, -1)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (speak(struct.pack(">iih", 6, 1, 0)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (speak(struct.pack(">ii", 2**31 - 1, 1)), "does not answer as Kafka: a reply of 2147483643 bytes"),
+        (speak(struct.pack(">ii", -1, 1)), "does not answer as Kafka: the reply does not belong to the request"),
+    ],
+)
+def test_whatever_else_is_on_the_port_is_1_and_in_time(
+    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Answer, said: str
+) -> None:
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.2)
+    start = time.monotonic()
+    assert ask(serving(answer)) == 1
+    assert time.monotonic() - start < 2
+    assert said in capsys.readouterr().out
+
+
+def test_a_name_that_leads_nowhere_is_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def unknown(*arguments: object, **options: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert ask("kafka.example:9092") == 1
+    assert capsys.readouterr().out == "kafka.example:9092 does not answer: kafka.example: Name or service not known\n"
+
+
+def test_looking_up_a_name_takes_no_longer_than_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def slow(*arguments: object, **options: object) -> list[object]:
+        answered.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.05)
+    start = time.monotonic()
+    assert ask("kafka.example:9092") == 1
+    assert time.monotonic() - start < 2
+    answered.set()
+
+
+def test_every_address_of_a_name_is_tried(serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()
+    host, _, port = serving(Broker(0)).rpartition(":")
+    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
+    assert ask("kafka.example:9092") == 0
+
+
+@pytest.mark.parametrize("target", ["localhost", "::1:9092", "localhost:99999", "localhost:0", ":9092"])
+def test_a_target_that_is_none_is_a_usage_error(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(target) == 64
+    assert capsys.readouterr().err.startswith(f"tenure: {target}: ")
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Where health would ask."""
+    asked: list[tuple[str, int]] = []
+
+    def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
+        asked.append((host, port))
+        return 0, "is ready"
+
+    monkeypatch.setattr(health, "probe", probe)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("listeners", "target"),
+    [
+        (None, ("127.0.0.1", 9092)),
+        ("PLAINTEXT://0.0.0.0:9094", ("127.0.0.1", 9094)),
+        ("PLAINTEXT://[::]:9094", ("::1", 9094)),
+        ("PLAINTEXT://:9094", ("127.0.0.1", 9094)),
+        ("INSIDE://10.0.0.5:9095,OUTSIDE://:9096", ("10.0.0.5", 9095)),
+    ],
+)
+def test_without_a_target_it_is_the_broker_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, configured: list[tuple[str, int]], listeners: str | None, target: tuple[str, int]
+) -> None:
+    if listeners:
+        monkeypatch.setenv("TENURE_LISTENERS", listeners)
+        names = [listener.partition("://")[0] for listener in listeners.split(",")]
+        monkeypatch.setenv("TENURE_ADVERTISED_LISTENERS", ",".join(f"{name}://kafka.example:9092" for name in names))
+    assert ask() == 0
+    assert configured == [target]
+
+
+def test_the_file_can_be_named(tmp_path: Path, configured: list[tuple[str, int]]) -> None:
+    path = tmp_path / "tenure.toml"
+    path.write_text('listeners = "PLAINTEXT://[::1]:9097"')
+    assert ask("--config", str(path)) == 0
+    assert configured == [("::1", 9097)]
+
+
+def test_a_configuration_that_is_wrong_is_78(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TENURE_NUM_PARTITIONS", "none")
+    assert ask() == 78
+    assert capsys.readouterr().err.startswith("tenure: num.partitions=none (environment TENURE_NUM_PARTITIONS): must be")
+
+
+def test_a_port_that_is_found_at_start_cannot_be_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TENURE_PROFILE", "test")
+    assert ask() == 64
+    assert "takes a free port at each start" in capsys.readouterr().err
