@@ -1,4 +1,5 @@
-"""The pieces that generated code is made of: lengths, strings, counts and tags, read from bytes and appended to a bytearray.
+"""The pieces that generated code is made of: lengths, strings, counts and tags, read from bytes, and written as a list of
+parts that is joined once.
 
 A reader takes the frame and a position and gives the value and the position behind it. `at` only ever grows, and an
 index or Struct behind the end raises: so what was read with slices needs no check of its own, a message checks once, at
@@ -20,6 +21,8 @@ UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, Attribut
 
 ZERO_UUID: Final = bytes(16)
 TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
+
+BYTES: Final = tuple(bytes([n]) for n in range(256))
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
@@ -80,10 +83,16 @@ def legacy_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
 
 
 def compact_count(data: bytes, at: int, size: int) -> tuple[int, int]:
-    n, at = compact_count_or_null(data, at, size)
-    if n < 0:
+    n = data[at]
+    if n < 128:
+        at += 1
+    else:
+        n, at = uvarint(data, at)
+    if n == 0:
         raise ProtocolError("null where an array must be")
-    return n, at
+    if (n - 1) * size > len(data) - at:
+        raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+    return n - 1, at
 
 
 def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
@@ -236,75 +245,76 @@ def text_length(n: int) -> bytes:
     return uvarint_bytes(n)
 
 
-def put_legacy_text(out: bytearray, value: str) -> None:
+def put_legacy_text(out: list[bytes], value: str) -> None:
     encoded = value.encode()
-    out += INT16.pack(len(encoded))
-    out += encoded
+    out.append(INT16.pack(len(encoded)))
+    out.append(encoded)
 
 
-def put_legacy_text_or_null(out: bytearray, value: str | None) -> None:
+def put_legacy_text_or_null(out: list[bytes], value: str | None) -> None:
     if value is None:
-        out += b"\xff\xff"
+        out.append(b"\xff\xff")
     else:
         put_legacy_text(out, value)
 
 
-def put_compact_text(out: bytearray, value: str) -> None:
+def put_compact_text(out: list[bytes], value: str) -> None:
     encoded = value.encode()
     n = len(encoded) + 1
-    out += uvarint_bytes(n) if n < 128 else text_length(n)
-    out += encoded
+    out.append(BYTES[n] if n < 128 else text_length(n))
+    out.append(encoded)
 
 
-def put_compact_text_or_null(out: bytearray, value: str | None) -> None:
+def put_compact_text_or_null(out: list[bytes], value: str | None) -> None:
     if value is None:
-        out.append(0)
+        out.append(b"\x00")
     else:
         put_compact_text(out, value)
 
 
-def put_legacy_blob(out: bytearray, value: bytes) -> None:
-    out += INT32.pack(len(value))
-    out += value
+def put_legacy_blob(out: list[bytes], value: bytes) -> None:
+    out.append(INT32.pack(len(value)))
+    out.append(value)
 
 
-def put_legacy_blob_or_null(out: bytearray, value: bytes | None) -> None:
+def put_legacy_blob_or_null(out: list[bytes], value: bytes | None) -> None:
     if value is None:
-        out += b"\xff\xff\xff\xff"
+        out.append(b"\xff\xff\xff\xff")
     else:
         put_legacy_blob(out, value)
 
 
-def put_legacy_count(out: bytearray, n: int) -> None:
+def put_legacy_count(out: list[bytes], n: int) -> None:
     """The length of an array, -1 for null."""
-    out += INT32.pack(n)
+    out.append(INT32.pack(n))
 
 
-def put_compact_count(out: bytearray, n: int) -> None:
-    out += uvarint_bytes(n + 1)
+def put_compact_count(out: list[bytes], n: int) -> None:
+    out.append(BYTES[n + 1] if n < 127 else uvarint_bytes(n + 1))
 
 
-def put_int32s(out: bytearray, values: list[int]) -> None:
-    out += Struct(f">{len(values)}i").pack(*values)
+def put_int32s(out: list[bytes], values: list[int]) -> None:
+    out.append(Struct(f">{len(values)}i").pack(*values))
 
 
-def put_legacy_texts(out: bytearray, values: list[str]) -> None:
+def put_legacy_texts(out: list[bytes], values: list[str]) -> None:
     for value in values:
         put_legacy_text(out, value)
 
 
-def put_compact_texts(out: bytearray, values: list[str]) -> None:
+def put_compact_texts(out: list[bytes], values: list[str]) -> None:
     for value in values:
         put_compact_text(out, value)
 
 
-def put_uuid(out: bytearray, value: bytes) -> None:
+def put_uuid(out: list[bytes], value: bytes) -> None:
     if len(value) != 16:
         raise EncodeError(f"a uuid of {len(value)} bytes")
-    out += value
+    out.append(value)
 
 
-def put_tag(out: bytearray, tag: int, value: bytearray) -> None:
-    out += uvarint_bytes(tag)
-    out += uvarint_bytes(len(value))
-    out += value
+def put_tag(out: list[bytes], tag: int, value: list[bytes]) -> None:
+    joined = b"".join(value)
+    out.append(uvarint_bytes(tag))
+    out.append(uvarint_bytes(len(joined)))
+    out.append(joined)

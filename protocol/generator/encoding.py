@@ -12,24 +12,24 @@ def encode_method(out: Lines, message: Message) -> None:
     struct = message.struct
     out.put("")
     with out.block("def encode(self, version: int) -> bytes:"):
-        out.put("out = bytearray()")
+        out.put("out: list[bytes] = []")
         with out.block("try:"):
             by_path(out, paths_of(message.versions, message.flexible_from), struct, lambda o, path: write_fields(o, struct, path, "self"))
         with out.block(f"except {out.use('UNWRITABLE')} as error:"):
             out.put(f'raise {out.use("unwritable")}("{struct.name}", version, error) from error')
-        out.put("return bytes(out)")
+        out.put('return b"".join(out)')
 
 
 def write_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
     out.put("")
-    with out.block("def write(self, out: bytearray, version: int) -> None:"):
+    with out.block("def write(self, out: list[bytes], version: int) -> None:"):
         by_path(out, paths, struct, lambda o, path: write_fields(o, struct, path, "self"))
 
 
 def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: bool) -> None:
     out.put("", "@staticmethod")
     items = f"list[{struct.name}] | None" if nullable else f"list[{struct.name}]"
-    with out.block(f"def write_array(out: bytearray, items: {items}, version: int) -> None:"):
+    with out.block(f"def write_array(out: list[bytes], items: {items}, version: int) -> None:"):
 
         def elements(o: Lines, path: Path) -> None:
             put_count = o.use("put_compact_count" if path.flexible else "put_legacy_count")
@@ -37,41 +37,58 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
                 with o.block("if items is None:"):
                     o.put(f"{put_count}(out, -1)", "return")
             o.put(f"{put_count}(out, len(items))")
-            with o.block("for item in items:"):
-                write_fields(o, struct, path, "item")
+            body = Lines(o.level + 1)
+            write_fields(body, struct, path, "item")
+            o.used |= body.used
+            only = body.lines[0].strip()
+            if len(body.lines) == 1 and only.startswith("out.append("):
+                o.put(f"out += [{only.removeprefix('out.append(').removesuffix(')')} for item in items]")
+            else:
+                o.put("for item in items:")
+                o.lines += body.lines
 
         by_path(out, paths, struct, elements)
 
 
 def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
+    tagged = [item for item in struct.fields if item.tag is not None and path.has(item)]
+    ended = False  # whether the last run has taken the count of tagged fields, 0, with it
     for when, fields in stretches(struct, path):
+        last = not tagged and path.flexible and fields[-1] is [item for item in struct.fields if path.has(item)][-1]
         if when is None:
-            write_stretch(out, fields, path, owner)
+            ended = write_stretch(out, fields, path, owner, last)
         else:
             with out.block(f"if {when}:"):
-                write_stretch(out, fields, path, owner)
+                write_stretch(out, fields, path, owner, False)
     if path.flexible:
-        write_tags(out, [item for item in struct.fields if item.tag is not None], path, owner)
+        if not ended:
+            write_tags(out, tagged, path, owner)
     elif not any(item.tag is None and path.has(item) for item in struct.fields):
         out.put("pass")
 
 
-def write_stretch(out: Lines, fields: list[Field], path: Path, owner: str) -> None:
+def write_stretch(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
+    """Whether it ended with a run that took "no tagged fields" along."""
+    ended = False
     for run in runs(fields, single=("uuid",)):
         if run[0].kind in FIXED_SIZES:
-            write_run(out, run, owner, "out")
+            ended = last and run[-1] is fields[-1] and run[0].kind != "uuid"
+            write_run(out, run, owner, "out", ended)
         else:
+            ended = False
             write_one(out, run[0], path, f"{owner}.{run[0].name}", "out", inline=True)
+    return ended
 
 
-def write_run(out: Lines, run: list[Field], owner: str, target: str) -> None:
-    values = [f"{owner}.{item.name}" for item in run]
+def write_run(out: Lines, run: list[Field], owner: str, target: str, no_tags: bool = False) -> None:
+    values = [f"{owner}.{item.name}" for item in run] + ["0"] * no_tags
+    letters = "".join(FIXED_LETTERS[item.kind] for item in run) + "b" * no_tags
     if run[0].kind == "uuid":
         out.put(f"{out.use('put_uuid')}({target}, {values[0]})")
-    elif len(run) == 1 and run[0].kind == "bool":
-        out.put(f"{target}.append(1 if {values[0]} else 0)")
+    elif letters == "t":
+        out.put(f'{target}.append(b"\\x01" if {values[0]} else b"\\x00")')
     else:
-        out.call(f"{target} += ", out.use("pack_" + "".join(FIXED_LETTERS[item.kind] for item in run)), values)
+        out.call(f"{target}.append(", out.use("pack_" + letters), values, ")")
 
 
 def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inline: bool) -> None:
@@ -85,15 +102,16 @@ def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inli
             out.put(f"{value}.write({target}, version)")
             return
         with out.block(f"if {value} is None:"):
-            out.put(f"{target}.append(255)")
+            out.put(f'{target}.append(b"\\xff")')
         with out.block("else:"):
-            out.put(f"{target}.append(1)", f"{value}.write({target}, version)")
+            out.put(f'{target}.append(b"\\x01")', f"{value}.write({target}, version)")
     elif not (path.flexible and inline):
         word = "text" if item.kind == "string" else "blob"
         out.put(f"{out.use(f'put_{encoding}_{word}' + ('_or_null' if null else ''))}({target}, {sendable(item, path, value)})")
     elif item.nullable is not None:
         with out.block(f"if {value} is None:"):
-            out.put(f"{target}.append(0 if {when} else 1)" if when else f"{target}.append({0 if null else 1})")
+            absent = f'b"\\x00" if {when} else b"\\x01"' if when else 'b"\\x00"' if null else 'b"\\x01"'
+            out.put(f"{target}.append({absent})")
         with out.block("else:"):
             write_compact(out, item, value, target)
     else:
@@ -116,11 +134,9 @@ def write_compact(out: Lines, item: Field, value: str, target: str) -> None:
         out.put(f"text = {value}.encode()")
         value = "text"
     out.put(f"n = len({value}) + 1")
-    with out.block("if n < 128:"):
-        out.put(f"{target}.append(n)")
-    with out.block("else:"):
-        out.put(f"{target} += {out.use('text_length' if item.kind == 'string' else 'uvarint_bytes')}(n)")
-    out.put(f"{target} += {value}")
+    longer = out.use("text_length" if item.kind == "string" else "uvarint_bytes")
+    out.put(f"{target}.append({out.use('BYTES')}[n] if n < 128 else {longer}(n))")
+    out.put(f"{target}.append({value})")
 
 
 def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: str) -> None:
@@ -142,13 +158,13 @@ def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: s
 def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
     known = sorted((item for item in tagged if path.has(item)), key=lambda item: item.tag or 0)
     if not known:
-        out.put("out.append(0)")
+        out.put('out.append(b"\\x00")')
         return
-    out.put("tags = 0", "tagged = bytearray()")
+    out.put("tags = 0", "tagged: list[bytes] = []", "part: list[bytes]")
     for item in known:
         when, value = condition(item.versions, path.versions), f"{owner}.{item.name}"
         with out.block(f"if {when + ' and ' if when else ''}{differs(out, item, value)}:"):
-            out.put("tags += 1", "part = bytearray()")
+            out.put("tags += 1", "part = []")
             if item.kind in FIXED_SIZES:
                 write_run(out, [item], owner, "part")
             elif item.kind == "struct":
@@ -156,7 +172,7 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
             else:
                 write_one(out, item, path, value, "part", inline=False)
             out.put(f"{out.use('put_tag')}(tagged, {item.tag}, part)")
-    out.put("out.append(tags)", "out += tagged")
+    out.put(f"out.append({out.use('BYTES')}[tags])", "out += tagged")
 
 
 def differs(out: Lines, item: Field, value: str) -> str:

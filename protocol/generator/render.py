@@ -21,7 +21,18 @@ def render_module(module: Module) -> tuple[str, set[str]]:
     for message in module.messages:
         render_message(body, message)
     head = Lines()
-    head.put(f'"""{module.about}', "", MARK, '"""', "# ruff: noqa: RUF023 (slots are in the constructor's order)", "", "from __future__ import annotations", "", "from typing import ClassVar", "")
+    head.put(
+        f'"""{module.about}',
+        "",
+        MARK,
+        '"""',
+        "# ruff: noqa: RUF023 (slots are in the constructor's order)",
+        "",
+        "from __future__ import annotations",
+        "",
+        "from typing import ClassVar",
+        "",
+    )
     fixed = {name for name in body.used if name.startswith(("pack_", "unpack_"))}
     errors = {"ProtocolError"} & body.used
     shared = {"Message", "Part"} & body.used

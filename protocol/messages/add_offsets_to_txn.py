@@ -9,8 +9,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message
-from protocol.messages.fixed import pack_ih, pack_qh, unpack_ih, unpack_qh
-from protocol.wire import UNREADABLE, UNWRITABLE, compact_text, cut_short, legacy_text, put_legacy_text, skip_tags, text_length, unwritable
+from protocol.messages.fixed import pack_ih, pack_ihb, pack_qh, unpack_ih, unpack_qh
+from protocol.wire import (
+    BYTES,
+    UNREADABLE,
+    UNWRITABLE,
+    compact_text,
+    cut_short,
+    legacy_text,
+    put_legacy_text,
+    skip_tags,
+    text_length,
+    unwritable,
+)
 
 
 class AddOffsetsToTxnRequest(Message):
@@ -67,32 +78,26 @@ class AddOffsetsToTxnRequest(Message):
         return AddOffsetsToTxnRequest(transactional_id, producer_id, producer_epoch, group_id), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 text = self.transactional_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_qh(self.producer_id, self.producer_epoch)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_qh(self.producer_id, self.producer_epoch))
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.transactional_id)
-                out += pack_qh(self.producer_id, self.producer_epoch)
+                out.append(pack_qh(self.producer_id, self.producer_epoch))
                 put_legacy_text(out, self.group_id)
         except UNWRITABLE as error:
             raise unwritable("AddOffsetsToTxnRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class AddOffsetsToTxnResponse(Message):
@@ -131,13 +136,12 @@ class AddOffsetsToTxnResponse(Message):
         return AddOffsetsToTxnResponse(throttle_time_ms, error_code), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
-                out.append(0)
+                out.append(pack_ihb(self.throttle_time_ms, self.error_code, 0))
             else:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
         except UNWRITABLE as error:
             raise unwritable("AddOffsetsToTxnResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

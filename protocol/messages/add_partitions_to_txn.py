@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_i, pack_ih, pack_qh, unpack_i, unpack_ih, unpack_qh
+from protocol.messages.fixed import pack_i, pack_ih, pack_ihb, pack_qh, unpack_i, unpack_ih, unpack_qh
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -73,20 +74,17 @@ class AddPartitionsToTxnTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AddPartitionsToTxnTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AddPartitionsToTxnTopic], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 put_compact_count(out, len(item.partitions))
                 put_int32s(out, item.partitions)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -149,26 +147,23 @@ class AddPartitionsToTxnRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 text = self.v3_and_below_transactional_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_qh(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_qh(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch))
                 AddPartitionsToTxnTopic.write_array(out, self.v3_and_below_topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.v3_and_below_transactional_id)
-                out += pack_qh(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
+                out.append(pack_qh(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch))
                 AddPartitionsToTxnTopic.write_array(out, self.v3_and_below_topics, version)
         except UNWRITABLE as error:
             raise unwritable("AddPartitionsToTxnRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class AddPartitionsToTxnPartitionResult(Part):
@@ -206,16 +201,13 @@ class AddPartitionsToTxnPartitionResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AddPartitionsToTxnPartitionResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AddPartitionsToTxnPartitionResult], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.partition_error_code)
-                out.append(0)
+            out += [pack_ihb(item.partition_index, item.partition_error_code, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.partition_error_code)
+            out += [pack_ih(item.partition_index, item.partition_error_code) for item in items]
 
 
 class AddPartitionsToTxnTopicResult(Part):
@@ -258,19 +250,16 @@ class AddPartitionsToTxnTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AddPartitionsToTxnTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AddPartitionsToTxnTopicResult], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 AddPartitionsToTxnPartitionResult.write_array(out, item.results_by_partition, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -316,15 +305,15 @@ class AddPartitionsToTxnResponse(Message):
         return AddPartitionsToTxnResponse(throttle_time_ms, results_by_topic_v3_and_below), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 AddPartitionsToTxnTopicResult.write_array(out, self.results_by_topic_v3_and_below, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 AddPartitionsToTxnTopicResult.write_array(out, self.results_by_topic_v3_and_below, version)
         except UNWRITABLE as error:
             raise unwritable("AddPartitionsToTxnResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_b, pack_h, pack_i, unpack_b, unpack_h, unpack_i
+from protocol.messages.fixed import pack_b, pack_h, pack_i, pack_tb, unpack_b, unpack_h, unpack_i
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -76,28 +77,22 @@ class AlterableConfig(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AlterableConfig], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AlterableConfig], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.value is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.value.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -151,24 +146,21 @@ class AlterConfigsResource(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AlterConfigsResource], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AlterConfigsResource], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 text = item.resource_name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 AlterableConfig.write_array(out, item.configs, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 put_legacy_text(out, item.resource_name)
                 AlterableConfig.write_array(out, item.configs, version)
 
@@ -211,18 +203,17 @@ class AlterConfigsRequest(Message):
         return AlterConfigsRequest(resources, validate_only), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 AlterConfigsResource.write_array(out, self.resources, version)
-                out.append(1 if self.validate_only else 0)
-                out.append(0)
+                out.append(pack_tb(self.validate_only, 0))
             else:
                 AlterConfigsResource.write_array(out, self.resources, version)
-                out.append(1 if self.validate_only else 0)
+                out.append(b"\x01" if self.validate_only else b"\x00")
         except UNWRITABLE as error:
             raise unwritable("AlterConfigsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class AlterConfigsResourceResponse(Part):
@@ -283,36 +274,30 @@ class AlterConfigsResourceResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AlterConfigsResourceResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[AlterConfigsResourceResponse], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if item.error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_b(item.resource_type)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_b(item.resource_type))
                 text = item.resource_name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 put_legacy_text(out, item.resource_name)
 
 
@@ -354,15 +339,15 @@ class AlterConfigsResponse(Message):
         return AlterConfigsResponse(throttle_time_ms, responses), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 AlterConfigsResourceResponse.write_array(out, self.responses, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 AlterConfigsResourceResponse.write_array(out, self.responses, version)
         except UNWRITABLE as error:
             raise unwritable("AlterConfigsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

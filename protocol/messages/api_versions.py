@@ -9,8 +9,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_hh, pack_hhh, pack_i, pack_q, unpack_h, unpack_hh, unpack_hhh, unpack_i, unpack_q
+from protocol.messages.fixed import (
+    pack_h,
+    pack_hhb,
+    pack_hhh,
+    pack_hhhb,
+    pack_i,
+    pack_q,
+    unpack_h,
+    unpack_hh,
+    unpack_hhh,
+    unpack_i,
+    unpack_q,
+)
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -74,27 +87,21 @@ class ApiVersionsRequest(Message):
         return ApiVersionsRequest(client_software_name, client_software_version), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 text = self.client_software_name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = self.client_software_version.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ApiVersionsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class ApiVersion(Part):
@@ -134,16 +141,13 @@ class ApiVersion(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ApiVersion], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ApiVersion], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_hhh(item.api_key, item.min_version, item.max_version)
-                out.append(0)
+            out += [pack_hhhb(item.api_key, item.min_version, item.max_version, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_hhh(item.api_key, item.min_version, item.max_version)
+            out += [pack_hhh(item.api_key, item.min_version, item.max_version) for item in items]
 
 
 class SupportedFeatureKey(Part):
@@ -182,18 +186,14 @@ class SupportedFeatureKey(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[SupportedFeatureKey], version: int) -> None:
+    def write_array(out: list[bytes], items: list[SupportedFeatureKey], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_hh(item.min_version, item.max_version)
-            out.append(0)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_hhb(item.min_version, item.max_version, 0))
 
 
 class FinalizedFeatureKey(Part):
@@ -232,18 +232,14 @@ class FinalizedFeatureKey(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[FinalizedFeatureKey], version: int) -> None:
+    def write_array(out: list[bytes], items: list[FinalizedFeatureKey], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_hh(item.max_version_level, item.min_version_level)
-            out.append(0)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_hhb(item.max_version_level, item.min_version_level, 0))
 
 
 class ApiVersionsResponse(Message):
@@ -333,41 +329,42 @@ class ApiVersionsResponse(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_h(self.error_code)
+                out.append(pack_h(self.error_code))
                 ApiVersion.write_array(out, self.api_keys, version)
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if self.supported_features:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     SupportedFeatureKey.write_array(part, self.supported_features, version)
                     put_tag(tagged, 0, part)
                 if self.finalized_features_epoch != -1:
                     tags += 1
-                    part = bytearray()
-                    part += pack_q(self.finalized_features_epoch)
+                    part = []
+                    part.append(pack_q(self.finalized_features_epoch))
                     put_tag(tagged, 1, part)
                 if self.finalized_features:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     FinalizedFeatureKey.write_array(part, self.finalized_features, version)
                     put_tag(tagged, 2, part)
                 if self.zk_migration_ready:
                     tags += 1
-                    part = bytearray()
-                    part.append(1 if self.zk_migration_ready else 0)
+                    part = []
+                    part.append(b"\x01" if self.zk_migration_ready else b"\x00")
                     put_tag(tagged, 3, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
             else:
-                out += pack_h(self.error_code)
+                out.append(pack_h(self.error_code))
                 ApiVersion.write_array(out, self.api_keys, version)
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
         except UNWRITABLE as error:
             raise unwritable("ApiVersionsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

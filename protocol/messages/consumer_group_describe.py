@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_b, pack_h, pack_i, pack_ii, unpack_b, unpack_h, unpack_i, unpack_ii, unpack_u
+from protocol.messages.fixed import pack_b, pack_h, pack_i, pack_ib, pack_ii, pack_tb, unpack_b, unpack_h, unpack_i, unpack_ii, unpack_u
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -64,15 +65,14 @@ class ConsumerGroupDescribeRequest(Message):
         return ConsumerGroupDescribeRequest(group_ids, include_authorized_operations), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_compact_count(out, len(self.group_ids))
             put_compact_texts(out, self.group_ids)
-            out.append(1 if self.include_authorized_operations else 0)
-            out.append(0)
+            out.append(pack_tb(self.include_authorized_operations, 0))
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupDescribeRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class TopicPartitions(Part):
@@ -114,20 +114,17 @@ class TopicPartitions(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TopicPartitions], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TopicPartitions], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             put_uuid(out, item.topic_id)
             text = item.topic_name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             put_compact_count(out, len(item.partitions))
             put_int32s(out, item.partitions)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class Assignment(Part):
@@ -150,9 +147,9 @@ class Assignment(Part):
             at += 1
         return Assignment(topic_partitions), at
 
-    def write(self, out: bytearray, version: int) -> None:
+    def write(self, out: list[bytes], version: int) -> None:
         TopicPartitions.write_array(out, self.topic_partitions, version)
-        out.append(0)
+        out.append(b"\x00")
 
 
 class Member(Part):
@@ -272,68 +269,50 @@ class Member(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[Member], version: int) -> None:
+    def write_array(out: list[bytes], items: list[Member], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.member_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if item.instance_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.instance_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             if item.rack_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.rack_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_i(item.member_epoch)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_i(item.member_epoch))
             text = item.client_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = item.client_host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             put_compact_count(out, len(item.subscribed_topic_names))
             put_compact_texts(out, item.subscribed_topic_names)
             if item.subscribed_topic_regex is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.subscribed_topic_regex.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             item.assignment.write(out, version)
             item.target_assignment.write(out, version)
             if version >= 1:
-                out += pack_b(item.member_type)
-            out.append(0)
+                out.append(pack_b(item.member_type))
+            out.append(b"\x00")
 
 
 class DescribedGroup(Part):
@@ -428,45 +407,32 @@ class DescribedGroup(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribedGroup], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribedGroup], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_h(item.error_code)
+            out.append(pack_h(item.error_code))
             if item.error_message is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.error_message.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             text = item.group_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = item.group_state.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_ii(item.group_epoch, item.assignment_epoch)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_ii(item.group_epoch, item.assignment_epoch))
             text = item.assignor_name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             Member.write_array(out, item.members, version)
-            out += pack_i(item.authorized_operations)
-            out.append(0)
+            out.append(pack_ib(item.authorized_operations, 0))
 
 
 class ConsumerGroupDescribeResponse(Message):
@@ -502,11 +468,11 @@ class ConsumerGroupDescribeResponse(Message):
         return ConsumerGroupDescribeResponse(throttle_time_ms, groups), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_i(self.throttle_time_ms)
+            out.append(pack_i(self.throttle_time_ms))
             DescribedGroup.write_array(out, self.groups, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupDescribeResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_i, pack_ih, pack_ii, unpack_i, unpack_ih, unpack_ii, unpack_u
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -64,7 +65,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None, version: int) -> None:
         if items is None:
             put_compact_count(out, -1)
             return
@@ -73,7 +74,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Part):
             put_uuid(out, item.topic_id)
             put_compact_count(out, len(item.partitions))
             put_int32s(out, item.partitions)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class ConsumerGroupHeartbeatRequest(Message):
@@ -197,44 +198,32 @@ class ConsumerGroupHeartbeatRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             text = self.group_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.member_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(self.member_epoch)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(self.member_epoch))
             if self.instance_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.instance_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             if self.rack_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.rack_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_i(self.rebalance_timeout_ms)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_i(self.rebalance_timeout_ms))
             if self.subscribed_topic_names is None:
                 put_compact_count(out, -1)
             else:
@@ -242,30 +231,24 @@ class ConsumerGroupHeartbeatRequest(Message):
                 put_compact_texts(out, self.subscribed_topic_names)
             if version >= 1:
                 if self.subscribed_topic_regex is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.subscribed_topic_regex.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
             if self.server_assignor is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.server_assignor.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             ConsumerGroupHeartbeatRequestTopicPartitions.write_array(out, self.topic_partitions, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupHeartbeatRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class ConsumerGroupHeartbeatResponseTopicPartitions(Part):
@@ -299,13 +282,13 @@ class ConsumerGroupHeartbeatResponseTopicPartitions(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ConsumerGroupHeartbeatResponseTopicPartitions], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ConsumerGroupHeartbeatResponseTopicPartitions], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             put_uuid(out, item.topic_id)
             put_compact_count(out, len(item.partitions))
             put_int32s(out, item.partitions)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class Assignment(Part):
@@ -328,9 +311,9 @@ class Assignment(Part):
             at += 1
         return Assignment(topic_partitions), at
 
-    def write(self, out: bytearray, version: int) -> None:
+    def write(self, out: list[bytes], version: int) -> None:
         ConsumerGroupHeartbeatResponseTopicPartitions.write_array(out, self.topic_partitions, version)
-        out.append(0)
+        out.append(b"\x00")
 
 
 class ConsumerGroupHeartbeatResponse(Message):
@@ -405,36 +388,30 @@ class ConsumerGroupHeartbeatResponse(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_ih(self.throttle_time_ms, self.error_code)
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
             if self.error_message is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.error_message.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             if self.member_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_ii(self.member_epoch, self.heartbeat_interval_ms)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_ii(self.member_epoch, self.heartbeat_interval_ms))
             if self.assignment is None:
-                out.append(255)
+                out.append(b"\xff")
             else:
-                out.append(1)
+                out.append(b"\x01")
                 self.assignment.write(out, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupHeartbeatResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_i, pack_ii, pack_q, pack_qi, unpack_i, unpack_ii, unpack_q, unpack_qi, unpack_u
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -71,14 +72,14 @@ class OffsetCommitKey(Message):
         return OffsetCommitKey(group, topic, partition), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_text(out, self.group)
             put_legacy_text(out, self.topic)
-            out += pack_i(self.partition)
+            out.append(pack_i(self.partition))
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitKey", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class OffsetCommitValue(Message):
@@ -150,38 +151,36 @@ class OffsetCommitValue(Message):
         return OffsetCommitValue(offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_qi(self.offset, self.leader_epoch)
+                out.append(pack_qi(self.offset, self.leader_epoch))
                 text = self.metadata.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_q(self.commit_timestamp)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_q(self.commit_timestamp))
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if self.topic_id != ZERO_UUID:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     put_uuid(part, self.topic_id)
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
             else:
-                out += pack_q(self.offset)
+                out.append(pack_q(self.offset))
                 if version >= 3:
-                    out += pack_i(self.leader_epoch)
+                    out.append(pack_i(self.leader_epoch))
                 put_legacy_text(out, self.metadata)
-                out += pack_q(self.commit_timestamp)
+                out.append(pack_q(self.commit_timestamp))
                 if version == 1:
-                    out += pack_q(self.expire_timestamp)
+                    out.append(pack_q(self.expire_timestamp))
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitValue", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class GroupMetadataKey(Message):
@@ -208,12 +207,12 @@ class GroupMetadataKey(Message):
         return GroupMetadataKey(group), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_text(out, self.group)
         except UNWRITABLE as error:
             raise unwritable("GroupMetadataKey", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class MemberMetadata(Part):
@@ -338,55 +337,37 @@ class MemberMetadata(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MemberMetadata], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MemberMetadata], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 text = item.client_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.client_host.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_ii(item.rebalance_timeout, item.session_timeout)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_ii(item.rebalance_timeout, item.session_timeout))
                 n = len(item.subscription) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.subscription
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.subscription)
                 n = len(item.assignment) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.assignment
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.assignment)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -396,8 +377,8 @@ class MemberMetadata(Part):
                 put_legacy_text(out, item.client_id)
                 put_legacy_text(out, item.client_host)
                 if version >= 1:
-                    out += pack_i(item.rebalance_timeout)
-                out += pack_i(item.session_timeout)
+                    out.append(pack_i(item.rebalance_timeout))
+                out.append(pack_i(item.session_timeout))
                 put_legacy_blob(out, item.subscription)
                 put_legacy_blob(out, item.assignment)
 
@@ -476,48 +457,39 @@ class GroupMetadataValue(Message):
         return GroupMetadataValue(protocol_type, generation, protocol, leader, current_state_timestamp, members), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 text = self.protocol_type.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(self.generation)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(self.generation))
                 if self.protocol is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.protocol.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if self.leader is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.leader.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_q(self.current_state_timestamp)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_q(self.current_state_timestamp))
                 MemberMetadata.write_array(out, self.members, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.protocol_type)
-                out += pack_i(self.generation)
+                out.append(pack_i(self.generation))
                 put_legacy_text_or_null(out, self.protocol)
                 put_legacy_text_or_null(out, self.leader)
                 if version >= 2:
-                    out += pack_q(self.current_state_timestamp)
+                    out.append(pack_q(self.current_state_timestamp))
                 MemberMetadata.write_array(out, self.members, version)
         except UNWRITABLE as error:
             raise unwritable("GroupMetadataValue", version, error) from error
-        return bytes(out)
+        return b"".join(out)

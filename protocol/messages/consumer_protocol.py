@@ -56,7 +56,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ConsumerProtocolSubscriptionTopicPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ConsumerProtocolSubscriptionTopicPartition], version: int) -> None:
         put_legacy_count(out, len(items))
         for item in items:
             put_legacy_text(out, item.topic)
@@ -109,7 +109,7 @@ class ConsumerProtocolSubscription(Message):
         return ConsumerProtocolSubscription(topics, user_data, owned_partitions, generation_id, rack_id), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_count(out, len(self.topics))
             put_legacy_texts(out, self.topics)
@@ -117,12 +117,12 @@ class ConsumerProtocolSubscription(Message):
             if version >= 1:
                 ConsumerProtocolSubscriptionTopicPartition.write_array(out, self.owned_partitions, version)
             if version >= 2:
-                out += pack_i(self.generation_id)
+                out.append(pack_i(self.generation_id))
             if version >= 3:
                 put_legacy_text_or_null(out, self.rack_id)
         except UNWRITABLE as error:
             raise unwritable("ConsumerProtocolSubscription", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class ConsumerProtocolAssignmentTopicPartition(Part):
@@ -151,7 +151,7 @@ class ConsumerProtocolAssignmentTopicPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ConsumerProtocolAssignmentTopicPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ConsumerProtocolAssignmentTopicPartition], version: int) -> None:
         put_legacy_count(out, len(items))
         for item in items:
             put_legacy_text(out, item.topic)
@@ -187,10 +187,10 @@ class ConsumerProtocolAssignment(Message):
         return ConsumerProtocolAssignment(assigned_partitions, user_data), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             ConsumerProtocolAssignmentTopicPartition.write_array(out, self.assigned_partitions, version)
             put_legacy_blob_or_null(out, self.user_data)
         except UNWRITABLE as error:
             raise unwritable("ConsumerProtocolAssignment", version, error) from error
-        return bytes(out)
+        return b"".join(out)

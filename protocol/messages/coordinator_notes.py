@@ -11,17 +11,17 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import (
     pack_bbh,
-    pack_biqiq,
+    pack_biqiqb,
     pack_bqi,
     pack_bqq,
     pack_bqqiibqi,
     pack_h,
-    pack_ii,
+    pack_iib,
     pack_iittq,
-    pack_iq,
-    pack_iqq,
-    pack_qb,
-    pack_qi,
+    pack_iqb,
+    pack_iqqb,
+    pack_qbb,
+    pack_qib,
     unpack_bbh,
     unpack_biqiq,
     unpack_bqi,
@@ -36,6 +36,7 @@ from protocol.messages.fixed import (
     unpack_qi,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -77,12 +78,12 @@ class NoteKey(Message):
         return NoteKey(group), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_text(out, self.group)
         except UNWRITABLE as error:
             raise unwritable("NoteKey", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class NoteHeader(Message):
@@ -124,9 +125,9 @@ class NoteHeader(Message):
         return NoteHeader(kind, ts, seq, coordinator_epoch, generation, state, offsets_log_offset, dropped), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_bqqiibqi(
+            out.append(pack_bqqiibqi(
                 self.kind,
                 self.ts,
                 self.seq,
@@ -135,10 +136,10 @@ class NoteHeader(Message):
                 self.state,
                 self.offsets_log_offset,
                 self.dropped,
-            )
+            ))
         except UNWRITABLE as error:
             raise unwritable("NoteHeader", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class StateChange(Message):
@@ -189,24 +190,20 @@ class StateChange(Message):
         return StateChange(from_state, to_state, reason, reason_text, members, awaiting), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_bbh(self.from_state, self.to_state, self.reason)
+            out.append(pack_bbh(self.from_state, self.to_state, self.reason))
             if self.reason_text is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.reason_text.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_ii(self.members, self.awaiting)
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_iib(self.members, self.awaiting, 0))
         except UNWRITABLE as error:
             raise unwritable("StateChange", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class MemberJoin(Message):
@@ -310,54 +307,39 @@ class MemberJoin(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             text = self.member_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if self.instance_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.instance_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             text = self.client_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_iittq(self.session_ms, self.rebalance_ms, self.known_id, self.leader, self.subscription_hash)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_iittq(self.session_ms, self.rebalance_ms, self.known_id, self.leader, self.subscription_hash))
             if self.client_reason is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.client_reason.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("MemberJoin", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class MemberGone(Message):
@@ -419,40 +401,31 @@ class MemberGone(Message):
         return MemberGone(member_id, instance_id, how, since_heartbeat_ms, session_ms, client_reason), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             text = self.member_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if self.instance_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.instance_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_bqi(self.how, self.since_heartbeat_ms, self.session_ms)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_bqi(self.how, self.since_heartbeat_ms, self.session_ms))
             if self.client_reason is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.client_reason.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("MemberGone", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class StaticReplaced(Message):
@@ -526,48 +499,32 @@ class StaticReplaced(Message):
         return StaticReplaced(instance_id, old_id, new_id, client_id, host, since_heartbeat_ms, outcome), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             text = self.instance_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.old_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.new_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.client_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             text = self.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_qb(self.since_heartbeat_ms, self.outcome)
-            out.append(0)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_qbb(self.since_heartbeat_ms, self.outcome, 0))
         except UNWRITABLE as error:
             raise unwritable("StaticReplaced", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class RoundEnd(Message):
@@ -607,15 +564,15 @@ class RoundEnd(Message):
         return RoundEnd(result, join_ms, sync_ms, laggards), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_bqq(self.result, self.join_ms, self.sync_ms)
+            out.append(pack_bqq(self.result, self.join_ms, self.sync_ms))
             put_compact_count(out, len(self.laggards))
             put_compact_texts(out, self.laggards)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("RoundEnd", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class HeartbeatGap(Part):
@@ -654,18 +611,14 @@ class HeartbeatGap(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[HeartbeatGap], version: int) -> None:
+    def write_array(out: list[bytes], items: list[HeartbeatGap], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.member_key.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_qi(item.max_gap_ms, item.count)
-            out.append(0)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_qib(item.max_gap_ms, item.count, 0))
 
 
 class Heartbeats(Message):
@@ -696,13 +649,13 @@ class Heartbeats(Message):
         return Heartbeats(members), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             HeartbeatGap.write_array(out, self.members, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("Heartbeats", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class CommitRefused(Message):
@@ -757,31 +710,24 @@ class CommitRefused(Message):
         return CommitRefused(error_code, member_id, instance_id, count, since_ms), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_h(self.error_code)
+            out.append(pack_h(self.error_code))
             text = self.member_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if self.instance_id is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.instance_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_iq(self.count, self.since_ms)
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_iqb(self.count, self.since_ms, 0))
         except UNWRITABLE as error:
             raise unwritable("CommitRefused", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class PartitionEnds(Part):
@@ -814,11 +760,9 @@ class PartitionEnds(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[PartitionEnds], version: int) -> None:
+    def write_array(out: list[bytes], items: list[PartitionEnds], version: int) -> None:
         put_compact_count(out, len(items))
-        for item in items:
-            out += pack_iqq(item.partition, item.log_start, item.end)
-            out.append(0)
+        out += [pack_iqqb(item.partition, item.log_start, item.end, 0) for item in items]
 
 
 class EndOffsets(Message):
@@ -857,20 +801,17 @@ class EndOffsets(Message):
         return EndOffsets(topic, partitions), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             text = self.topic.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             PartitionEnds.write_array(out, self.partitions, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("EndOffsets", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class CoordinatorChange(Message):
@@ -910,10 +851,9 @@ class CoordinatorChange(Message):
         return CoordinatorChange(what, epoch, load_ms, groups, replayed), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_biqiq(self.what, self.epoch, self.load_ms, self.groups, self.replayed)
-            out.append(0)
+            out.append(pack_biqiqb(self.what, self.epoch, self.load_ms, self.groups, self.replayed, 0))
         except UNWRITABLE as error:
             raise unwritable("CoordinatorChange", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, pack_it, unpack_h, unpack_i, unpack_it
+from protocol.messages.fixed import pack_h, pack_i, pack_it, pack_itb, unpack_h, unpack_i, unpack_it
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -73,7 +74,7 @@ class CreatePartitionsAssignment(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatePartitionsAssignment] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatePartitionsAssignment] | None, version: int) -> None:
         if version >= 2:
             if items is None:
                 put_compact_count(out, -1)
@@ -82,7 +83,7 @@ class CreatePartitionsAssignment(Part):
             for item in items:
                 put_compact_count(out, len(item.broker_ids))
                 put_int32s(out, item.broker_ids)
-                out.append(0)
+                out.append(b"\x00")
         else:
             if items is None:
                 put_legacy_count(out, -1)
@@ -140,25 +141,22 @@ class CreatePartitionsTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatePartitionsTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatePartitionsTopic], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(item.count)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(item.count))
                 CreatePartitionsAssignment.write_array(out, item.assignments, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
-                out += pack_i(item.count)
+                out.append(pack_i(item.count))
                 CreatePartitionsAssignment.write_array(out, item.assignments, version)
 
 
@@ -202,18 +200,17 @@ class CreatePartitionsRequest(Message):
         return CreatePartitionsRequest(topics, timeout_ms, validate_only), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 CreatePartitionsTopic.write_array(out, self.topics, version)
-                out += pack_it(self.timeout_ms, self.validate_only)
-                out.append(0)
+                out.append(pack_itb(self.timeout_ms, self.validate_only, 0))
             else:
                 CreatePartitionsTopic.write_array(out, self.topics, version)
-                out += pack_it(self.timeout_ms, self.validate_only)
+                out.append(pack_it(self.timeout_ms, self.validate_only))
         except UNWRITABLE as error:
             raise unwritable("CreatePartitionsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class CreatePartitionsTopicResult(Part):
@@ -268,34 +265,28 @@ class CreatePartitionsTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatePartitionsTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatePartitionsTopicResult], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_h(item.error_code)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_h(item.error_code))
                 if item.error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
 
 
@@ -337,15 +328,15 @@ class CreatePartitionsResponse(Message):
         return CreatePartitionsResponse(throttle_time_ms, results), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 CreatePartitionsTopicResult.write_array(out, self.results, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 CreatePartitionsTopicResult.write_array(out, self.results, version)
         except UNWRITABLE as error:
             raise unwritable("CreatePartitionsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -14,7 +14,8 @@ from protocol.messages.fixed import (
     pack_i,
     pack_ih,
     pack_it,
-    pack_tbt,
+    pack_itb,
+    pack_tbtb,
     unpack_h,
     unpack_i,
     unpack_ih,
@@ -23,6 +24,7 @@ from protocol.messages.fixed import (
     unpack_u,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -92,18 +94,18 @@ class CreatableReplicaAssignment(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatableReplicaAssignment], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatableReplicaAssignment], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_i(item.partition_index)
+                out.append(pack_i(item.partition_index))
                 put_compact_count(out, len(item.broker_ids))
                 put_int32s(out, item.broker_ids)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.partition_index)
+                out.append(pack_i(item.partition_index))
                 put_legacy_count(out, len(item.broker_ids))
                 put_int32s(out, item.broker_ids)
 
@@ -154,28 +156,22 @@ class CreatableTopicConfig(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatableTopicConfig], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatableTopicConfig], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.value is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.value.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -235,26 +231,23 @@ class CreatableTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatableTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatableTopic], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_ih(item.num_partitions, item.replication_factor)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_ih(item.num_partitions, item.replication_factor))
                 CreatableReplicaAssignment.write_array(out, item.assignments, version)
                 CreatableTopicConfig.write_array(out, item.configs, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
-                out += pack_ih(item.num_partitions, item.replication_factor)
+                out.append(pack_ih(item.num_partitions, item.replication_factor))
                 CreatableReplicaAssignment.write_array(out, item.assignments, version)
                 CreatableTopicConfig.write_array(out, item.configs, version)
 
@@ -299,18 +292,17 @@ class CreateTopicsRequest(Message):
         return CreateTopicsRequest(topics, timeout_ms, validate_only), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 5:
                 CreatableTopic.write_array(out, self.topics, version)
-                out += pack_it(self.timeout_ms, self.validate_only)
-                out.append(0)
+                out.append(pack_itb(self.timeout_ms, self.validate_only, 0))
             else:
                 CreatableTopic.write_array(out, self.topics, version)
-                out += pack_it(self.timeout_ms, self.validate_only)
+                out.append(pack_it(self.timeout_ms, self.validate_only))
         except UNWRITABLE as error:
             raise unwritable("CreateTopicsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class CreatableTopicConfigs(Part):
@@ -362,7 +354,7 @@ class CreatableTopicConfigs(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatableTopicConfigs] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatableTopicConfigs] | None, version: int) -> None:
         if items is None:
             put_compact_count(out, -1)
             return
@@ -370,23 +362,16 @@ class CreatableTopicConfigs(Part):
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if item.value is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.value.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_tbt(item.read_only, item.config_source, item.is_sensitive)
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_tbtb(item.read_only, item.config_source, item.is_sensitive, 0))
 
 
 class CreatableTopicResult(Part):
@@ -498,46 +483,41 @@ class CreatableTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[CreatableTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[CreatableTopicResult], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if version >= 7:
                     put_uuid(out, item.topic_id)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if item.error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_ih(item.num_partitions, item.replication_factor)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_ih(item.num_partitions, item.replication_factor))
                 CreatableTopicConfigs.write_array(out, item.configs, version)
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if item.topic_config_error_code != 0:
                     tags += 1
-                    part = bytearray()
-                    part += pack_h(item.topic_config_error_code)
+                    part = []
+                    part.append(pack_h(item.topic_config_error_code))
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
 
 
@@ -579,15 +559,15 @@ class CreateTopicsResponse(Message):
         return CreateTopicsResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 5:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 CreatableTopicResult.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 CreatableTopicResult.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("CreateTopicsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, unpack_h, unpack_i
+from protocol.messages.fixed import pack_h, pack_hb, pack_i, unpack_h, unpack_i
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -65,18 +66,18 @@ class DeleteGroupsRequest(Message):
         return DeleteGroupsRequest(groups_names), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 put_compact_count(out, len(self.groups_names))
                 put_compact_texts(out, self.groups_names)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_count(out, len(self.groups_names))
                 put_legacy_texts(out, self.groups_names)
         except UNWRITABLE as error:
             raise unwritable("DeleteGroupsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DeletableGroupResult(Part):
@@ -121,24 +122,20 @@ class DeletableGroupResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeletableGroupResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeletableGroupResult], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_h(item.error_code)
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_hb(item.error_code, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.group_id)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
 
 
 class DeleteGroupsResponse(Message):
@@ -179,15 +176,15 @@ class DeleteGroupsResponse(Message):
         return DeleteGroupsResponse(throttle_time_ms, results), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeletableGroupResult.write_array(out, self.results, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeletableGroupResult.write_array(out, self.results, version)
         except UNWRITABLE as error:
             raise unwritable("DeleteGroupsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_i, pack_iq, pack_iqh, unpack_i, unpack_iq, unpack_iqh
+from protocol.messages.fixed import pack_i, pack_ib, pack_iq, pack_iqb, pack_iqh, pack_iqhb, unpack_i, unpack_iq, unpack_iqh
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -62,16 +63,13 @@ class DeleteRecordsPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeleteRecordsPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeleteRecordsPartition], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_iq(item.partition_index, item.offset)
-                out.append(0)
+            out += [pack_iqb(item.partition_index, item.offset, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_iq(item.partition_index, item.offset)
+            out += [pack_iq(item.partition_index, item.offset) for item in items]
 
 
 class DeleteRecordsTopic(Part):
@@ -114,19 +112,16 @@ class DeleteRecordsTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeleteRecordsTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeleteRecordsTopic], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DeleteRecordsPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -172,18 +167,17 @@ class DeleteRecordsRequest(Message):
         return DeleteRecordsRequest(topics, timeout_ms), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 DeleteRecordsTopic.write_array(out, self.topics, version)
-                out += pack_i(self.timeout_ms)
-                out.append(0)
+                out.append(pack_ib(self.timeout_ms, 0))
             else:
                 DeleteRecordsTopic.write_array(out, self.topics, version)
-                out += pack_i(self.timeout_ms)
+                out.append(pack_i(self.timeout_ms))
         except UNWRITABLE as error:
             raise unwritable("DeleteRecordsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DeleteRecordsPartitionResult(Part):
@@ -223,16 +217,13 @@ class DeleteRecordsPartitionResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeleteRecordsPartitionResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeleteRecordsPartitionResult], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_iqh(item.partition_index, item.low_watermark, item.error_code)
-                out.append(0)
+            out += [pack_iqhb(item.partition_index, item.low_watermark, item.error_code, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_iqh(item.partition_index, item.low_watermark, item.error_code)
+            out += [pack_iqh(item.partition_index, item.low_watermark, item.error_code) for item in items]
 
 
 class DeleteRecordsTopicResult(Part):
@@ -275,19 +266,16 @@ class DeleteRecordsTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeleteRecordsTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeleteRecordsTopicResult], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DeleteRecordsPartitionResult.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -333,15 +321,15 @@ class DeleteRecordsResponse(Message):
         return DeleteRecordsResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeleteRecordsTopicResult.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeleteRecordsTopicResult.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("DeleteRecordsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from protocol.errors import ProtocolError
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, unpack_h, unpack_i, unpack_u
+from protocol.messages.fixed import pack_h, pack_i, pack_ib, unpack_h, unpack_i, unpack_u
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -69,21 +70,18 @@ class DeleteTopicState(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeleteTopicState], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeleteTopicState], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             if item.name is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             put_uuid(out, item.topic_id)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class DeleteTopicsRequest(Message):
@@ -133,7 +131,7 @@ class DeleteTopicsRequest(Message):
         return DeleteTopicsRequest(topics, topic_names, timeout_ms), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 if version >= 6:
@@ -141,15 +139,14 @@ class DeleteTopicsRequest(Message):
                 if version <= 5:
                     put_compact_count(out, len(self.topic_names))
                     put_compact_texts(out, self.topic_names)
-                out += pack_i(self.timeout_ms)
-                out.append(0)
+                out.append(pack_ib(self.timeout_ms, 0))
             else:
                 put_legacy_count(out, len(self.topic_names))
                 put_legacy_texts(out, self.topic_names)
-                out += pack_i(self.timeout_ms)
+                out.append(pack_i(self.timeout_ms))
         except UNWRITABLE as error:
             raise unwritable("DeleteTopicsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DeletableTopicResult(Part):
@@ -213,40 +210,34 @@ class DeletableTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DeletableTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DeletableTopicResult], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 if item.name is None:
-                    out.append(0 if version >= 6 else 1)
+                    out.append(b"\x00" if version >= 6 else b"\x01")
                 else:
                     text = item.name.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if version >= 6:
                     put_uuid(out, item.topic_id)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if version >= 5:
                     if item.error_message is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = item.error_message.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
-                out.append(0)
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name or "")
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
 
 
 class DeleteTopicsResponse(Message):
@@ -287,15 +278,15 @@ class DeleteTopicsResponse(Message):
         return DeleteTopicsResponse(throttle_time_ms, responses), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeletableTopicResult.write_array(out, self.responses, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DeletableTopicResult.write_array(out, self.responses, version)
         except UNWRITABLE as error:
             raise unwritable("DeleteTopicsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_b, pack_i, pack_ih, unpack_b, unpack_i, unpack_ih
+from protocol.messages.fixed import pack_b, pack_i, pack_ib, pack_ih, unpack_b, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -66,17 +67,17 @@ class DescribeClusterRequest(Message):
         return DescribeClusterRequest(include_cluster_authorized_operations, endpoint_type, include_fenced_brokers), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out.append(1 if self.include_cluster_authorized_operations else 0)
+            out.append(b"\x01" if self.include_cluster_authorized_operations else b"\x00")
             if version >= 1:
-                out += pack_b(self.endpoint_type)
+                out.append(pack_b(self.endpoint_type))
             if version >= 2:
-                out.append(1 if self.include_fenced_brokers else 0)
-            out.append(0)
+                out.append(b"\x01" if self.include_fenced_brokers else b"\x00")
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("DescribeClusterRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DescribeClusterBroker(Part):
@@ -132,31 +133,25 @@ class DescribeClusterBroker(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeClusterBroker], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeClusterBroker], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_i(item.broker_id)
+            out.append(pack_i(item.broker_id))
             text = item.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(item.port)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
             if item.rack is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.rack.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             if version >= 2:
-                out.append(1 if item.is_fenced else 0)
-            out.append(0)
+                out.append(b"\x01" if item.is_fenced else b"\x00")
+            out.append(b"\x00")
 
 
 class DescribeClusterResponse(Message):
@@ -243,32 +238,25 @@ class DescribeClusterResponse(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_ih(self.throttle_time_ms, self.error_code)
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
             if self.error_message is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = self.error_message.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             if version >= 1:
-                out += pack_b(self.endpoint_type)
+                out.append(pack_b(self.endpoint_type))
             text = self.cluster_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(self.controller_id)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(self.controller_id))
             DescribeClusterBroker.write_array(out, self.brokers, version)
-            out += pack_i(self.cluster_authorized_operations)
-            out.append(0)
+            out.append(pack_ib(self.cluster_authorized_operations, 0))
         except UNWRITABLE as error:
             raise unwritable("DescribeClusterResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

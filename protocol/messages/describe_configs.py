@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_b, pack_h, pack_i, pack_tbt, pack_tt, unpack_b, unpack_h, unpack_i, unpack_tbt, unpack_tt
+from protocol.messages.fixed import pack_b, pack_bb, pack_h, pack_i, pack_tbt, pack_ttb, unpack_b, unpack_h, unpack_i, unpack_tbt, unpack_tt
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -91,28 +92,25 @@ class DescribeConfigsResource(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeConfigsResource], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeConfigsResource], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 text = item.resource_name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.configuration_keys is None:
                     put_compact_count(out, -1)
                 else:
                     put_compact_count(out, len(item.configuration_keys))
                     put_compact_texts(out, item.configuration_keys)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 put_legacy_text(out, item.resource_name)
                 if item.configuration_keys is None:
                     put_legacy_count(out, -1)
@@ -165,20 +163,19 @@ class DescribeConfigsRequest(Message):
         return DescribeConfigsRequest(resources, include_synonyms, include_documentation), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 DescribeConfigsResource.write_array(out, self.resources, version)
-                out += pack_tt(self.include_synonyms, self.include_documentation)
-                out.append(0)
+                out.append(pack_ttb(self.include_synonyms, self.include_documentation, 0))
             else:
                 DescribeConfigsResource.write_array(out, self.resources, version)
-                out.append(1 if self.include_synonyms else 0)
+                out.append(b"\x01" if self.include_synonyms else b"\x00")
                 if version >= 3:
-                    out.append(1 if self.include_documentation else 0)
+                    out.append(b"\x01" if self.include_documentation else b"\x00")
         except UNWRITABLE as error:
             raise unwritable("DescribeConfigsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DescribeConfigsSynonym(Part):
@@ -233,35 +230,28 @@ class DescribeConfigsSynonym(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeConfigsSynonym], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeConfigsSynonym], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.value is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.value.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_b(item.source)
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_bb(item.source, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
                 put_legacy_text_or_null(out, item.value)
-                out += pack_b(item.source)
+                out.append(pack_b(item.source))
 
 
 class DescribeConfigsResourceResult(Part):
@@ -360,50 +350,41 @@ class DescribeConfigsResourceResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeConfigsResourceResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeConfigsResourceResult], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.value is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.value.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_tbt(item.read_only, item.config_source, item.is_sensitive)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_tbt(item.read_only, item.config_source, item.is_sensitive))
                 DescribeConfigsSynonym.write_array(out, item.synonyms, version)
-                out += pack_b(item.config_type)
+                out.append(pack_b(item.config_type))
                 if item.documentation is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.documentation.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.name)
                 put_legacy_text_or_null(out, item.value)
-                out += pack_tbt(item.read_only, item.config_source, item.is_sensitive)
+                out.append(pack_tbt(item.read_only, item.config_source, item.is_sensitive))
                 DescribeConfigsSynonym.write_array(out, item.synonyms, version)
                 if version >= 3:
-                    out += pack_b(item.config_type)
+                    out.append(pack_b(item.config_type))
                     put_legacy_text_or_null(out, item.documentation)
 
 
@@ -469,37 +450,31 @@ class DescribeConfigsResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeConfigsResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeConfigsResult], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if item.error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_b(item.resource_type)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_b(item.resource_type))
                 text = item.resource_name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DescribeConfigsResourceResult.write_array(out, item.configs, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
-                out += pack_b(item.resource_type)
+                out.append(pack_b(item.resource_type))
                 put_legacy_text(out, item.resource_name)
                 DescribeConfigsResourceResult.write_array(out, item.configs, version)
 
@@ -542,15 +517,15 @@ class DescribeConfigsResponse(Message):
         return DescribeConfigsResponse(throttle_time_ms, results), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DescribeConfigsResult.write_array(out, self.results, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DescribeConfigsResult.write_array(out, self.results, version)
         except UNWRITABLE as error:
             raise unwritable("DescribeConfigsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

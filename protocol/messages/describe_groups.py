@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, unpack_h, unpack_i
+from protocol.messages.fixed import pack_h, pack_i, pack_ib, pack_tb, unpack_h, unpack_i
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_blob,
@@ -80,21 +81,20 @@ class DescribeGroupsRequest(Message):
         return DescribeGroupsRequest(groups, include_authorized_operations), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 5:
                 put_compact_count(out, len(self.groups))
                 put_compact_texts(out, self.groups)
-                out.append(1 if self.include_authorized_operations else 0)
-                out.append(0)
+                out.append(pack_tb(self.include_authorized_operations, 0))
             else:
                 put_legacy_count(out, len(self.groups))
                 put_legacy_texts(out, self.groups)
                 if version >= 3:
-                    out.append(1 if self.include_authorized_operations else 0)
+                    out.append(b"\x01" if self.include_authorized_operations else b"\x00")
         except UNWRITABLE as error:
             raise unwritable("DescribeGroupsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DescribedGroupMember(Part):
@@ -180,54 +180,36 @@ class DescribedGroupMember(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribedGroupMember], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribedGroupMember], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 text = item.client_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.client_host.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 n = len(item.member_metadata) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.member_metadata
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.member_metadata)
                 n = len(item.member_assignment) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.member_assignment
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.member_assignment)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -358,64 +340,48 @@ class DescribedGroup(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribedGroup], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribedGroup], version: int) -> None:
         if version >= 5:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if version >= 6:
                     if item.error_message is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = item.error_message.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                 text = item.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.group_state.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.protocol_type.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.protocol_data.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DescribedGroupMember.write_array(out, item.members, version)
-                out += pack_i(item.authorized_operations)
-                out.append(0)
+                out.append(pack_ib(item.authorized_operations, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text(out, item.group_id)
                 put_legacy_text(out, item.group_state)
                 put_legacy_text(out, item.protocol_type)
                 put_legacy_text(out, item.protocol_data)
                 DescribedGroupMember.write_array(out, item.members, version)
                 if version >= 3:
-                    out += pack_i(item.authorized_operations)
+                    out.append(pack_i(item.authorized_operations))
 
 
 class DescribeGroupsResponse(Message):
@@ -458,16 +424,16 @@ class DescribeGroupsResponse(Message):
         return DescribeGroupsResponse(throttle_time_ms, groups), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 5:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DescribedGroup.write_array(out, self.groups, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
                 DescribedGroup.write_array(out, self.groups, version)
         except UNWRITABLE as error:
             raise unwritable("DescribeGroupsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, pack_iqqt, pack_qq, unpack_h, unpack_i, unpack_iqqt, unpack_qq
+from protocol.messages.fixed import pack_h, pack_i, pack_iqqt, pack_iqqtb, pack_qq, unpack_h, unpack_i, unpack_iqqt, unpack_qq
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -79,7 +80,7 @@ class DescribableLogDirTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribableLogDirTopic] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribableLogDirTopic] | None, version: int) -> None:
         if version >= 2:
             if items is None:
                 put_compact_count(out, -1)
@@ -88,14 +89,11 @@ class DescribableLogDirTopic(Part):
             for item in items:
                 text = item.topic.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 put_compact_count(out, len(item.partitions))
                 put_int32s(out, item.partitions)
-                out.append(0)
+                out.append(b"\x00")
         else:
             if items is None:
                 put_legacy_count(out, -1)
@@ -140,16 +138,16 @@ class DescribeLogDirsRequest(Message):
         return DescribeLogDirsRequest(topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 DescribableLogDirTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 DescribableLogDirTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("DescribeLogDirsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DescribeLogDirsPartition(Part):
@@ -191,16 +189,13 @@ class DescribeLogDirsPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeLogDirsPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeLogDirsPartition], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_iqqt(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key)
-                out.append(0)
+            out += [pack_iqqtb(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_iqqt(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key)
+            out += [pack_iqqt(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key) for item in items]
 
 
 class DescribeLogDirsTopic(Part):
@@ -243,19 +238,16 @@ class DescribeLogDirsTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeLogDirsTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeLogDirsTopic], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DescribeLogDirsPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -318,26 +310,23 @@ class DescribeLogDirsResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeLogDirsResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeLogDirsResult], version: int) -> None:
         if version >= 2:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 text = item.log_dir.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 DescribeLogDirsTopic.write_array(out, item.topics, version)
                 if version >= 4:
-                    out += pack_qq(item.total_bytes, item.usable_bytes)
-                out.append(0)
+                    out.append(pack_qq(item.total_bytes, item.usable_bytes))
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text(out, item.log_dir)
                 DescribeLogDirsTopic.write_array(out, item.topics, version)
 
@@ -386,17 +375,17 @@ class DescribeLogDirsResponse(Message):
         return DescribeLogDirsResponse(throttle_time_ms, error_code, results), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 if version >= 3:
-                    out += pack_h(self.error_code)
+                    out.append(pack_h(self.error_code))
                 DescribeLogDirsResult.write_array(out, self.results, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 DescribeLogDirsResult.write_array(out, self.results, version)
         except UNWRITABLE as error:
             raise unwritable("DescribeLogDirsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

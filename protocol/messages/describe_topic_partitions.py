@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_hiii, pack_i, unpack_h, unpack_hiii, unpack_i, unpack_ut
+from protocol.messages.fixed import pack_h, pack_hiii, pack_i, pack_ib, unpack_h, unpack_hiii, unpack_i, unpack_ut
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -59,17 +60,14 @@ class TopicRequest(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TopicRequest], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TopicRequest], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out.append(0)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(b"\x00")
 
 
 class DescribeTopicPartitionsRequestCursor(Part):
@@ -101,16 +99,12 @@ class DescribeTopicPartitionsRequestCursor(Part):
             at += 1
         return DescribeTopicPartitionsRequestCursor(topic_name, partition_index), at
 
-    def write(self, out: bytearray, version: int) -> None:
+    def write(self, out: list[bytes], version: int) -> None:
         text = self.topic_name.encode()
         n = len(text) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += text_length(n)
-        out += text
-        out += pack_i(self.partition_index)
-        out.append(0)
+        out.append(BYTES[n] if n < 128 else text_length(n))
+        out.append(text)
+        out.append(pack_ib(self.partition_index, 0))
 
 
 class DescribeTopicPartitionsRequest(Message):
@@ -154,19 +148,19 @@ class DescribeTopicPartitionsRequest(Message):
         return DescribeTopicPartitionsRequest(topics, response_partition_limit, cursor), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             TopicRequest.write_array(out, self.topics, version)
-            out += pack_i(self.response_partition_limit)
+            out.append(pack_i(self.response_partition_limit))
             if self.cursor is None:
-                out.append(255)
+                out.append(b"\xff")
             else:
-                out.append(1)
+                out.append(b"\x01")
                 self.cursor.write(out, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("DescribeTopicPartitionsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class DescribeTopicPartitionsResponsePartition(Part):
@@ -254,10 +248,10 @@ class DescribeTopicPartitionsResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeTopicPartitionsResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeTopicPartitionsResponsePartition], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch)
+            out.append(pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch))
             put_compact_count(out, len(item.replica_nodes))
             put_int32s(out, item.replica_nodes)
             put_compact_count(out, len(item.isr_nodes))
@@ -274,7 +268,7 @@ class DescribeTopicPartitionsResponsePartition(Part):
                 put_int32s(out, item.last_known_elr)
             put_compact_count(out, len(item.offline_replicas))
             put_int32s(out, item.offline_replicas)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class DescribeTopicPartitionsResponseTopic(Part):
@@ -332,25 +326,21 @@ class DescribeTopicPartitionsResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[DescribeTopicPartitionsResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[DescribeTopicPartitionsResponseTopic], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_h(item.error_code)
+            out.append(pack_h(item.error_code))
             if item.name is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             put_uuid(out, item.topic_id)
-            out.append(1 if item.is_internal else 0)
+            out.append(b"\x01" if item.is_internal else b"\x00")
             DescribeTopicPartitionsResponsePartition.write_array(out, item.partitions, version)
-            out += pack_i(item.topic_authorized_operations)
-            out.append(0)
+            out.append(pack_ib(item.topic_authorized_operations, 0))
 
 
 class DescribeTopicPartitionsResponseCursor(Part):
@@ -382,16 +372,12 @@ class DescribeTopicPartitionsResponseCursor(Part):
             at += 1
         return DescribeTopicPartitionsResponseCursor(topic_name, partition_index), at
 
-    def write(self, out: bytearray, version: int) -> None:
+    def write(self, out: list[bytes], version: int) -> None:
         text = self.topic_name.encode()
         n = len(text) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += text_length(n)
-        out += text
-        out += pack_i(self.partition_index)
-        out.append(0)
+        out.append(BYTES[n] if n < 128 else text_length(n))
+        out.append(text)
+        out.append(pack_ib(self.partition_index, 0))
 
 
 class DescribeTopicPartitionsResponse(Message):
@@ -435,16 +421,16 @@ class DescribeTopicPartitionsResponse(Message):
         return DescribeTopicPartitionsResponse(throttle_time_ms, topics, next_cursor), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_i(self.throttle_time_ms)
+            out.append(pack_i(self.throttle_time_ms))
             DescribeTopicPartitionsResponseTopic.write_array(out, self.topics, version)
             if self.next_cursor is None:
-                out.append(255)
+                out.append(b"\xff")
             else:
-                out.append(1)
+                out.append(b"\x01")
                 self.next_cursor.write(out, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("DescribeTopicPartitionsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message
-from protocol.messages.fixed import pack_ih, pack_qht, unpack_ih, unpack_qht
-from protocol.wire import UNREADABLE, UNWRITABLE, compact_text, cut_short, legacy_text, put_legacy_text, skip_tags, text_length, unwritable
+from protocol.messages.fixed import pack_ih, pack_ihb, pack_qht, pack_qhtb, unpack_ih, unpack_qht
+from protocol.wire import (
+    BYTES,
+    UNREADABLE,
+    UNWRITABLE,
+    compact_text,
+    cut_short,
+    legacy_text,
+    put_legacy_text,
+    skip_tags,
+    text_length,
+    unwritable,
+)
 
 
 class EndTxnRequest(Message):
@@ -60,24 +71,20 @@ class EndTxnRequest(Message):
         return EndTxnRequest(transactional_id, producer_id, producer_epoch, committed), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 text = self.transactional_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_qht(self.producer_id, self.producer_epoch, self.committed)
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_qhtb(self.producer_id, self.producer_epoch, self.committed, 0))
             else:
                 put_legacy_text(out, self.transactional_id)
-                out += pack_qht(self.producer_id, self.producer_epoch, self.committed)
+                out.append(pack_qht(self.producer_id, self.producer_epoch, self.committed))
         except UNWRITABLE as error:
             raise unwritable("EndTxnRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class EndTxnResponse(Message):
@@ -116,13 +123,12 @@ class EndTxnResponse(Message):
         return EndTxnResponse(throttle_time_ms, error_code), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
-                out.append(0)
+                out.append(pack_ihb(self.throttle_time_ms, self.error_code, 0))
             else:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
         except UNWRITABLE as error:
             raise unwritable("EndTxnResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

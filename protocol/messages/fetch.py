@@ -16,13 +16,15 @@ from protocol.messages.fixed import (
     pack_ihqq,
     pack_ihqqq,
     pack_ii,
+    pack_iib,
     pack_iiibii,
     pack_iiiib,
     pack_iiqiqi,
-    pack_iq,
+    pack_iqb,
     pack_q,
-    pack_qi,
+    pack_qib,
     pack_qq,
+    pack_qqb,
     unpack_hi,
     unpack_i,
     unpack_ihi,
@@ -39,6 +41,7 @@ from protocol.messages.fixed import (
     unpack_u,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -94,9 +97,8 @@ class ReplicaState(Part):
             at += 1
         return ReplicaState(replica_id, replica_epoch), at
 
-    def write(self, out: bytearray, version: int) -> None:
-        out += pack_iq(self.replica_id, self.replica_epoch)
-        out.append(0)
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_iqb(self.replica_id, self.replica_epoch, 0))
 
 
 class FetchPartition(Part):
@@ -190,37 +192,38 @@ class FetchPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[FetchPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[FetchPartition], version: int) -> None:
         if version >= 12:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_iiqiqi(
+                out.append(pack_iiqiqi(
                     item.partition,
                     item.current_leader_epoch,
                     item.fetch_offset,
                     item.last_fetched_epoch,
                     item.log_start_offset,
                     item.partition_max_bytes,
-                )
+                ))
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if version >= 17 and item.replica_directory_id != ZERO_UUID:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     put_uuid(part, item.replica_directory_id)
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.partition)
+                out.append(pack_i(item.partition))
                 if version >= 9:
-                    out += pack_i(item.current_leader_epoch)
-                out += pack_q(item.fetch_offset)
+                    out.append(pack_i(item.current_leader_epoch))
+                out.append(pack_q(item.fetch_offset))
                 if version >= 5:
-                    out += pack_q(item.log_start_offset)
-                out += pack_i(item.partition_max_bytes)
+                    out.append(pack_q(item.log_start_offset))
+                out.append(pack_i(item.partition_max_bytes))
 
 
 class FetchTopic(Part):
@@ -271,7 +274,7 @@ class FetchTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[FetchTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[FetchTopic], version: int) -> None:
         if version >= 12:
             put_compact_count(out, len(items))
             for item in items:
@@ -280,13 +283,10 @@ class FetchTopic(Part):
                 if version <= 12:
                     text = item.topic.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 FetchPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -346,7 +346,7 @@ class ForgottenTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ForgottenTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ForgottenTopic], version: int) -> None:
         if version >= 12:
             put_compact_count(out, len(items))
             for item in items:
@@ -355,14 +355,11 @@ class ForgottenTopic(Part):
                 if version <= 12:
                     text = item.topic.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 put_compact_count(out, len(item.partitions))
                 put_int32s(out, item.partitions)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -486,46 +483,44 @@ class FetchRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 12:
                 if version <= 14:
-                    out += pack_i(self.replica_id)
-                out += pack_iiibii(
+                    out.append(pack_i(self.replica_id))
+                out.append(pack_iiibii(
                     self.max_wait_ms,
                     self.min_bytes,
                     self.max_bytes,
                     self.isolation_level,
                     self.session_id,
                     self.session_epoch,
-                )
+                ))
                 FetchTopic.write_array(out, self.topics, version)
                 ForgottenTopic.write_array(out, self.forgotten_topics_data, version)
                 text = self.rack_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if self.cluster_id is not None:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     put_compact_text_or_null(part, self.cluster_id)
                     put_tag(tagged, 0, part)
                 if version >= 15 and self.replica_state is not None and self.replica_state != ReplicaState():
                     tags += 1
-                    part = bytearray()
+                    part = []
                     self.replica_state.write(part, version)
                     put_tag(tagged, 1, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
             else:
-                out += pack_iiiib(self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level)
+                out.append(pack_iiiib(self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level))
                 if version >= 7:
-                    out += pack_ii(self.session_id, self.session_epoch)
+                    out.append(pack_ii(self.session_id, self.session_epoch))
                 FetchTopic.write_array(out, self.topics, version)
                 if version >= 7:
                     ForgottenTopic.write_array(out, self.forgotten_topics_data, version)
@@ -533,7 +528,7 @@ class FetchRequest(Message):
                     put_legacy_text(out, self.rack_id)
         except UNWRITABLE as error:
             raise unwritable("FetchRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class EpochEndOffset(Part):
@@ -559,9 +554,8 @@ class EpochEndOffset(Part):
             at += 1
         return EpochEndOffset(epoch, end_offset), at
 
-    def write(self, out: bytearray, version: int) -> None:
-        out += pack_iq(self.epoch, self.end_offset)
-        out.append(0)
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_iqb(self.epoch, self.end_offset, 0))
 
 
 class LeaderIdAndEpoch(Part):
@@ -587,9 +581,8 @@ class LeaderIdAndEpoch(Part):
             at += 1
         return LeaderIdAndEpoch(leader_id, leader_epoch), at
 
-    def write(self, out: bytearray, version: int) -> None:
-        out += pack_ii(self.leader_id, self.leader_epoch)
-        out.append(0)
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_iib(self.leader_id, self.leader_epoch, 0))
 
 
 class SnapshotId(Part):
@@ -615,9 +608,8 @@ class SnapshotId(Part):
             at += 1
         return SnapshotId(end_offset, epoch), at
 
-    def write(self, out: bytearray, version: int) -> None:
-        out += pack_qi(self.end_offset, self.epoch)
-        out.append(0)
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_qib(self.end_offset, self.epoch, 0))
 
 
 class AbortedTransaction(Part):
@@ -659,22 +651,19 @@ class AbortedTransaction(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[AbortedTransaction] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[AbortedTransaction] | None, version: int) -> None:
         if version >= 12:
             if items is None:
                 put_compact_count(out, -1)
                 return
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_qq(item.producer_id, item.first_offset)
-                out.append(0)
+            out += [pack_qqb(item.producer_id, item.first_offset, 0) for item in items]
         else:
             if items is None:
                 put_legacy_count(out, -1)
                 return
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_qq(item.producer_id, item.first_offset)
+            out += [pack_qq(item.producer_id, item.first_offset) for item in items]
 
 
 class PartitionData(Part):
@@ -805,56 +794,54 @@ class PartitionData(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[PartitionData], version: int) -> None:
+    def write_array(out: list[bytes], items: list[PartitionData], version: int) -> None:
         if version >= 12:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_ihqqq(
+                out.append(pack_ihqqq(
                     item.partition_index,
                     item.error_code,
                     item.high_watermark,
                     item.last_stable_offset,
                     item.log_start_offset,
-                )
+                ))
                 AbortedTransaction.write_array(out, item.aborted_transactions, version)
-                out += pack_i(item.preferred_read_replica)
+                out.append(pack_i(item.preferred_read_replica))
                 if item.records is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     n = len(item.records) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += uvarint_bytes(n)
-                    out += item.records
+                    out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                    out.append(item.records)
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if item.diverging_epoch is not None and item.diverging_epoch != EpochEndOffset():
                     tags += 1
-                    part = bytearray()
+                    part = []
                     item.diverging_epoch.write(part, version)
                     put_tag(tagged, 0, part)
                 if item.current_leader is not None and item.current_leader != LeaderIdAndEpoch():
                     tags += 1
-                    part = bytearray()
+                    part = []
                     item.current_leader.write(part, version)
                     put_tag(tagged, 1, part)
                 if item.snapshot_id is not None and item.snapshot_id != SnapshotId():
                     tags += 1
-                    part = bytearray()
+                    part = []
                     item.snapshot_id.write(part, version)
                     put_tag(tagged, 2, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_ihqq(item.partition_index, item.error_code, item.high_watermark, item.last_stable_offset)
+                out.append(pack_ihqq(item.partition_index, item.error_code, item.high_watermark, item.last_stable_offset))
                 if version >= 5:
-                    out += pack_q(item.log_start_offset)
+                    out.append(pack_q(item.log_start_offset))
                 AbortedTransaction.write_array(out, item.aborted_transactions, version)
                 if version >= 11:
-                    out += pack_i(item.preferred_read_replica)
+                    out.append(pack_i(item.preferred_read_replica))
                 put_legacy_blob_or_null(out, item.records)
 
 
@@ -906,7 +893,7 @@ class FetchableTopicResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[FetchableTopicResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[FetchableTopicResponse], version: int) -> None:
         if version >= 12:
             put_compact_count(out, len(items))
             for item in items:
@@ -915,13 +902,10 @@ class FetchableTopicResponse(Part):
                 if version <= 12:
                     text = item.topic.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 PartitionData.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -976,29 +960,23 @@ class NodeEndpoint(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[NodeEndpoint], version: int) -> None:
+    def write_array(out: list[bytes], items: list[NodeEndpoint], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_i(item.node_id)
+            out.append(pack_i(item.node_id))
             text = item.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(item.port)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
             if item.rack is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.rack.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
 
 
 class FetchResponse(Message):
@@ -1056,25 +1034,26 @@ class FetchResponse(Message):
         return FetchResponse(throttle_time_ms, error_code, session_id, responses, node_endpoints), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 12:
-                out += pack_ihi(self.throttle_time_ms, self.error_code, self.session_id)
+                out.append(pack_ihi(self.throttle_time_ms, self.error_code, self.session_id))
                 FetchableTopicResponse.write_array(out, self.responses, version)
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if version >= 16 and self.node_endpoints:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     NodeEndpoint.write_array(part, self.node_endpoints, version)
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 if version >= 7:
-                    out += pack_hi(self.error_code, self.session_id)
+                    out.append(pack_hi(self.error_code, self.session_id))
                 FetchableTopicResponse.write_array(out, self.responses, version)
         except UNWRITABLE as error:
             raise unwritable("FetchResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

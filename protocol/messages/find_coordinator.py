@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_b, pack_h, pack_i, pack_ih, unpack_b, unpack_h, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -83,29 +84,26 @@ class FindCoordinatorRequest(Message):
         return FindCoordinatorRequest(key, key_type, coordinator_keys), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 if version <= 3:
                     text = self.key.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_b(self.key_type)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_b(self.key_type))
                 if version >= 4:
                     put_compact_count(out, len(self.coordinator_keys))
                     put_compact_texts(out, self.coordinator_keys)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.key)
                 if version >= 1:
-                    out += pack_b(self.key_type)
+                    out.append(pack_b(self.key_type))
         except UNWRITABLE as error:
             raise unwritable("FindCoordinatorRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class Coordinator(Part):
@@ -165,36 +163,27 @@ class Coordinator(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[Coordinator], version: int) -> None:
+    def write_array(out: list[bytes], items: list[Coordinator], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.key.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(item.node_id)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.node_id))
             text = item.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_ih(item.port, item.error_code)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_ih(item.port, item.error_code))
             if item.error_message is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.error_message.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
 
 
 class FindCoordinatorResponse(Message):
@@ -281,43 +270,37 @@ class FindCoordinatorResponse(Message):
         return FindCoordinatorResponse(throttle_time_ms, coordinators, error_code, error_message, node_id, host, port), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 if version >= 4:
                     Coordinator.write_array(out, self.coordinators, version)
                 if version <= 3:
-                    out += pack_h(self.error_code)
+                    out.append(pack_h(self.error_code))
                     if self.error_message is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.error_message.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
-                    out += pack_i(self.node_id)
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                    out.append(pack_i(self.node_id))
                     text = self.host.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                    out += pack_i(self.port)
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                    out.append(pack_i(self.port))
+                out.append(b"\x00")
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_h(self.error_code)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
                 if version >= 1:
                     put_legacy_text_or_null(out, self.error_message)
-                out += pack_i(self.node_id)
+                out.append(pack_i(self.node_id))
                 put_legacy_text(out, self.host)
-                out += pack_i(self.port)
+                out.append(pack_i(self.port))
         except UNWRITABLE as error:
             raise unwritable("FindCoordinatorResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

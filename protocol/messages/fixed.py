@@ -25,6 +25,17 @@ def pack_b(b0: int) -> bytes:
     return out.getvalue()
 
 
+def pack_bb(b0: int, b1: int) -> bytes:
+    out = BytesWriter()
+    if not -128 <= b0 < 128:
+        raise ValueError(f"{b0} is not an int8")
+    out.append(b0 & 255)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
+    return out.getvalue()
+
+
 def pack_bbh(b0: int, b1: int, h2: int) -> bytes:
     out = BytesWriter()
     if not -128 <= b0 < 128:
@@ -37,7 +48,7 @@ def pack_bbh(b0: int, b1: int, h2: int) -> bytes:
     return out.getvalue()
 
 
-def pack_biqiq(b0: int, i1: int, q2: int, i3: int, q4: int) -> bytes:
+def pack_biqiqb(b0: int, i1: int, q2: int, i3: int, q4: int, b5: int) -> bytes:
     out = BytesWriter()
     if not -128 <= b0 < 128:
         raise ValueError(f"{b0} is not an int8")
@@ -46,6 +57,9 @@ def pack_biqiq(b0: int, i1: int, q2: int, i3: int, q4: int) -> bytes:
     write_i64_be(out, q2)
     write_i32_be(out, i3)
     write_i64_be(out, q4)
+    if not -128 <= b5 < 128:
+        raise ValueError(f"{b5} is not an int8")
+    out.append(b5 & 255)
     return out.getvalue()
 
 
@@ -92,10 +106,22 @@ def pack_h(h0: int) -> bytes:
     return out.getvalue()
 
 
-def pack_hh(h0: int, h1: int) -> bytes:
+def pack_hb(h0: int, b1: int) -> bytes:
+    out = BytesWriter()
+    write_i16_be(out, h0)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
+    return out.getvalue()
+
+
+def pack_hhb(h0: int, h1: int, b2: int) -> bytes:
     out = BytesWriter()
     write_i16_be(out, h0)
     write_i16_be(out, h1)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
     return out.getvalue()
 
 
@@ -104,6 +130,17 @@ def pack_hhh(h0: int, h1: int, h2: int) -> bytes:
     write_i16_be(out, h0)
     write_i16_be(out, h1)
     write_i16_be(out, h2)
+    return out.getvalue()
+
+
+def pack_hhhb(h0: int, h1: int, h2: int, b3: int) -> bytes:
+    out = BytesWriter()
+    write_i16_be(out, h0)
+    write_i16_be(out, h1)
+    write_i16_be(out, h2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
     return out.getvalue()
 
 
@@ -149,6 +186,18 @@ def pack_hiiq(h0: int, i1: int, i2: int, q3: int) -> bytes:
     return out.getvalue()
 
 
+def pack_hiiqb(h0: int, i1: int, i2: int, q3: int, b4: int) -> bytes:
+    out = BytesWriter()
+    write_i16_be(out, h0)
+    write_i32_be(out, i1)
+    write_i32_be(out, i2)
+    write_i64_be(out, q3)
+    if not -128 <= b4 < 128:
+        raise ValueError(f"{b4} is not an int8")
+    out.append(b4 & 255)
+    return out.getvalue()
+
+
 def pack_i(i0: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
@@ -168,6 +217,16 @@ def pack_ih(i0: int, h1: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     write_i16_be(out, h1)
+    return out.getvalue()
+
+
+def pack_ihb(i0: int, h1: int, b2: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i16_be(out, h1)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
     return out.getvalue()
 
 
@@ -198,6 +257,18 @@ def pack_ihqh(i0: int, h1: int, q2: int, h3: int) -> bytes:
     return out.getvalue()
 
 
+def pack_ihqhb(i0: int, h1: int, q2: int, h3: int, b4: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i16_be(out, h1)
+    write_i64_be(out, q2)
+    write_i16_be(out, h3)
+    if not -128 <= b4 < 128:
+        raise ValueError(f"{b4} is not an int8")
+    out.append(b4 & 255)
+    return out.getvalue()
+
+
 def pack_ihqq(i0: int, h1: int, q2: int, q3: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
@@ -207,13 +278,16 @@ def pack_ihqq(i0: int, h1: int, q2: int, q3: int) -> bytes:
     return out.getvalue()
 
 
-def pack_ihqqi(i0: int, h1: int, q2: int, q3: int, i4: int) -> bytes:
+def pack_ihqqib(i0: int, h1: int, q2: int, q3: int, i4: int, b5: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     write_i16_be(out, h1)
     write_i64_be(out, q2)
     write_i64_be(out, q3)
     write_i32_be(out, i4)
+    if not -128 <= b5 < 128:
+        raise ValueError(f"{b5} is not an int8")
+    out.append(b5 & 255)
     return out.getvalue()
 
 
@@ -252,6 +326,17 @@ def pack_iii(i0: int, i1: int, i2: int) -> bytes:
     return out.getvalue()
 
 
+def pack_iiib(i0: int, i1: int, i2: int, b3: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i32_be(out, i1)
+    write_i32_be(out, i2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
+    return out.getvalue()
+
+
 def pack_iiibii(i0: int, i1: int, i2: int, b3: int, i4: int, i5: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
@@ -277,11 +362,14 @@ def pack_iiiib(i0: int, i1: int, i2: int, i3: int, b4: int) -> bytes:
     return out.getvalue()
 
 
-def pack_iiq(i0: int, i1: int, q2: int) -> bytes:
+def pack_iiqb(i0: int, i1: int, q2: int, b3: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     write_i32_be(out, i1)
     write_i64_be(out, q2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
     return out.getvalue()
 
 
@@ -313,11 +401,32 @@ def pack_iq(i0: int, q1: int) -> bytes:
     return out.getvalue()
 
 
+def pack_iqb(i0: int, q1: int, b2: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i64_be(out, q1)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
+    return out.getvalue()
+
+
 def pack_iqh(i0: int, q1: int, h2: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     write_i64_be(out, q1)
     write_i16_be(out, h2)
+    return out.getvalue()
+
+
+def pack_iqhb(i0: int, q1: int, h2: int, b3: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i64_be(out, q1)
+    write_i16_be(out, h2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
     return out.getvalue()
 
 
@@ -329,11 +438,14 @@ def pack_iqi(i0: int, q1: int, i2: int) -> bytes:
     return out.getvalue()
 
 
-def pack_iqq(i0: int, q1: int, q2: int) -> bytes:
+def pack_iqqb(i0: int, q1: int, q2: int, b3: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     write_i64_be(out, q1)
     write_i64_be(out, q2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
     return out.getvalue()
 
 
@@ -346,10 +458,32 @@ def pack_iqqt(i0: int, q1: int, q2: int, t3: bool) -> bytes:
     return out.getvalue()
 
 
+def pack_iqqtb(i0: int, q1: int, q2: int, t3: bool, b4: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i64_be(out, q1)
+    write_i64_be(out, q2)
+    out.append(1 if t3 else 0)
+    if not -128 <= b4 < 128:
+        raise ValueError(f"{b4} is not an int8")
+    out.append(b4 & 255)
+    return out.getvalue()
+
+
 def pack_it(i0: int, t1: bool) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
     out.append(1 if t1 else 0)
+    return out.getvalue()
+
+
+def pack_itb(i0: int, t1: bool, b2: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    out.append(1 if t1 else 0)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
     return out.getvalue()
 
 
@@ -359,12 +493,15 @@ def pack_q(q0: int) -> bytes:
     return out.getvalue()
 
 
-def pack_qb(q0: int, b1: int) -> bytes:
+def pack_qbb(q0: int, b1: int, b2: int) -> bytes:
     out = BytesWriter()
     write_i64_be(out, q0)
     if not -128 <= b1 < 128:
         raise ValueError(f"{b1} is not an int8")
     out.append(b1 & 255)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
     return out.getvalue()
 
 
@@ -391,6 +528,17 @@ def pack_qht(q0: int, h1: int, t2: bool) -> bytes:
     return out.getvalue()
 
 
+def pack_qhtb(q0: int, h1: int, t2: bool, b3: int) -> bytes:
+    out = BytesWriter()
+    write_i64_be(out, q0)
+    write_i16_be(out, h1)
+    out.append(1 if t2 else 0)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
+    return out.getvalue()
+
+
 def pack_qi(q0: int, i1: int) -> bytes:
     out = BytesWriter()
     write_i64_be(out, q0)
@@ -398,10 +546,39 @@ def pack_qi(q0: int, i1: int) -> bytes:
     return out.getvalue()
 
 
+def pack_qib(q0: int, i1: int, b2: int) -> bytes:
+    out = BytesWriter()
+    write_i64_be(out, q0)
+    write_i32_be(out, i1)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
+    return out.getvalue()
+
+
 def pack_qq(q0: int, q1: int) -> bytes:
     out = BytesWriter()
     write_i64_be(out, q0)
     write_i64_be(out, q1)
+    return out.getvalue()
+
+
+def pack_qqb(q0: int, q1: int, b2: int) -> bytes:
+    out = BytesWriter()
+    write_i64_be(out, q0)
+    write_i64_be(out, q1)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
+    return out.getvalue()
+
+
+def pack_tb(t0: bool, b1: int) -> bytes:
+    out = BytesWriter()
+    out.append(1 if t0 else 0)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
     return out.getvalue()
 
 
@@ -415,10 +592,33 @@ def pack_tbt(t0: bool, b1: int, t2: bool) -> bytes:
     return out.getvalue()
 
 
+def pack_tbtb(t0: bool, b1: int, t2: bool, b3: int) -> bytes:
+    out = BytesWriter()
+    out.append(1 if t0 else 0)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
+    out.append(1 if t2 else 0)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
+    return out.getvalue()
+
+
 def pack_tt(t0: bool, t1: bool) -> bytes:
     out = BytesWriter()
     out.append(1 if t0 else 0)
     out.append(1 if t1 else 0)
+    return out.getvalue()
+
+
+def pack_ttb(t0: bool, t1: bool, b2: int) -> bytes:
+    out = BytesWriter()
+    out.append(1 if t0 else 0)
+    out.append(1 if t1 else 0)
+    if not -128 <= b2 < 128:
+        raise ValueError(f"{b2} is not an int8")
+    out.append(b2 & 255)
     return out.getvalue()
 
 
@@ -612,51 +812,74 @@ def unpack_ut(data: bytes, at: int) -> tuple[bytes, bool]:
 
 STRUCTS: Final = {
     "b": Struct(">b"),
+    "bb": Struct(">bb"),
     "bbh": Struct(">bbh"),
     "biqiq": Struct(">biqiq"),
+    "biqiqb": Struct(">biqiqb"),
     "bqi": Struct(">bqi"),
     "bqq": Struct(">bqq"),
     "bqqiibqi": Struct(">bqqiibqi"),
     "h": Struct(">h"),
+    "hb": Struct(">hb"),
     "hh": Struct(">hh"),
+    "hhb": Struct(">hhb"),
     "hhh": Struct(">hhh"),
+    "hhhb": Struct(">hhhb"),
     "hhih": Struct(">hhih"),
     "hi": Struct(">hi"),
     "hii": Struct(">hii"),
     "hiii": Struct(">hiii"),
     "hiiq": Struct(">hiiq"),
+    "hiiqb": Struct(">hiiqb"),
     "i": Struct(">i"),
     "ib": Struct(">ib"),
     "ih": Struct(">ih"),
+    "ihb": Struct(">ihb"),
     "ihhih": Struct(">ihhih"),
     "ihi": Struct(">ihi"),
     "ihqh": Struct(">ihqh"),
+    "ihqhb": Struct(">ihqhb"),
     "ihqq": Struct(">ihqq"),
     "ihqqi": Struct(">ihqqi"),
+    "ihqqib": Struct(">ihqqib"),
     "ihqqq": Struct(">ihqqq"),
     "ii": Struct(">ii"),
     "iib": Struct(">iib"),
     "iii": Struct(">iii"),
+    "iiib": Struct(">iiib"),
     "iiibii": Struct(">iiibii"),
     "iiiib": Struct(">iiiib"),
     "iiq": Struct(">iiq"),
+    "iiqb": Struct(">iiqb"),
     "iiqiqi": Struct(">iiqiqi"),
     "iittq": Struct(">ii??q"),
     "iq": Struct(">iq"),
+    "iqb": Struct(">iqb"),
     "iqh": Struct(">iqh"),
+    "iqhb": Struct(">iqhb"),
     "iqi": Struct(">iqi"),
     "iqq": Struct(">iqq"),
+    "iqqb": Struct(">iqqb"),
     "iqqt": Struct(">iqq?"),
+    "iqqtb": Struct(">iqq?b"),
     "it": Struct(">i?"),
+    "itb": Struct(">i?b"),
     "q": Struct(">q"),
     "qb": Struct(">qb"),
+    "qbb": Struct(">qbb"),
     "qh": Struct(">qh"),
     "qhi": Struct(">qhi"),
     "qht": Struct(">qh?"),
+    "qhtb": Struct(">qh?b"),
     "qi": Struct(">qi"),
+    "qib": Struct(">qib"),
     "qq": Struct(">qq"),
+    "qqb": Struct(">qqb"),
+    "tb": Struct(">?b"),
     "tbt": Struct(">?b?"),
+    "tbtb": Struct(">?b?b"),
     "tt": Struct(">??"),
+    "ttb": Struct(">??b"),
     "u": Struct(">16s"),
     "uiq": Struct(">16siq"),
     "ut": Struct(">16s?"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message
-from protocol.messages.fixed import pack_h, pack_i, pack_ih, unpack_h, unpack_i, unpack_ih
+from protocol.messages.fixed import pack_h, pack_i, pack_ihb, unpack_h, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_text,
@@ -89,44 +90,35 @@ class HeartbeatRequest(Message):
         return HeartbeatRequest(group_id, generation_id, member_id, group_instance_id), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(self.generation_id)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(self.generation_id))
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if self.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
-                out += pack_i(self.generation_id)
+                out.append(pack_i(self.generation_id))
                 put_legacy_text(out, self.member_id)
                 if version >= 3:
                     put_legacy_text_or_null(out, self.group_instance_id)
         except UNWRITABLE as error:
             raise unwritable("HeartbeatRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class HeartbeatResponse(Message):
@@ -169,15 +161,14 @@ class HeartbeatResponse(Message):
         return HeartbeatResponse(throttle_time_ms, error_code), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
-                out.append(0)
+                out.append(pack_ihb(self.throttle_time_ms, self.error_code, 0))
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_h(self.error_code)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
         except UNWRITABLE as error:
             raise unwritable("HeartbeatResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

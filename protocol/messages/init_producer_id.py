@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message
-from protocol.messages.fixed import pack_i, pack_ihqh, pack_qh, unpack_i, unpack_ihqh, unpack_qh
+from protocol.messages.fixed import pack_i, pack_ihqh, pack_ihqhb, pack_qh, unpack_i, unpack_ihqh, unpack_qh
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_text_or_null,
@@ -76,29 +77,26 @@ class InitProducerIdRequest(Message):
         return InitProducerIdRequest(transactional_id, transaction_timeout_ms, producer_id, producer_epoch), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
                 if self.transactional_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.transactional_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_i(self.transaction_timeout_ms)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_i(self.transaction_timeout_ms))
                 if version >= 3:
-                    out += pack_qh(self.producer_id, self.producer_epoch)
-                out.append(0)
+                    out.append(pack_qh(self.producer_id, self.producer_epoch))
+                out.append(b"\x00")
             else:
                 put_legacy_text_or_null(out, self.transactional_id)
-                out += pack_i(self.transaction_timeout_ms)
+                out.append(pack_i(self.transaction_timeout_ms))
         except UNWRITABLE as error:
             raise unwritable("InitProducerIdRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class InitProducerIdResponse(Message):
@@ -141,13 +139,12 @@ class InitProducerIdResponse(Message):
         return InitProducerIdResponse(throttle_time_ms, error_code, producer_id, producer_epoch), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 2:
-                out += pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
-                out.append(0)
+                out.append(pack_ihqhb(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch, 0))
             else:
-                out += pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
+                out.append(pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch))
         except UNWRITABLE as error:
             raise unwritable("InitProducerIdResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -12,6 +12,7 @@ from protocol.errors import ProtocolError
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_hi, pack_i, pack_ihi, pack_ii, unpack_hi, unpack_i, unpack_ihi, unpack_ii
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_blob,
@@ -80,24 +81,18 @@ class JoinGroupRequestProtocol(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[JoinGroupRequestProtocol], version: int) -> None:
+    def write_array(out: list[bytes], items: list[JoinGroupRequestProtocol], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 n = len(item.metadata) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.metadata
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.metadata)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -215,59 +210,44 @@ class JoinGroupRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_ii(self.session_timeout_ms, self.rebalance_timeout_ms)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_ii(self.session_timeout_ms, self.rebalance_timeout_ms))
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if self.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 text = self.protocol_type.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 JoinGroupRequestProtocol.write_array(out, self.protocols, version)
                 if version >= 8:
                     if self.reason is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.reason.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
-                out.append(0)
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
-                out += pack_i(self.session_timeout_ms)
+                out.append(pack_i(self.session_timeout_ms))
                 if version >= 1:
-                    out += pack_i(self.rebalance_timeout_ms)
+                    out.append(pack_i(self.rebalance_timeout_ms))
                 put_legacy_text(out, self.member_id)
                 if version >= 5:
                     put_legacy_text_or_null(out, self.group_instance_id)
@@ -275,7 +255,7 @@ class JoinGroupRequest(Message):
                 JoinGroupRequestProtocol.write_array(out, self.protocols, version)
         except UNWRITABLE as error:
             raise unwritable("JoinGroupRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class JoinGroupResponseMember(Part):
@@ -334,34 +314,25 @@ class JoinGroupResponseMember(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[JoinGroupResponseMember], version: int) -> None:
+    def write_array(out: list[bytes], items: list[JoinGroupResponseMember], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 n = len(item.metadata) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.metadata
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.metadata)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -483,57 +454,45 @@ class JoinGroupResponse(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
-                out += pack_ihi(self.throttle_time_ms, self.error_code, self.generation_id)
+                out.append(pack_ihi(self.throttle_time_ms, self.error_code, self.generation_id))
                 if version >= 7:
                     if self.protocol_type is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.protocol_type.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                 if self.protocol_name is None:
-                    out.append(0 if version >= 7 else 1)
+                    out.append(b"\x00" if version >= 7 else b"\x01")
                 else:
                     text = self.protocol_name.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 text = self.leader.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if version >= 9:
-                    out.append(1 if self.skip_assignment else 0)
+                    out.append(b"\x01" if self.skip_assignment else b"\x00")
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 JoinGroupResponseMember.write_array(out, self.members, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 2:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_hi(self.error_code, self.generation_id)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_hi(self.error_code, self.generation_id))
                 put_legacy_text(out, self.protocol_name or "")
                 put_legacy_text(out, self.leader)
                 put_legacy_text(out, self.member_id)
                 JoinGroupResponseMember.write_array(out, self.members, version)
         except UNWRITABLE as error:
             raise unwritable("JoinGroupResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, pack_ih, unpack_h, unpack_i, unpack_ih
+from protocol.messages.fixed import pack_h, pack_hb, pack_i, pack_ih, unpack_h, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -86,39 +87,30 @@ class MemberIdentity(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MemberIdentity], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MemberIdentity], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if version >= 5:
                     if item.reason is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = item.reason.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
-                out.append(0)
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -174,18 +166,15 @@ class LeaveGroupRequest(Message):
         return LeaveGroupRequest(group_id, members, member_id), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 MemberIdentity.write_array(out, self.members, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
                 if version >= 3:
@@ -194,7 +183,7 @@ class LeaveGroupRequest(Message):
                     put_legacy_text(out, self.member_id)
         except UNWRITABLE as error:
             raise unwritable("LeaveGroupRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class MemberResponse(Part):
@@ -249,35 +238,28 @@ class MemberResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MemberResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MemberResponse], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if item.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_h(item.error_code)
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_hb(item.error_code, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
                 put_legacy_text(out, item.member_id)
                 put_legacy_text_or_null(out, item.group_instance_id)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
 
 
 class LeaveGroupResponse(Message):
@@ -326,18 +308,18 @@ class LeaveGroupResponse(Message):
         return LeaveGroupResponse(throttle_time_ms, error_code, members), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
                 MemberResponse.write_array(out, self.members, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_h(self.error_code)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
                 if version >= 3:
                     MemberResponse.write_array(out, self.members, version)
         except UNWRITABLE as error:
             raise unwritable("LeaveGroupResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

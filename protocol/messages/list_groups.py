@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_h, pack_i, pack_ih, unpack_h, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -68,7 +69,7 @@ class ListGroupsRequest(Message):
         return ListGroupsRequest(states_filter, types_filter), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 if version >= 4:
@@ -77,10 +78,10 @@ class ListGroupsRequest(Message):
                 if version >= 5:
                     put_compact_count(out, len(self.types_filter))
                     put_compact_texts(out, self.types_filter)
-                out.append(0)
+                out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ListGroupsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class ListedGroup(Part):
@@ -148,41 +149,29 @@ class ListedGroup(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ListedGroup], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ListedGroup], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = item.protocol_type.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if version >= 4:
                     text = item.group_state.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if version >= 5:
                     text = item.group_type.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -234,17 +223,17 @@ class ListGroupsResponse(Message):
         return ListGroupsResponse(throttle_time_ms, error_code, groups), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
                 ListedGroup.write_array(out, self.groups, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_h(self.error_code)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
                 ListedGroup.write_array(out, self.groups, version)
         except UNWRITABLE as error:
             raise unwritable("ListGroupsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -14,8 +14,8 @@ from protocol.messages.fixed import (
     pack_i,
     pack_ib,
     pack_ihqq,
-    pack_ihqqi,
-    pack_iiq,
+    pack_ihqqib,
+    pack_iiqb,
     pack_q,
     unpack_b,
     unpack_i,
@@ -26,6 +26,7 @@ from protocol.messages.fixed import (
     unpack_q,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -85,19 +86,17 @@ class ListOffsetsPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ListOffsetsPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ListOffsetsPartition], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_iiq(item.partition_index, item.current_leader_epoch, item.timestamp)
-                out.append(0)
+            out += [pack_iiqb(item.partition_index, item.current_leader_epoch, item.timestamp, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.partition_index)
+                out.append(pack_i(item.partition_index))
                 if version >= 4:
-                    out += pack_i(item.current_leader_epoch)
-                out += pack_q(item.timestamp)
+                    out.append(pack_i(item.current_leader_epoch))
+                out.append(pack_q(item.timestamp))
 
 
 class ListOffsetsTopic(Part):
@@ -140,19 +139,16 @@ class ListOffsetsTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ListOffsetsTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ListOffsetsTopic], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 ListOffsetsPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -210,22 +206,22 @@ class ListOffsetsRequest(Message):
         return ListOffsetsRequest(replica_id, isolation_level, topics, timeout_ms), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
-                out += pack_ib(self.replica_id, self.isolation_level)
+                out.append(pack_ib(self.replica_id, self.isolation_level))
                 ListOffsetsTopic.write_array(out, self.topics, version)
                 if version >= 10:
-                    out += pack_i(self.timeout_ms)
-                out.append(0)
+                    out.append(pack_i(self.timeout_ms))
+                out.append(b"\x00")
             else:
-                out += pack_i(self.replica_id)
+                out.append(pack_i(self.replica_id))
                 if version >= 2:
-                    out += pack_b(self.isolation_level)
+                    out.append(pack_b(self.isolation_level))
                 ListOffsetsTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("ListOffsetsRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class ListOffsetsPartitionResponse(Part):
@@ -273,18 +269,16 @@ class ListOffsetsPartitionResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ListOffsetsPartitionResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ListOffsetsPartitionResponse], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_ihqqi(item.partition_index, item.error_code, item.timestamp, item.offset, item.leader_epoch)
-                out.append(0)
+            out += [pack_ihqqib(item.partition_index, item.error_code, item.timestamp, item.offset, item.leader_epoch, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_ihqq(item.partition_index, item.error_code, item.timestamp, item.offset)
+                out.append(pack_ihqq(item.partition_index, item.error_code, item.timestamp, item.offset))
                 if version >= 4:
-                    out += pack_i(item.leader_epoch)
+                    out.append(pack_i(item.leader_epoch))
 
 
 class ListOffsetsTopicResponse(Part):
@@ -327,19 +321,16 @@ class ListOffsetsTopicResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[ListOffsetsTopicResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[ListOffsetsTopicResponse], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 ListOffsetsPartitionResponse.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -387,16 +378,16 @@ class ListOffsetsResponse(Message):
         return ListOffsetsResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 ListOffsetsTopicResponse.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 2:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
                 ListOffsetsTopicResponse.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("ListOffsetsResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -15,6 +15,8 @@ from protocol.messages.fixed import (
     pack_hii,
     pack_hiii,
     pack_i,
+    pack_ib,
+    pack_tb,
     pack_tt,
     unpack_h,
     unpack_hii,
@@ -24,6 +26,7 @@ from protocol.messages.fixed import (
     unpack_u,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -98,7 +101,7 @@ class MetadataRequestTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MetadataRequestTopic] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[MetadataRequestTopic] | None, version: int) -> None:
         if version >= 9:
             if items is None:
                 put_compact_count(out, -1)
@@ -108,16 +111,13 @@ class MetadataRequestTopic(Part):
                 if version >= 10:
                     put_uuid(out, item.topic_id)
                 if item.name is None:
-                    out.append(0 if version >= 10 else 1)
+                    out.append(b"\x00" if version >= 10 else b"\x01")
                 else:
                     text = item.name.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             if items is None:
                 put_legacy_count(out, -1)
@@ -189,24 +189,23 @@ class MetadataRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 9:
                 MetadataRequestTopic.write_array(out, self.topics, version)
-                out.append(1 if self.allow_auto_topic_creation else 0)
+                out.append(b"\x01" if self.allow_auto_topic_creation else b"\x00")
                 if version <= 10:
-                    out.append(1 if self.include_cluster_authorized_operations else 0)
-                out.append(1 if self.include_topic_authorized_operations else 0)
-                out.append(0)
+                    out.append(b"\x01" if self.include_cluster_authorized_operations else b"\x00")
+                out.append(pack_tb(self.include_topic_authorized_operations, 0))
             else:
                 MetadataRequestTopic.write_array(out, self.topics if version >= 1 else self.topics or [], version)
                 if version >= 4:
-                    out.append(1 if self.allow_auto_topic_creation else 0)
+                    out.append(b"\x01" if self.allow_auto_topic_creation else b"\x00")
                 if version >= 8:
-                    out += pack_tt(self.include_cluster_authorized_operations, self.include_topic_authorized_operations)
+                    out.append(pack_tt(self.include_cluster_authorized_operations, self.include_topic_authorized_operations))
         except UNWRITABLE as error:
             raise unwritable("MetadataRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class MetadataResponseBroker(Part):
@@ -268,36 +267,30 @@ class MetadataResponseBroker(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MetadataResponseBroker], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MetadataResponseBroker], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_i(item.node_id)
+                out.append(pack_i(item.node_id))
                 text = item.host.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(item.port)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(item.port))
                 if item.rack is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.rack.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.node_id)
+                out.append(pack_i(item.node_id))
                 put_legacy_text(out, item.host)
-                out += pack_i(item.port)
+                out.append(pack_i(item.port))
                 if version >= 1:
                     put_legacy_text_or_null(out, item.rack)
 
@@ -388,24 +381,24 @@ class MetadataResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MetadataResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MetadataResponsePartition], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch)
+                out.append(pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch))
                 put_compact_count(out, len(item.replica_nodes))
                 put_int32s(out, item.replica_nodes)
                 put_compact_count(out, len(item.isr_nodes))
                 put_int32s(out, item.isr_nodes)
                 put_compact_count(out, len(item.offline_replicas))
                 put_int32s(out, item.offline_replicas)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_hii(item.error_code, item.partition_index, item.leader_id)
+                out.append(pack_hii(item.error_code, item.partition_index, item.leader_id))
                 if version >= 7:
-                    out += pack_i(item.leader_epoch)
+                    out.append(pack_i(item.leader_epoch))
                 put_legacy_count(out, len(item.replica_nodes))
                 put_int32s(out, item.replica_nodes)
                 put_legacy_count(out, len(item.isr_nodes))
@@ -486,37 +479,33 @@ class MetadataResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[MetadataResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[MetadataResponseTopic], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 if item.name is None:
-                    out.append(0 if version >= 12 else 1)
+                    out.append(b"\x00" if version >= 12 else b"\x01")
                 else:
                     text = item.name.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if version >= 10:
                     put_uuid(out, item.topic_id)
-                out.append(1 if item.is_internal else 0)
+                out.append(b"\x01" if item.is_internal else b"\x00")
                 MetadataResponsePartition.write_array(out, item.partitions, version)
-                out += pack_i(item.topic_authorized_operations)
-                out.append(0)
+                out.append(pack_ib(item.topic_authorized_operations, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
                 put_legacy_text(out, item.name or "")
                 if version >= 1:
-                    out.append(1 if item.is_internal else 0)
+                    out.append(b"\x01" if item.is_internal else b"\x00")
                 MetadataResponsePartition.write_array(out, item.partitions, version)
                 if version >= 8:
-                    out += pack_i(item.topic_authorized_operations)
+                    out.append(pack_i(item.topic_authorized_operations))
 
 
 class MetadataResponse(Message):
@@ -597,39 +586,36 @@ class MetadataResponse(Message):
         return MetadataResponse(throttle_time_ms, brokers, cluster_id, controller_id, topics, error_code, cluster_authorized_operations), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 9:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 MetadataResponseBroker.write_array(out, self.brokers, version)
                 if self.cluster_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.cluster_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_i(self.controller_id)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_i(self.controller_id))
                 MetadataResponseTopic.write_array(out, self.topics, version)
                 if version >= 13:
-                    out += pack_h(self.error_code)
+                    out.append(pack_h(self.error_code))
                 if version <= 10:
-                    out += pack_i(self.cluster_authorized_operations)
-                out.append(0)
+                    out.append(pack_i(self.cluster_authorized_operations))
+                out.append(b"\x00")
             else:
                 if version >= 3:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
                 MetadataResponseBroker.write_array(out, self.brokers, version)
                 if version >= 2:
                     put_legacy_text_or_null(out, self.cluster_id)
                 if version >= 1:
-                    out += pack_i(self.controller_id)
+                    out.append(pack_i(self.controller_id))
                 MetadataResponseTopic.write_array(out, self.topics, version)
                 if version >= 8:
-                    out += pack_i(self.cluster_authorized_operations)
+                    out.append(pack_i(self.cluster_authorized_operations))
         except UNWRITABLE as error:
             raise unwritable("MetadataResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

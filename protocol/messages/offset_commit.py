@@ -9,8 +9,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_i, pack_ih, pack_iq, pack_iqi, pack_q, unpack_i, unpack_ih, unpack_iq, unpack_iqi, unpack_q
+from protocol.messages.fixed import (
+    pack_i,
+    pack_ih,
+    pack_ihb,
+    pack_iq,
+    pack_iqi,
+    pack_q,
+    unpack_i,
+    unpack_ih,
+    unpack_iq,
+    unpack_iqi,
+    unpack_q,
+)
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -81,28 +94,25 @@ class OffsetCommitRequestPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetCommitRequestPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetCommitRequestPartition], version: int) -> None:
         if version >= 8:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch)
+                out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
                 if item.committed_metadata is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.committed_metadata.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_iq(item.partition_index, item.committed_offset)
+                out.append(pack_iq(item.partition_index, item.committed_offset))
                 if version >= 6:
-                    out += pack_i(item.committed_leader_epoch)
+                    out.append(pack_i(item.committed_leader_epoch))
                 put_legacy_text_or_null(out, item.committed_metadata)
 
 
@@ -146,19 +156,16 @@ class OffsetCommitRequestTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetCommitRequestTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetCommitRequestTopic], version: int) -> None:
         if version >= 8:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 OffsetCommitRequestPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -239,48 +246,39 @@ class OffsetCommitRequest(Message):
         return OffsetCommitRequest(group_id, generation_id_or_member_epoch, member_id, group_instance_id, retention_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 8:
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(self.generation_id_or_member_epoch)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(self.generation_id_or_member_epoch))
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if self.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 OffsetCommitRequestTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
-                out += pack_i(self.generation_id_or_member_epoch)
+                out.append(pack_i(self.generation_id_or_member_epoch))
                 put_legacy_text(out, self.member_id)
                 if version >= 7:
                     put_legacy_text_or_null(out, self.group_instance_id)
                 if version <= 4:
-                    out += pack_q(self.retention_time_ms)
+                    out.append(pack_q(self.retention_time_ms))
                 OffsetCommitRequestTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class OffsetCommitResponsePartition(Part):
@@ -318,16 +316,13 @@ class OffsetCommitResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetCommitResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetCommitResponsePartition], version: int) -> None:
         if version >= 8:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.error_code)
-                out.append(0)
+            out += [pack_ihb(item.partition_index, item.error_code, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.error_code)
+            out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
 
 class OffsetCommitResponseTopic(Part):
@@ -370,19 +365,16 @@ class OffsetCommitResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetCommitResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetCommitResponseTopic], version: int) -> None:
         if version >= 8:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 OffsetCommitResponsePartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -430,16 +422,16 @@ class OffsetCommitResponse(Message):
         return OffsetCommitResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 8:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 OffsetCommitResponseTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 3:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
                 OffsetCommitResponseTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

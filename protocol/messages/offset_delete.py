@@ -35,10 +35,9 @@ class OffsetDeleteRequestPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetDeleteRequestPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetDeleteRequestPartition], version: int) -> None:
         put_legacy_count(out, len(items))
-        for item in items:
-            out += pack_i(item.partition_index)
+        out += [pack_i(item.partition_index) for item in items]
 
 
 class OffsetDeleteRequestTopic(Part):
@@ -65,7 +64,7 @@ class OffsetDeleteRequestTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetDeleteRequestTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetDeleteRequestTopic], version: int) -> None:
         put_legacy_count(out, len(items))
         for item in items:
             put_legacy_text(out, item.name)
@@ -100,13 +99,13 @@ class OffsetDeleteRequest(Message):
         return OffsetDeleteRequest(group_id, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_text(out, self.group_id)
             OffsetDeleteRequestTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetDeleteRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class OffsetDeleteResponsePartition(Part):
@@ -133,10 +132,9 @@ class OffsetDeleteResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetDeleteResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetDeleteResponsePartition], version: int) -> None:
         put_legacy_count(out, len(items))
-        for item in items:
-            out += pack_ih(item.partition_index, item.error_code)
+        out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
 
 class OffsetDeleteResponseTopic(Part):
@@ -163,7 +161,7 @@ class OffsetDeleteResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetDeleteResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetDeleteResponseTopic], version: int) -> None:
         put_legacy_count(out, len(items))
         for item in items:
             put_legacy_text(out, item.name)
@@ -201,10 +199,10 @@ class OffsetDeleteResponse(Message):
         return OffsetDeleteResponse(error_code, throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
-            out += pack_hi(self.error_code, self.throttle_time_ms)
+            out.append(pack_hi(self.error_code, self.throttle_time_ms))
             OffsetDeleteResponseTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetDeleteResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from protocol.errors import ProtocolError
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_i, pack_iq, pack_iqi, unpack_h, unpack_i, unpack_iq, unpack_iqi
+from protocol.messages.fixed import pack_h, pack_hb, pack_i, pack_iq, pack_iqi, unpack_h, unpack_i, unpack_iq, unpack_iqi
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -72,7 +73,7 @@ class OffsetFetchRequestTopics(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchRequestTopics] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchRequestTopics] | None, version: int) -> None:
         if items is None:
             put_compact_count(out, -1)
             return
@@ -80,14 +81,11 @@ class OffsetFetchRequestTopics(Part):
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             put_compact_count(out, len(item.partition_indexes))
             put_int32s(out, item.partition_indexes)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class OffsetFetchRequestGroup(Part):
@@ -139,30 +137,24 @@ class OffsetFetchRequestGroup(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchRequestGroup], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchRequestGroup], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.group_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if version >= 9:
                 if item.member_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.member_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_i(item.member_epoch)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_i(item.member_epoch))
             OffsetFetchRequestTopics.write_array(out, item.topics, version)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class OffsetFetchRequestTopic(Part):
@@ -213,7 +205,7 @@ class OffsetFetchRequestTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchRequestTopic] | None, version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchRequestTopic] | None, version: int) -> None:
         if version >= 6:
             if items is None:
                 put_compact_count(out, -1)
@@ -222,14 +214,11 @@ class OffsetFetchRequestTopic(Part):
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 put_compact_count(out, len(item.partition_indexes))
                 put_int32s(out, item.partition_indexes)
-                out.append(0)
+                out.append(b"\x00")
         else:
             if items is None:
                 put_legacy_count(out, -1)
@@ -298,7 +287,7 @@ class OffsetFetchRequest(Message):
         return OffsetFetchRequest(groups, group_id, topics, require_stable), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
                 if version >= 8:
@@ -306,21 +295,18 @@ class OffsetFetchRequest(Message):
                 if version <= 7:
                     text = self.group_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                     OffsetFetchRequestTopic.write_array(out, self.topics, version)
                 if version >= 7:
-                    out.append(1 if self.require_stable else 0)
-                out.append(0)
+                    out.append(b"\x01" if self.require_stable else b"\x00")
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
                 OffsetFetchRequestTopic.write_array(out, self.topics if version >= 2 else self.topics or [], version)
         except UNWRITABLE as error:
             raise unwritable("OffsetFetchRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class OffsetFetchResponsePartitions(Part):
@@ -366,22 +352,18 @@ class OffsetFetchResponsePartitions(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchResponsePartitions], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchResponsePartitions], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch)
+            out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
             if item.metadata is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.metadata.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out += pack_h(item.error_code)
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_hb(item.error_code, 0))
 
 
 class OffsetFetchResponseTopics(Part):
@@ -417,18 +399,15 @@ class OffsetFetchResponseTopics(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchResponseTopics], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchResponseTopics], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             OffsetFetchResponsePartitions.write_array(out, item.partitions, version)
-            out.append(0)
+            out.append(b"\x00")
 
 
 class OffsetFetchResponseGroup(Part):
@@ -468,19 +447,15 @@ class OffsetFetchResponseGroup(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchResponseGroup], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchResponseGroup], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.group_id.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             OffsetFetchResponseTopics.write_array(out, item.topics, version)
-            out += pack_h(item.error_code)
-            out.append(0)
+            out.append(pack_hb(item.error_code, 0))
 
 
 class OffsetFetchResponsePartition(Part):
@@ -540,31 +515,27 @@ class OffsetFetchResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchResponsePartition], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch)
+                out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
                 if item.metadata is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.metadata.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_h(item.error_code)
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_hb(item.error_code, 0))
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_iq(item.partition_index, item.committed_offset)
+                out.append(pack_iq(item.partition_index, item.committed_offset))
                 if version >= 5:
-                    out += pack_i(item.committed_leader_epoch)
+                    out.append(pack_i(item.committed_leader_epoch))
                 put_legacy_text_or_null(out, item.metadata)
-                out += pack_h(item.error_code)
+                out.append(pack_h(item.error_code))
 
 
 class OffsetFetchResponseTopic(Part):
@@ -607,19 +578,16 @@ class OffsetFetchResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetFetchResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetFetchResponseTopic], version: int) -> None:
         if version >= 6:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 OffsetFetchResponsePartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -682,22 +650,22 @@ class OffsetFetchResponse(Message):
         return OffsetFetchResponse(throttle_time_ms, groups, topics, error_code), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 6:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 if version >= 8:
                     OffsetFetchResponseGroup.write_array(out, self.groups, version)
                 if version <= 7:
                     OffsetFetchResponseTopic.write_array(out, self.topics, version)
-                    out += pack_h(self.error_code)
-                out.append(0)
+                    out.append(pack_h(self.error_code))
+                out.append(b"\x00")
             else:
                 if version >= 3:
-                    out += pack_i(self.throttle_time_ms)
+                    out.append(pack_i(self.throttle_time_ms))
                 OffsetFetchResponseTopic.write_array(out, self.topics, version)
                 if version >= 2:
-                    out += pack_h(self.error_code)
+                    out.append(pack_h(self.error_code))
         except UNWRITABLE as error:
             raise unwritable("OffsetFetchResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

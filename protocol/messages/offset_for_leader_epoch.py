@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_hiiq, pack_i, pack_iii, unpack_hiiq, unpack_i, unpack_iii
+from protocol.messages.fixed import pack_hiiq, pack_hiiqb, pack_i, pack_iii, pack_iiib, unpack_hiiq, unpack_i, unpack_iii
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -64,16 +65,13 @@ class OffsetForLeaderPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetForLeaderPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetForLeaderPartition], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_iii(item.partition, item.current_leader_epoch, item.leader_epoch)
-                out.append(0)
+            out += [pack_iiib(item.partition, item.current_leader_epoch, item.leader_epoch, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_iii(item.partition, item.current_leader_epoch, item.leader_epoch)
+            out += [pack_iii(item.partition, item.current_leader_epoch, item.leader_epoch) for item in items]
 
 
 class OffsetForLeaderTopic(Part):
@@ -116,19 +114,16 @@ class OffsetForLeaderTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetForLeaderTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetForLeaderTopic], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.topic.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 OffsetForLeaderPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -176,19 +171,19 @@ class OffsetForLeaderEpochRequest(Message):
         return OffsetForLeaderEpochRequest(replica_id, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_i(self.replica_id)
+                out.append(pack_i(self.replica_id))
                 OffsetForLeaderTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 if version >= 3:
-                    out += pack_i(self.replica_id)
+                    out.append(pack_i(self.replica_id))
                 OffsetForLeaderTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetForLeaderEpochRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class EpochEndOffset(Part):
@@ -230,16 +225,13 @@ class EpochEndOffset(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[EpochEndOffset], version: int) -> None:
+    def write_array(out: list[bytes], items: list[EpochEndOffset], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_hiiq(item.error_code, item.partition, item.leader_epoch, item.end_offset)
-                out.append(0)
+            out += [pack_hiiqb(item.error_code, item.partition, item.leader_epoch, item.end_offset, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_hiiq(item.error_code, item.partition, item.leader_epoch, item.end_offset)
+            out += [pack_hiiq(item.error_code, item.partition, item.leader_epoch, item.end_offset) for item in items]
 
 
 class OffsetForLeaderTopicResult(Part):
@@ -282,19 +274,16 @@ class OffsetForLeaderTopicResult(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[OffsetForLeaderTopicResult], version: int) -> None:
+    def write_array(out: list[bytes], items: list[OffsetForLeaderTopicResult], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.topic.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 EpochEndOffset.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -340,15 +329,15 @@ class OffsetForLeaderEpochResponse(Message):
         return OffsetForLeaderEpochResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 OffsetForLeaderTopicResult.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 OffsetForLeaderTopicResult.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("OffsetForLeaderEpochResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -14,7 +14,7 @@ from protocol.messages.fixed import (
     pack_i,
     pack_ihqq,
     pack_ihqqq,
-    pack_ii,
+    pack_iib,
     pack_q,
     unpack_hi,
     unpack_i,
@@ -24,6 +24,7 @@ from protocol.messages.fixed import (
     unpack_q,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_blob_or_null,
@@ -94,25 +95,22 @@ class PartitionProduceData(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[PartitionProduceData], version: int) -> None:
+    def write_array(out: list[bytes], items: list[PartitionProduceData], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_i(item.index)
+                out.append(pack_i(item.index))
                 if item.records is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     n = len(item.records) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += uvarint_bytes(n)
-                    out += item.records
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                    out.append(item.records)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.index)
+                out.append(pack_i(item.index))
                 put_legacy_blob_or_null(out, item.records)
 
 
@@ -156,19 +154,16 @@ class TopicProduceData(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TopicProduceData], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TopicProduceData], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 PartitionProduceData.write_array(out, item.partition_data, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -226,29 +221,26 @@ class ProduceRequest(Message):
         return ProduceRequest(transactional_id, acks, timeout_ms, topic_data), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 9:
                 if self.transactional_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.transactional_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out += pack_hi(self.acks, self.timeout_ms)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_hi(self.acks, self.timeout_ms))
                 TopicProduceData.write_array(out, self.topic_data, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text_or_null(out, self.transactional_id)
-                out += pack_hi(self.acks, self.timeout_ms)
+                out.append(pack_hi(self.acks, self.timeout_ms))
                 TopicProduceData.write_array(out, self.topic_data, version)
         except UNWRITABLE as error:
             raise unwritable("ProduceRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class BatchIndexAndErrorMessage(Part):
@@ -294,26 +286,23 @@ class BatchIndexAndErrorMessage(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[BatchIndexAndErrorMessage], version: int) -> None:
+    def write_array(out: list[bytes], items: list[BatchIndexAndErrorMessage], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_i(item.batch_index)
+                out.append(pack_i(item.batch_index))
                 if item.batch_index_error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.batch_index_error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_i(item.batch_index)
+                out.append(pack_i(item.batch_index))
                 put_legacy_text_or_null(out, item.batch_index_error_message)
 
 
@@ -340,9 +329,8 @@ class LeaderIdAndEpoch(Part):
             at += 1
         return LeaderIdAndEpoch(leader_id, leader_epoch), at
 
-    def write(self, out: bytearray, version: int) -> None:
-        out += pack_ii(self.leader_id, self.leader_epoch)
-        out.append(0)
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_iib(self.leader_id, self.leader_epoch, 0))
 
 
 class PartitionProduceResponse(Part):
@@ -444,37 +432,35 @@ class PartitionProduceResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[PartitionProduceResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[PartitionProduceResponse], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_ihqqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms, item.log_start_offset)
+                out.append(pack_ihqqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms, item.log_start_offset))
                 BatchIndexAndErrorMessage.write_array(out, item.record_errors, version)
                 if item.error_message is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.error_message.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if version >= 10 and item.current_leader is not None and item.current_leader != LeaderIdAndEpoch():
                     tags += 1
-                    part = bytearray()
+                    part = []
                     item.current_leader.write(part, version)
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_ihqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms)
+                out.append(pack_ihqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms))
                 if version >= 5:
-                    out += pack_q(item.log_start_offset)
+                    out.append(pack_q(item.log_start_offset))
                 if version >= 8:
                     BatchIndexAndErrorMessage.write_array(out, item.record_errors, version)
                     put_legacy_text_or_null(out, item.error_message)
@@ -520,19 +506,16 @@ class TopicProduceResponse(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TopicProduceResponse], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TopicProduceResponse], version: int) -> None:
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 PartitionProduceResponse.write_array(out, item.partition_responses, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -587,29 +570,23 @@ class NodeEndpoint(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[NodeEndpoint], version: int) -> None:
+    def write_array(out: list[bytes], items: list[NodeEndpoint], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            out += pack_i(item.node_id)
+            out.append(pack_i(item.node_id))
             text = item.host.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
-            out += pack_i(item.port)
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
             if item.rack is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.rack.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
 
 
 class ProduceResponse(Message):
@@ -658,23 +635,24 @@ class ProduceResponse(Message):
         return ProduceResponse(responses, throttle_time_ms, node_endpoints), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 9:
                 TopicProduceResponse.write_array(out, self.responses, version)
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 tags = 0
-                tagged = bytearray()
+                tagged: list[bytes] = []
+                part: list[bytes]
                 if version >= 10 and self.node_endpoints:
                     tags += 1
-                    part = bytearray()
+                    part = []
                     NodeEndpoint.write_array(part, self.node_endpoints, version)
                     put_tag(tagged, 0, part)
-                out.append(tags)
+                out.append(BYTES[tags])
                 out += tagged
             else:
                 TopicProduceResponse.write_array(out, self.responses, version)
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
         except UNWRITABLE as error:
             raise unwritable("ProduceResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

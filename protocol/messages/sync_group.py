@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_h, pack_i, pack_ih, unpack_h, unpack_i, unpack_ih
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_blob,
@@ -79,24 +80,18 @@ class SyncGroupRequestAssignment(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[SyncGroupRequestAssignment], version: int) -> None:
+    def write_array(out: list[bytes], items: list[SyncGroupRequestAssignment], version: int) -> None:
         if version >= 4:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 n = len(item.assignment) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += item.assignment
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.assignment)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -190,67 +185,52 @@ class SyncGroupRequest(Message):
         return SyncGroupRequest(group_id, generation_id, member_id, group_instance_id, protocol_type, protocol_name, assignments), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_i(self.generation_id)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(self.generation_id))
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if self.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 if version >= 5:
                     if self.protocol_type is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.protocol_type.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                     if self.protocol_name is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.protocol_name.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                 SyncGroupRequestAssignment.write_array(out, self.assignments, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.group_id)
-                out += pack_i(self.generation_id)
+                out.append(pack_i(self.generation_id))
                 put_legacy_text(out, self.member_id)
                 if version >= 3:
                     put_legacy_text_or_null(out, self.group_instance_id)
                 SyncGroupRequestAssignment.write_array(out, self.assignments, version)
         except UNWRITABLE as error:
             raise unwritable("SyncGroupRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class SyncGroupResponse(Message):
@@ -321,43 +301,34 @@ class SyncGroupResponse(Message):
         return SyncGroupResponse(throttle_time_ms, error_code, protocol_type, protocol_name, assignment), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 4:
-                out += pack_ih(self.throttle_time_ms, self.error_code)
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
                 if version >= 5:
                     if self.protocol_type is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.protocol_type.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                     if self.protocol_name is None:
-                        out.append(0)
+                        out.append(b"\x00")
                     else:
                         text = self.protocol_name.encode()
                         n = len(text) + 1
-                        if n < 128:
-                            out.append(n)
-                        else:
-                            out += text_length(n)
-                        out += text
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
                 n = len(self.assignment) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += uvarint_bytes(n)
-                out += self.assignment
-                out.append(0)
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(self.assignment)
+                out.append(b"\x00")
             else:
                 if version >= 1:
-                    out += pack_i(self.throttle_time_ms)
-                out += pack_h(self.error_code)
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
                 put_legacy_blob(out, self.assignment)
         except UNWRITABLE as error:
             raise unwritable("SyncGroupResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -11,6 +11,7 @@ from typing import ClassVar
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_iq, unpack_uiq
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
@@ -52,12 +53,12 @@ class TopicKey(Message):
         return TopicKey(name), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_legacy_text(out, self.name)
         except UNWRITABLE as error:
             raise unwritable("TopicKey", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class TopicSetting(Part):
@@ -99,27 +100,21 @@ class TopicSetting(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TopicSetting], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TopicSetting], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
             text = item.name.encode()
             n = len(text) + 1
-            if n < 128:
-                out.append(n)
-            else:
-                out += text_length(n)
-            out += text
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
             if item.value is None:
-                out.append(0)
+                out.append(b"\x00")
             else:
                 text = item.value.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-            out.append(0)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
 
 
 class TopicValue(Message):
@@ -158,12 +153,12 @@ class TopicValue(Message):
         return TopicValue(topic_id, partitions, created_ms, settings), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             put_uuid(out, self.topic_id)
-            out += pack_iq(self.partitions, self.created_ms)
+            out.append(pack_iq(self.partitions, self.created_ms))
             TopicSetting.write_array(out, self.settings, version)
-            out.append(0)
+            out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("TopicValue", version, error) from error
-        return bytes(out)
+        return b"".join(out)

@@ -12,6 +12,7 @@ from protocol.message import Message, Part
 from protocol.messages.fixed import (
     pack_i,
     pack_ih,
+    pack_ihb,
     pack_iq,
     pack_iqi,
     pack_qh,
@@ -24,6 +25,7 @@ from protocol.messages.fixed import (
     unpack_qhi,
 )
 from protocol.wire import (
+    BYTES,
     UNREADABLE,
     UNWRITABLE,
     compact_count,
@@ -94,28 +96,25 @@ class TxnOffsetCommitRequestPartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TxnOffsetCommitRequestPartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TxnOffsetCommitRequestPartition], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
-                out += pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch)
+                out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
                 if item.committed_metadata is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = item.committed_metadata.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
-                out.append(0)
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
-                out += pack_iq(item.partition_index, item.committed_offset)
+                out.append(pack_iq(item.partition_index, item.committed_offset))
                 if version >= 2:
-                    out += pack_i(item.committed_leader_epoch)
+                    out.append(pack_i(item.committed_leader_epoch))
                 put_legacy_text_or_null(out, item.committed_metadata)
 
 
@@ -159,19 +158,16 @@ class TxnOffsetCommitRequestTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TxnOffsetCommitRequestTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TxnOffsetCommitRequestTopic], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 TxnOffsetCommitRequestPartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -276,51 +272,39 @@ class TxnOffsetCommitRequest(Message):
         ), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
                 text = self.transactional_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 text = self.group_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
-                out += pack_qhi(self.producer_id, self.producer_epoch, self.generation_id)
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_qhi(self.producer_id, self.producer_epoch, self.generation_id))
                 text = self.member_id.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 if self.group_instance_id is None:
-                    out.append(0)
+                    out.append(b"\x00")
                 else:
                     text = self.group_instance_id.encode()
                     n = len(text) + 1
-                    if n < 128:
-                        out.append(n)
-                    else:
-                        out += text_length(n)
-                    out += text
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 TxnOffsetCommitRequestTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
                 put_legacy_text(out, self.transactional_id)
                 put_legacy_text(out, self.group_id)
-                out += pack_qh(self.producer_id, self.producer_epoch)
+                out.append(pack_qh(self.producer_id, self.producer_epoch))
                 TxnOffsetCommitRequestTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("TxnOffsetCommitRequest", version, error) from error
-        return bytes(out)
+        return b"".join(out)
 
 
 class TxnOffsetCommitResponsePartition(Part):
@@ -358,16 +342,13 @@ class TxnOffsetCommitResponsePartition(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TxnOffsetCommitResponsePartition], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TxnOffsetCommitResponsePartition], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.error_code)
-                out.append(0)
+            out += [pack_ihb(item.partition_index, item.error_code, 0) for item in items]
         else:
             put_legacy_count(out, len(items))
-            for item in items:
-                out += pack_ih(item.partition_index, item.error_code)
+            out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
 
 class TxnOffsetCommitResponseTopic(Part):
@@ -410,19 +391,16 @@ class TxnOffsetCommitResponseTopic(Part):
         return items, at
 
     @staticmethod
-    def write_array(out: bytearray, items: list[TxnOffsetCommitResponseTopic], version: int) -> None:
+    def write_array(out: list[bytes], items: list[TxnOffsetCommitResponseTopic], version: int) -> None:
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
                 text = item.name.encode()
                 n = len(text) + 1
-                if n < 128:
-                    out.append(n)
-                else:
-                    out += text_length(n)
-                out += text
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
                 TxnOffsetCommitResponsePartition.write_array(out, item.partitions, version)
-                out.append(0)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -468,15 +446,15 @@ class TxnOffsetCommitResponse(Message):
         return TxnOffsetCommitResponse(throttle_time_ms, topics), at
 
     def encode(self, version: int) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         try:
             if version >= 3:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 TxnOffsetCommitResponseTopic.write_array(out, self.topics, version)
-                out.append(0)
+                out.append(b"\x00")
             else:
-                out += pack_i(self.throttle_time_ms)
+                out.append(pack_i(self.throttle_time_ms))
                 TxnOffsetCommitResponseTopic.write_array(out, self.topics, version)
         except UNWRITABLE as error:
             raise unwritable("TxnOffsetCommitResponse", version, error) from error
-        return bytes(out)
+        return b"".join(out)
