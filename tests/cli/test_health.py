@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -14,6 +15,12 @@ import cli
 from cli import health
 
 Answer = Callable[[socket.socket], None]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.startswith("TENURE_")]:
+        monkeypatch.delenv(variable)
 
 
 class Server:
