@@ -98,7 +98,7 @@ def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if equals and name:
-            last[proper_name(name) or name] = Given(spelled(name), value.strip(), "--set")
+            last[spelled(name)] = Given(spelled(name), value.strip(), "--set")
         else:
             ledger.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
     return list(last.values())
@@ -187,6 +187,8 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
     """One value a setting and source; a name nobody knows is reported here, whoever else overrides it."""
     chosen: dict[str, Given] = {}
     for given in layer:
+        if given.name == "broker.id" and str(given.value) == "-1":
+            continue  # Kafka's way to say that it is not set
         name = proper_name(given.name) or (given.name if guarded(given.name) or free(given.name) else None)
         if name is None:
             unknown(ledger, str(given), given.name, str)
@@ -199,8 +201,6 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
 
 def sort_out(ledger: Ledger, name: str, given: Given) -> None:
     """A winner is honoured, refused, or said to have no effect."""
-    if given.name == "broker.id" and str(given.value) == "-1":
-        return  # Kafka's way to say that it is not set
     if name in HONOURED:
         ledger.given[name] = given
     elif reason := guarded(name):

@@ -250,7 +250,9 @@ def test_every_setting_can_be_a_variable() -> None:
 def test_kafkas_other_names_mean_the_same(toml: Any) -> None:
     config = load_config(settings=["log.dir=/a", "broker.id=7"])
     assert (config.data_directory, config.node_id) == ("/a", 7)
-    assert load_config(settings=["broker.id=-1", "node.id=3"]).node_id == 3
+    assert load_config(settings=["node.id=3", "broker.id=-1"]).node_id == 3
+    assert load_config(config_file=toml("node_id = 3\nbroker_id = -1")).node_id == 3
+    assert "contradicts" in problem(settings=["node.id=3", "broker.id=4"])
     assert "contradicts" in problem(config_file=toml('log_dir = "/a"\nlog_dirs = "/b"'))
     assert problem(settings=["broker.id=x"]) == "broker.id=x (--set): must be a whole number from 0 to 2147483647"
 
