@@ -7,7 +7,8 @@ from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message,
 from protocol.generator.paths import Path, by_path, paths_of, runs, stretches
 from protocol.generator.types import default_value, kind_size, least_size, may_be_none, python_type
 
-RESERVED = {"at", "data", "error", "item", "items", "n", "out", "stop", "tag", "version"}  # our own names in generated code
+# Our own names in generated code. A loop's bound has a name of its own: mypyc evaluates `range(n)` anew as n changes.
+RESERVED = {"at", "data", "error", "item", "items", "n", "out", "stop", "tag", "tags", "total", "version"}
 
 
 def decode_method(out: Lines, message: Message) -> None:
@@ -52,11 +53,11 @@ def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: b
 
         def elements(o: Lines, path: Path) -> None:
             counter = o.use(("compact_count" if path.flexible else "legacy_count") + ("_or_null" if nullable else ""))
-            o.put(f"n, at = {counter}(data, at, {least_size(struct, path.versions, path.flexible)})")
+            o.put(f"total, at = {counter}(data, at, {least_size(struct, path.versions, path.flexible)})")
             if nullable:
-                with o.block("if n < 0:"):
+                with o.block("if total < 0:"):
                     o.put("return None, at")
-            with o.block("for _ in range(n):"):
+            with o.block("for _ in range(total):"):
                 for item in struct.fields:
                     if not path.always(item) and (item.tag is not None or item.default == ()):
                         o.put(f"{item.name} = {used_default(o, item)}")
@@ -179,8 +180,8 @@ def read_tags(out: Lines, tagged: list[Field], path: Path) -> None:
         with out.block("else:"):
             out.put("at += 1")
         return
-    out.put(f"n, at = {out.use('tag_count')}(data, at)")
-    with out.block("for _ in range(n):"):
+    out.put(f"tags, at = {out.use('tag_count')}(data, at)")
+    with out.block("for _ in range(tags):"):
         out.put(f"tag, stop, at = {out.use('tag_head')}(data, at)")
         word = "if"
         for item in known:

@@ -47,8 +47,8 @@ class AddPartitionsToTxnTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[AddPartitionsToTxnTopic], int]:
         items: list[AddPartitionsToTxnTopic] = []
         if version >= 3:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -64,8 +64,8 @@ class AddPartitionsToTxnTopic(Part):
                     at += 1
                 items.append(AddPartitionsToTxnTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 n, at = legacy_count(data, at, 4)
                 partitions = int32s(data, at, n)
@@ -183,8 +183,8 @@ class AddPartitionsToTxnPartitionResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[AddPartitionsToTxnPartitionResult], int]:
         items: list[AddPartitionsToTxnPartitionResult] = []
         if version >= 3:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 partition_index, partition_error_code = unpack_ih(data, at)
                 at += 6
                 if data[at]:
@@ -193,8 +193,8 @@ class AddPartitionsToTxnPartitionResult(Part):
                     at += 1
                 items.append(AddPartitionsToTxnPartitionResult(partition_index, partition_error_code))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 partition_index, partition_error_code = unpack_ih(data, at)
                 at += 6
                 items.append(AddPartitionsToTxnPartitionResult(partition_index, partition_error_code))
@@ -227,8 +227,8 @@ class AddPartitionsToTxnTopicResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[AddPartitionsToTxnTopicResult], int]:
         items: list[AddPartitionsToTxnTopicResult] = []
         if version >= 3:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -242,8 +242,8 @@ class AddPartitionsToTxnTopicResult(Part):
                     at += 1
                 items.append(AddPartitionsToTxnTopicResult(name, results_by_partition))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 results_by_partition, at = AddPartitionsToTxnPartitionResult.read_array(data, at, version)
                 items.append(AddPartitionsToTxnTopicResult(name, results_by_partition))

@@ -49,8 +49,8 @@ class AlterableConfig(Part):
         value: str | None
         items: list[AlterableConfig] = []
         if version >= 2:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -69,8 +69,8 @@ class AlterableConfig(Part):
                     at += 1
                 items.append(AlterableConfig(name, value))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 value, at = legacy_text_or_null(data, at)
                 items.append(AlterableConfig(name, value))
@@ -119,8 +119,8 @@ class AlterConfigsResource(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[AlterConfigsResource], int]:
         items: list[AlterConfigsResource] = []
         if version >= 2:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 (resource_type,) = unpack_b(data, at)
                 at += 1
                 n = data[at]
@@ -136,8 +136,8 @@ class AlterConfigsResource(Part):
                     at += 1
                 items.append(AlterConfigsResource(resource_type, resource_name, configs))
         else:
-            n, at = legacy_count(data, at, 7)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 7)
+            for _ in range(total):
                 (resource_type,) = unpack_b(data, at)
                 at += 1
                 resource_name, at = legacy_text(data, at)
@@ -238,8 +238,8 @@ class AlterConfigsResourceResponse(Part):
         error_message: str | None
         items: list[AlterConfigsResourceResponse] = []
         if version >= 2:
-            n, at = compact_count(data, at, 6)
-            for _ in range(n):
+            total, at = compact_count(data, at, 6)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 n = data[at]
@@ -262,8 +262,8 @@ class AlterConfigsResourceResponse(Part):
                     at += 1
                 items.append(AlterConfigsResourceResponse(error_code, error_message, resource_type, resource_name))
         else:
-            n, at = legacy_count(data, at, 7)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 7)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 error_message, at = legacy_text_or_null(data, at)

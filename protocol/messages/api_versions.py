@@ -123,8 +123,8 @@ class ApiVersion(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ApiVersion], int]:
         items: list[ApiVersion] = []
         if version >= 3:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 api_key, min_version, max_version = unpack_hhh(data, at)
                 at += 6
                 if data[at]:
@@ -133,8 +133,8 @@ class ApiVersion(Part):
                     at += 1
                 items.append(ApiVersion(api_key, min_version, max_version))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 api_key, min_version, max_version = unpack_hhh(data, at)
                 at += 6
                 items.append(ApiVersion(api_key, min_version, max_version))
@@ -168,8 +168,8 @@ class SupportedFeatureKey(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[SupportedFeatureKey], int]:
         items: list[SupportedFeatureKey] = []
-        n, at = compact_count(data, at, 6)
-        for _ in range(n):
+        total, at = compact_count(data, at, 6)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -214,8 +214,8 @@ class FinalizedFeatureKey(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[FinalizedFeatureKey], int]:
         items: list[FinalizedFeatureKey] = []
-        n, at = compact_count(data, at, 6)
-        for _ in range(n):
+        total, at = compact_count(data, at, 6)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -290,8 +290,8 @@ class ApiVersionsResponse(Message):
                 api_keys, at = ApiVersion.read_array(data, at, version)
                 (throttle_time_ms,) = unpack_i(data, at)
                 at += 4
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0:
                         supported_features, at = SupportedFeatureKey.read_array(data, at, version)

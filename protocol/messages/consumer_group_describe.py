@@ -93,8 +93,8 @@ class TopicPartitions(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicPartitions], int]:
         items: list[TopicPartitions] = []
-        n, at = compact_count(data, at, 19)
-        for _ in range(n):
+        total, at = compact_count(data, at, 19)
+        for _ in range(total):
             (topic_id,) = unpack_u(data, at)
             at += 16
             n = data[at]
@@ -202,8 +202,8 @@ class Member(Part):
         subscribed_topic_regex: str | None
         member_type: int = -1
         items: list[Member] = []
-        n, at = compact_count(data, at, 14)
-        for _ in range(n):
+        total, at = compact_count(data, at, 14)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -356,8 +356,8 @@ class DescribedGroup(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribedGroup], int]:
         error_message: str | None
         items: list[DescribedGroup] = []
-        n, at = compact_count(data, at, 20)
-        for _ in range(n):
+        total, at = compact_count(data, at, 20)
+        for _ in range(total):
             (error_code,) = unpack_h(data, at)
             at += 2
             n = data[at]

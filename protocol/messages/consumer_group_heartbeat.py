@@ -48,10 +48,10 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ConsumerGroupHeartbeatRequestTopicPartitions] | None, int]:
         items: list[ConsumerGroupHeartbeatRequestTopicPartitions] = []
-        n, at = compact_count_or_null(data, at, 18)
-        if n < 0:
+        total, at = compact_count_or_null(data, at, 18)
+        if total < 0:
             return None, at
-        for _ in range(n):
+        for _ in range(total):
             (topic_id,) = unpack_u(data, at)
             at += 16
             n, at = compact_count(data, at, 4)
@@ -267,8 +267,8 @@ class ConsumerGroupHeartbeatResponseTopicPartitions(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ConsumerGroupHeartbeatResponseTopicPartitions], int]:
         items: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
-        n, at = compact_count(data, at, 18)
-        for _ in range(n):
+        total, at = compact_count(data, at, 18)
+        for _ in range(total):
             (topic_id,) = unpack_u(data, at)
             at += 16
             n, at = compact_count(data, at, 4)

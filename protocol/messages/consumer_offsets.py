@@ -122,8 +122,8 @@ class OffsetCommitValue(Message):
                     metadata, at = compact_text(data, at)
                 (commit_timestamp,) = unpack_q(data, at)
                 at += 8
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0:
                         (topic_id,) = unpack_u(data, at)
@@ -255,8 +255,8 @@ class MemberMetadata(Part):
         rebalance_timeout: int = -1
         items: list[MemberMetadata] = []
         if version >= 4:
-            n, at = compact_count(data, at, 15)
-            for _ in range(n):
+            total, at = compact_count(data, at, 15)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -310,8 +310,8 @@ class MemberMetadata(Part):
                     assignment,
                 ))
         else:
-            n, at = legacy_count(data, at, 18)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 18)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 if version >= 3:
                     group_instance_id, at = legacy_text_or_null(data, at)

@@ -46,8 +46,8 @@ class ConsumerProtocolSubscriptionTopicPartition(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ConsumerProtocolSubscriptionTopicPartition], int]:
         items: list[ConsumerProtocolSubscriptionTopicPartition] = []
-        n, at = legacy_count(data, at, 6)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 6)
+        for _ in range(total):
             topic, at = legacy_text(data, at)
             n, at = legacy_count(data, at, 4)
             partitions = int32s(data, at, n)
@@ -141,8 +141,8 @@ class ConsumerProtocolAssignmentTopicPartition(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ConsumerProtocolAssignmentTopicPartition], int]:
         items: list[ConsumerProtocolAssignmentTopicPartition] = []
-        n, at = legacy_count(data, at, 6)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 6)
+        for _ in range(total):
             topic, at = legacy_text(data, at)
             n, at = legacy_count(data, at, 4)
             partitions = int32s(data, at, n)

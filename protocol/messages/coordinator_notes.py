@@ -593,8 +593,8 @@ class HeartbeatGap(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[HeartbeatGap], int]:
         items: list[HeartbeatGap] = []
-        n, at = compact_count(data, at, 14)
-        for _ in range(n):
+        total, at = compact_count(data, at, 14)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 member_key = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -748,8 +748,8 @@ class PartitionEnds(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[PartitionEnds], int]:
         items: list[PartitionEnds] = []
-        n, at = compact_count(data, at, 21)
-        for _ in range(n):
+        total, at = compact_count(data, at, 21)
+        for _ in range(total):
             partition, log_start, end = unpack_iqq(data, at)
             at += 20
             if data[at]:

@@ -50,10 +50,10 @@ class CreatePartitionsAssignment(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[CreatePartitionsAssignment] | None, int]:
         items: list[CreatePartitionsAssignment] = []
         if version >= 2:
-            n, at = compact_count_or_null(data, at, 2)
-            if n < 0:
+            total, at = compact_count_or_null(data, at, 2)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 n, at = compact_count(data, at, 4)
                 broker_ids = int32s(data, at, n)
                 at += 4 * n
@@ -63,10 +63,10 @@ class CreatePartitionsAssignment(Part):
                     at += 1
                 items.append(CreatePartitionsAssignment(broker_ids))
         else:
-            n, at = legacy_count_or_null(data, at, 4)
-            if n < 0:
+            total, at = legacy_count_or_null(data, at, 4)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 n, at = legacy_count(data, at, 4)
                 broker_ids = int32s(data, at, n)
                 at += 4 * n
@@ -114,8 +114,8 @@ class CreatePartitionsTopic(Part):
         assignments: list[CreatePartitionsAssignment] | None
         items: list[CreatePartitionsTopic] = []
         if version >= 2:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -131,8 +131,8 @@ class CreatePartitionsTopic(Part):
                     at += 1
                 items.append(CreatePartitionsTopic(name, count, assignments))
         else:
-            n, at = legacy_count(data, at, 10)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 10)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 (count,) = unpack_i(data, at)
                 at += 4
@@ -233,8 +233,8 @@ class CreatePartitionsTopicResult(Part):
         error_message: str | None
         items: list[CreatePartitionsTopicResult] = []
         if version >= 2:
-            n, at = compact_count(data, at, 5)
-            for _ in range(n):
+            total, at = compact_count(data, at, 5)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -255,8 +255,8 @@ class CreatePartitionsTopicResult(Part):
                     at += 1
                 items.append(CreatePartitionsTopicResult(name, error_code, error_message))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 (error_code,) = unpack_h(data, at)
                 at += 2

@@ -70,8 +70,8 @@ class CreatableReplicaAssignment(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[CreatableReplicaAssignment], int]:
         items: list[CreatableReplicaAssignment] = []
         if version >= 5:
-            n, at = compact_count(data, at, 6)
-            for _ in range(n):
+            total, at = compact_count(data, at, 6)
+            for _ in range(total):
                 (partition_index,) = unpack_i(data, at)
                 at += 4
                 n, at = compact_count(data, at, 4)
@@ -83,8 +83,8 @@ class CreatableReplicaAssignment(Part):
                     at += 1
                 items.append(CreatableReplicaAssignment(partition_index, broker_ids))
         else:
-            n, at = legacy_count(data, at, 8)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 8)
+            for _ in range(total):
                 (partition_index,) = unpack_i(data, at)
                 at += 4
                 n, at = legacy_count(data, at, 4)
@@ -128,8 +128,8 @@ class CreatableTopicConfig(Part):
         value: str | None
         items: list[CreatableTopicConfig] = []
         if version >= 5:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -148,8 +148,8 @@ class CreatableTopicConfig(Part):
                     at += 1
                 items.append(CreatableTopicConfig(name, value))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 value, at = legacy_text_or_null(data, at)
                 items.append(CreatableTopicConfig(name, value))
@@ -202,8 +202,8 @@ class CreatableTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[CreatableTopic], int]:
         items: list[CreatableTopic] = []
         if version >= 5:
-            n, at = compact_count(data, at, 10)
-            for _ in range(n):
+            total, at = compact_count(data, at, 10)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -220,8 +220,8 @@ class CreatableTopic(Part):
                     at += 1
                 items.append(CreatableTopic(name, num_partitions, replication_factor, assignments, configs))
         else:
-            n, at = legacy_count(data, at, 16)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 16)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 num_partitions, replication_factor = unpack_ih(data, at)
                 at += 6
@@ -328,10 +328,10 @@ class CreatableTopicConfigs(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[CreatableTopicConfigs] | None, int]:
         value: str | None
         items: list[CreatableTopicConfigs] = []
-        n, at = compact_count_or_null(data, at, 6)
-        if n < 0:
+        total, at = compact_count_or_null(data, at, 6)
+        if total < 0:
             return None, at
-        for _ in range(n):
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -418,8 +418,8 @@ class CreatableTopicResult(Part):
         configs: list[CreatableTopicConfigs] | None
         items: list[CreatableTopicResult] = []
         if version >= 5:
-            n, at = compact_count(data, at, 12)
-            for _ in range(n):
+            total, at = compact_count(data, at, 12)
+            for _ in range(total):
                 topic_config_error_code = 0
                 n = data[at]
                 if 0 < n < 128:
@@ -441,8 +441,8 @@ class CreatableTopicResult(Part):
                 num_partitions, replication_factor = unpack_ih(data, at)
                 at += 6
                 configs, at = CreatableTopicConfigs.read_array(data, at, version)
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0:
                         (topic_config_error_code,) = unpack_h(data, at)
@@ -462,8 +462,8 @@ class CreatableTopicResult(Part):
                     configs,
                 ))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic_config_error_code = 0
                 configs = []
                 name, at = legacy_text(data, at)

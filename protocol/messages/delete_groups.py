@@ -97,8 +97,8 @@ class DeletableGroupResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeletableGroupResult], int]:
         items: list[DeletableGroupResult] = []
         if version >= 2:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     group_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -113,8 +113,8 @@ class DeletableGroupResult(Part):
                     at += 1
                 items.append(DeletableGroupResult(group_id, error_code))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 group_id, at = legacy_text(data, at)
                 (error_code,) = unpack_h(data, at)
                 at += 2

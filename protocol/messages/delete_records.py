@@ -45,8 +45,8 @@ class DeleteRecordsPartition(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeleteRecordsPartition], int]:
         items: list[DeleteRecordsPartition] = []
         if version >= 2:
-            n, at = compact_count(data, at, 13)
-            for _ in range(n):
+            total, at = compact_count(data, at, 13)
+            for _ in range(total):
                 partition_index, offset = unpack_iq(data, at)
                 at += 12
                 if data[at]:
@@ -55,8 +55,8 @@ class DeleteRecordsPartition(Part):
                     at += 1
                 items.append(DeleteRecordsPartition(partition_index, offset))
         else:
-            n, at = legacy_count(data, at, 12)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 12)
+            for _ in range(total):
                 partition_index, offset = unpack_iq(data, at)
                 at += 12
                 items.append(DeleteRecordsPartition(partition_index, offset))
@@ -89,8 +89,8 @@ class DeleteRecordsTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeleteRecordsTopic], int]:
         items: list[DeleteRecordsTopic] = []
         if version >= 2:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -104,8 +104,8 @@ class DeleteRecordsTopic(Part):
                     at += 1
                 items.append(DeleteRecordsTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = DeleteRecordsPartition.read_array(data, at, version)
                 items.append(DeleteRecordsTopic(name, partitions))
@@ -199,8 +199,8 @@ class DeleteRecordsPartitionResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeleteRecordsPartitionResult], int]:
         items: list[DeleteRecordsPartitionResult] = []
         if version >= 2:
-            n, at = compact_count(data, at, 15)
-            for _ in range(n):
+            total, at = compact_count(data, at, 15)
+            for _ in range(total):
                 partition_index, low_watermark, error_code = unpack_iqh(data, at)
                 at += 14
                 if data[at]:
@@ -209,8 +209,8 @@ class DeleteRecordsPartitionResult(Part):
                     at += 1
                 items.append(DeleteRecordsPartitionResult(partition_index, low_watermark, error_code))
         else:
-            n, at = legacy_count(data, at, 14)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 14)
+            for _ in range(total):
                 partition_index, low_watermark, error_code = unpack_iqh(data, at)
                 at += 14
                 items.append(DeleteRecordsPartitionResult(partition_index, low_watermark, error_code))
@@ -243,8 +243,8 @@ class DeleteRecordsTopicResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeleteRecordsTopicResult], int]:
         items: list[DeleteRecordsTopicResult] = []
         if version >= 2:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -258,8 +258,8 @@ class DeleteRecordsTopicResult(Part):
                     at += 1
                 items.append(DeleteRecordsTopicResult(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = DeleteRecordsPartitionResult.read_array(data, at, version)
                 items.append(DeleteRecordsTopicResult(name, partitions))

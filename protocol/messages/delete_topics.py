@@ -52,8 +52,8 @@ class DeleteTopicState(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeleteTopicState], int]:
         name: str | None
         items: list[DeleteTopicState] = []
-        n, at = compact_count(data, at, 18)
-        for _ in range(n):
+        total, at = compact_count(data, at, 18)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -173,8 +173,8 @@ class DeletableTopicResult(Part):
         error_message: str | None = None
         items: list[DeletableTopicResult] = []
         if version >= 4:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -201,8 +201,8 @@ class DeletableTopicResult(Part):
                     at += 1
                 items.append(DeletableTopicResult(name, topic_id, error_code, error_message))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 (error_code,) = unpack_h(data, at)
                 at += 2

@@ -104,8 +104,8 @@ class DescribeClusterBroker(Part):
         rack: str | None
         is_fenced: bool = False
         items: list[DescribeClusterBroker] = []
-        n, at = compact_count(data, at, 11)
-        for _ in range(n):
+        total, at = compact_count(data, at, 11)
+        for _ in range(total):
             (broker_id,) = unpack_i(data, at)
             at += 4
             n = data[at]

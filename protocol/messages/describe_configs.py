@@ -57,8 +57,8 @@ class DescribeConfigsResource(Part):
         configuration_keys: list[str] | None
         items: list[DescribeConfigsResource] = []
         if version >= 4:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 (resource_type,) = unpack_b(data, at)
                 at += 1
                 n = data[at]
@@ -78,8 +78,8 @@ class DescribeConfigsResource(Part):
                     at += 1
                 items.append(DescribeConfigsResource(resource_type, resource_name, configuration_keys))
         else:
-            n, at = legacy_count(data, at, 7)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 7)
+            for _ in range(total):
                 (resource_type,) = unpack_b(data, at)
                 at += 1
                 resource_name, at = legacy_text(data, at)
@@ -198,8 +198,8 @@ class DescribeConfigsSynonym(Part):
         value: str | None
         items: list[DescribeConfigsSynonym] = []
         if version >= 4:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -220,8 +220,8 @@ class DescribeConfigsSynonym(Part):
                     at += 1
                 items.append(DescribeConfigsSynonym(name, value, source))
         else:
-            n, at = legacy_count(data, at, 5)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 5)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 value, at = legacy_text_or_null(data, at)
                 (source,) = unpack_b(data, at)
@@ -286,8 +286,8 @@ class DescribeConfigsResourceResult(Part):
         documentation: str | None = ""
         items: list[DescribeConfigsResourceResult] = []
         if version >= 4:
-            n, at = compact_count(data, at, 9)
-            for _ in range(n):
+            total, at = compact_count(data, at, 9)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -326,8 +326,8 @@ class DescribeConfigsResourceResult(Part):
                     documentation,
                 ))
         else:
-            n, at = legacy_count(data, at, 11)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 11)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 value, at = legacy_text_or_null(data, at)
                 read_only, config_source, is_sensitive = unpack_tbt(data, at)
@@ -412,8 +412,8 @@ class DescribeConfigsResult(Part):
         error_message: str | None
         items: list[DescribeConfigsResult] = []
         if version >= 4:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 n = data[at]
@@ -437,8 +437,8 @@ class DescribeConfigsResult(Part):
                     at += 1
                 items.append(DescribeConfigsResult(error_code, error_message, resource_type, resource_name, configs))
         else:
-            n, at = legacy_count(data, at, 11)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 11)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 error_message, at = legacy_text_or_null(data, at)

@@ -123,8 +123,8 @@ class DescribedGroupMember(Part):
         group_instance_id: str | None = None
         items: list[DescribedGroupMember] = []
         if version >= 5:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -167,8 +167,8 @@ class DescribedGroupMember(Part):
                     at += 1
                 items.append(DescribedGroupMember(member_id, group_instance_id, client_id, client_host, member_metadata, member_assignment))
         else:
-            n, at = legacy_count(data, at, 14)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 14)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 if version >= 4:
                     group_instance_id, at = legacy_text_or_null(data, at)
@@ -262,8 +262,8 @@ class DescribedGroup(Part):
         authorized_operations: int = -2147483648
         items: list[DescribedGroup] = []
         if version >= 5:
-            n, at = compact_count(data, at, 12)
-            for _ in range(n):
+            total, at = compact_count(data, at, 12)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 if version >= 6:
@@ -315,8 +315,8 @@ class DescribedGroup(Part):
                     authorized_operations,
                 ))
         else:
-            n, at = legacy_count(data, at, 14)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 14)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 group_id, at = legacy_text(data, at)

@@ -49,10 +49,10 @@ class DescribableLogDirTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribableLogDirTopic] | None, int]:
         items: list[DescribableLogDirTopic] = []
         if version >= 2:
-            n, at = compact_count_or_null(data, at, 3)
-            if n < 0:
+            total, at = compact_count_or_null(data, at, 3)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     topic = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -68,10 +68,10 @@ class DescribableLogDirTopic(Part):
                     at += 1
                 items.append(DescribableLogDirTopic(topic, partitions))
         else:
-            n, at = legacy_count_or_null(data, at, 6)
-            if n < 0:
+            total, at = legacy_count_or_null(data, at, 6)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 n, at = legacy_count(data, at, 4)
                 partitions = int32s(data, at, n)
@@ -171,8 +171,8 @@ class DescribeLogDirsPartition(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribeLogDirsPartition], int]:
         items: list[DescribeLogDirsPartition] = []
         if version >= 2:
-            n, at = compact_count(data, at, 22)
-            for _ in range(n):
+            total, at = compact_count(data, at, 22)
+            for _ in range(total):
                 partition_index, partition_size, offset_lag, is_future_key = unpack_iqqt(data, at)
                 at += 21
                 if data[at]:
@@ -181,8 +181,8 @@ class DescribeLogDirsPartition(Part):
                     at += 1
                 items.append(DescribeLogDirsPartition(partition_index, partition_size, offset_lag, is_future_key))
         else:
-            n, at = legacy_count(data, at, 21)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 21)
+            for _ in range(total):
                 partition_index, partition_size, offset_lag, is_future_key = unpack_iqqt(data, at)
                 at += 21
                 items.append(DescribeLogDirsPartition(partition_index, partition_size, offset_lag, is_future_key))
@@ -215,8 +215,8 @@ class DescribeLogDirsTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribeLogDirsTopic], int]:
         items: list[DescribeLogDirsTopic] = []
         if version >= 2:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -230,8 +230,8 @@ class DescribeLogDirsTopic(Part):
                     at += 1
                 items.append(DescribeLogDirsTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = DescribeLogDirsPartition.read_array(data, at, version)
                 items.append(DescribeLogDirsTopic(name, partitions))
@@ -280,8 +280,8 @@ class DescribeLogDirsResult(Part):
         usable_bytes: int = -1
         items: list[DescribeLogDirsResult] = []
         if version >= 2:
-            n, at = compact_count(data, at, 5)
-            for _ in range(n):
+            total, at = compact_count(data, at, 5)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 n = data[at]
@@ -300,8 +300,8 @@ class DescribeLogDirsResult(Part):
                     at += 1
                 items.append(DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes))
         else:
-            n, at = legacy_count(data, at, 8)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 8)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 log_dir, at = legacy_text(data, at)

@@ -44,8 +44,8 @@ class TopicRequest(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicRequest], int]:
         items: list[TopicRequest] = []
-        n, at = compact_count(data, at, 2)
-        for _ in range(n):
+        total, at = compact_count(data, at, 2)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -205,8 +205,8 @@ class DescribeTopicPartitionsResponsePartition(Part):
         eligible_leader_replicas: list[int] | None
         last_known_elr: list[int] | None
         items: list[DescribeTopicPartitionsResponsePartition] = []
-        n, at = compact_count(data, at, 20)
-        for _ in range(n):
+        total, at = compact_count(data, at, 20)
+        for _ in range(total):
             error_code, partition_index, leader_id, leader_epoch = unpack_hiii(data, at)
             at += 14
             n, at = compact_count(data, at, 4)
@@ -296,8 +296,8 @@ class DescribeTopicPartitionsResponseTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribeTopicPartitionsResponseTopic], int]:
         name: str | None
         items: list[DescribeTopicPartitionsResponseTopic] = []
-        n, at = compact_count(data, at, 26)
-        for _ in range(n):
+        total, at = compact_count(data, at, 26)
+        for _ in range(total):
             (error_code,) = unpack_h(data, at)
             at += 2
             n = data[at]

@@ -140,13 +140,13 @@ class FetchPartition(Part):
         replica_directory_id: bytes
         items: list[FetchPartition] = []
         if version >= 12:
-            n, at = compact_count(data, at, 33)
-            for _ in range(n):
+            total, at = compact_count(data, at, 33)
+            for _ in range(total):
                 replica_directory_id = ZERO_UUID
                 partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, partition_max_bytes = unpack_iiqiqi(data, at)
                 at += 32
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0 and version >= 17:
                         (replica_directory_id,) = unpack_u(data, at)
@@ -165,8 +165,8 @@ class FetchPartition(Part):
                     replica_directory_id,
                 ))
         else:
-            n, at = legacy_count(data, at, 16)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 16)
+            for _ in range(total):
                 replica_directory_id = ZERO_UUID
                 (partition,) = unpack_i(data, at)
                 at += 4
@@ -247,8 +247,8 @@ class FetchTopic(Part):
         topic: str = ""
         items: list[FetchTopic] = []
         if version >= 12:
-            n, at = compact_count(data, at, 2)
-            for _ in range(n):
+            total, at = compact_count(data, at, 2)
+            for _ in range(total):
                 if version >= 13:
                     (topic_id,) = unpack_u(data, at)
                     at += 16
@@ -266,8 +266,8 @@ class FetchTopic(Part):
                     at += 1
                 items.append(FetchTopic(topic_id, topic, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 partitions, at = FetchPartition.read_array(data, at, version)
                 items.append(FetchTopic(topic_id, topic, partitions))
@@ -315,8 +315,8 @@ class ForgottenTopic(Part):
         topic: str = ""
         items: list[ForgottenTopic] = []
         if version >= 12:
-            n, at = compact_count(data, at, 2)
-            for _ in range(n):
+            total, at = compact_count(data, at, 2)
+            for _ in range(total):
                 if version >= 13:
                     (topic_id,) = unpack_u(data, at)
                     at += 16
@@ -336,8 +336,8 @@ class ForgottenTopic(Part):
                     at += 1
                 items.append(ForgottenTopic(topic_id, topic, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 n, at = legacy_count(data, at, 4)
                 partitions = int32s(data, at, n)
@@ -441,8 +441,8 @@ class FetchRequest(Message):
                     at += n
                 else:
                     rack_id, at = compact_text(data, at)
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0:
                         cluster_id, at = compact_text_or_null(data, at)
@@ -629,10 +629,10 @@ class AbortedTransaction(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[AbortedTransaction] | None, int]:
         items: list[AbortedTransaction] = []
         if version >= 12:
-            n, at = compact_count_or_null(data, at, 17)
-            if n < 0:
+            total, at = compact_count_or_null(data, at, 17)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 producer_id, first_offset = unpack_qq(data, at)
                 at += 16
                 if data[at]:
@@ -641,10 +641,10 @@ class AbortedTransaction(Part):
                     at += 1
                 items.append(AbortedTransaction(producer_id, first_offset))
         else:
-            n, at = legacy_count_or_null(data, at, 16)
-            if n < 0:
+            total, at = legacy_count_or_null(data, at, 16)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 producer_id, first_offset = unpack_qq(data, at)
                 at += 16
                 items.append(AbortedTransaction(producer_id, first_offset))
@@ -720,8 +720,8 @@ class PartitionData(Part):
         records: bytes | None
         items: list[PartitionData] = []
         if version >= 12:
-            n, at = compact_count(data, at, 37)
-            for _ in range(n):
+            total, at = compact_count(data, at, 37)
+            for _ in range(total):
                 diverging_epoch = None
                 current_leader = None
                 snapshot_id = None
@@ -736,8 +736,8 @@ class PartitionData(Part):
                     at += n
                 else:
                     records, at = compact_blob_or_null(data, at)
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0:
                         diverging_epoch, at = EpochEndOffset.read(data, at, version)
@@ -763,8 +763,8 @@ class PartitionData(Part):
                     records,
                 ))
         else:
-            n, at = legacy_count(data, at, 30)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 30)
+            for _ in range(total):
                 diverging_epoch = None
                 current_leader = None
                 snapshot_id = None
@@ -866,8 +866,8 @@ class FetchableTopicResponse(Part):
         topic: str = ""
         items: list[FetchableTopicResponse] = []
         if version >= 12:
-            n, at = compact_count(data, at, 2)
-            for _ in range(n):
+            total, at = compact_count(data, at, 2)
+            for _ in range(total):
                 if version >= 13:
                     (topic_id,) = unpack_u(data, at)
                     at += 16
@@ -885,8 +885,8 @@ class FetchableTopicResponse(Part):
                     at += 1
                 items.append(FetchableTopicResponse(topic_id, topic, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 partitions, at = PartitionData.read_array(data, at, version)
                 items.append(FetchableTopicResponse(topic_id, topic, partitions))
@@ -934,8 +934,8 @@ class NodeEndpoint(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[NodeEndpoint], int]:
         rack: str | None
         items: list[NodeEndpoint] = []
-        n, at = compact_count(data, at, 11)
-        for _ in range(n):
+        total, at = compact_count(data, at, 11)
+        for _ in range(total):
             (node_id,) = unpack_i(data, at)
             at += 4
             n = data[at]
@@ -1011,8 +1011,8 @@ class FetchResponse(Message):
                 throttle_time_ms, error_code, session_id = unpack_ihi(data, at)
                 at += 10
                 responses, at = FetchableTopicResponse.read_array(data, at, version)
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0 and version >= 16:
                         node_endpoints, at = NodeEndpoint.read_array(data, at, version)

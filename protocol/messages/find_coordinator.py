@@ -131,8 +131,8 @@ class Coordinator(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[Coordinator], int]:
         error_message: str | None
         items: list[Coordinator] = []
-        n, at = compact_count(data, at, 14)
-        for _ in range(n):
+        total, at = compact_count(data, at, 14)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 key = data[at + 1 : at + n].decode("utf-8", "replace")

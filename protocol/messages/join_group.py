@@ -53,8 +53,8 @@ class JoinGroupRequestProtocol(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[JoinGroupRequestProtocol], int]:
         items: list[JoinGroupRequestProtocol] = []
         if version >= 6:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -73,8 +73,8 @@ class JoinGroupRequestProtocol(Part):
                     at += 1
                 items.append(JoinGroupRequestProtocol(name, metadata))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 metadata, at = legacy_blob(data, at)
                 items.append(JoinGroupRequestProtocol(name, metadata))
@@ -278,8 +278,8 @@ class JoinGroupResponseMember(Part):
         group_instance_id: str | None = None
         items: list[JoinGroupResponseMember] = []
         if version >= 6:
-            n, at = compact_count(data, at, 4)
-            for _ in range(n):
+            total, at = compact_count(data, at, 4)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -304,8 +304,8 @@ class JoinGroupResponseMember(Part):
                     at += 1
                 items.append(JoinGroupResponseMember(member_id, group_instance_id, metadata))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 if version >= 5:
                     group_instance_id, at = legacy_text_or_null(data, at)

@@ -52,8 +52,8 @@ class MemberIdentity(Part):
         reason: str | None = None
         items: list[MemberIdentity] = []
         if version >= 4:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -79,8 +79,8 @@ class MemberIdentity(Part):
                     at += 1
                 items.append(MemberIdentity(member_id, group_instance_id, reason))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 group_instance_id, at = legacy_text_or_null(data, at)
                 items.append(MemberIdentity(member_id, group_instance_id, reason))
@@ -206,8 +206,8 @@ class MemberResponse(Part):
         group_instance_id: str | None
         items: list[MemberResponse] = []
         if version >= 4:
-            n, at = compact_count(data, at, 5)
-            for _ in range(n):
+            total, at = compact_count(data, at, 5)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -228,8 +228,8 @@ class MemberResponse(Part):
                     at += 1
                 items.append(MemberResponse(member_id, group_instance_id, error_code))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 group_instance_id, at = legacy_text_or_null(data, at)
                 (error_code,) = unpack_h(data, at)

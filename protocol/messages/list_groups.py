@@ -107,8 +107,8 @@ class ListedGroup(Part):
         group_type: str = ""
         items: list[ListedGroup] = []
         if version >= 3:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     group_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -141,8 +141,8 @@ class ListedGroup(Part):
                     at += 1
                 items.append(ListedGroup(group_id, protocol_type, group_state, group_type))
         else:
-            n, at = legacy_count(data, at, 4)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 4)
+            for _ in range(total):
                 group_id, at = legacy_text(data, at)
                 protocol_type, at = legacy_text(data, at)
                 items.append(ListedGroup(group_id, protocol_type, group_state, group_type))

@@ -63,8 +63,8 @@ class ListOffsetsPartition(Part):
         current_leader_epoch: int = -1
         items: list[ListOffsetsPartition] = []
         if version >= 6:
-            n, at = compact_count(data, at, 17)
-            for _ in range(n):
+            total, at = compact_count(data, at, 17)
+            for _ in range(total):
                 partition_index, current_leader_epoch, timestamp = unpack_iiq(data, at)
                 at += 16
                 if data[at]:
@@ -73,8 +73,8 @@ class ListOffsetsPartition(Part):
                     at += 1
                 items.append(ListOffsetsPartition(partition_index, current_leader_epoch, timestamp))
         else:
-            n, at = legacy_count(data, at, 12)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 12)
+            for _ in range(total):
                 (partition_index,) = unpack_i(data, at)
                 at += 4
                 if version >= 4:
@@ -116,8 +116,8 @@ class ListOffsetsTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ListOffsetsTopic], int]:
         items: list[ListOffsetsTopic] = []
         if version >= 6:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -131,8 +131,8 @@ class ListOffsetsTopic(Part):
                     at += 1
                 items.append(ListOffsetsTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = ListOffsetsPartition.read_array(data, at, version)
                 items.append(ListOffsetsTopic(name, partitions))
@@ -248,8 +248,8 @@ class ListOffsetsPartitionResponse(Part):
         leader_epoch: int = -1
         items: list[ListOffsetsPartitionResponse] = []
         if version >= 6:
-            n, at = compact_count(data, at, 27)
-            for _ in range(n):
+            total, at = compact_count(data, at, 27)
+            for _ in range(total):
                 partition_index, error_code, timestamp, offset, leader_epoch = unpack_ihqqi(data, at)
                 at += 26
                 if data[at]:
@@ -258,8 +258,8 @@ class ListOffsetsPartitionResponse(Part):
                     at += 1
                 items.append(ListOffsetsPartitionResponse(partition_index, error_code, timestamp, offset, leader_epoch))
         else:
-            n, at = legacy_count(data, at, 22)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 22)
+            for _ in range(total):
                 partition_index, error_code, timestamp, offset = unpack_ihqq(data, at)
                 at += 22
                 if version >= 4:
@@ -298,8 +298,8 @@ class ListOffsetsTopicResponse(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[ListOffsetsTopicResponse], int]:
         items: list[ListOffsetsTopicResponse] = []
         if version >= 6:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -313,8 +313,8 @@ class ListOffsetsTopicResponse(Part):
                     at += 1
                 items.append(ListOffsetsTopicResponse(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = ListOffsetsPartitionResponse.read_array(data, at, version)
                 items.append(ListOffsetsTopicResponse(name, partitions))

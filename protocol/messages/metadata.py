@@ -71,10 +71,10 @@ class MetadataRequestTopic(Part):
         name: str | None
         items: list[MetadataRequestTopic] = []
         if version >= 9:
-            n, at = compact_count_or_null(data, at, 2)
-            if n < 0:
+            total, at = compact_count_or_null(data, at, 2)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 if version >= 10:
                     (topic_id,) = unpack_u(data, at)
                     at += 16
@@ -92,10 +92,10 @@ class MetadataRequestTopic(Part):
                     at += 1
                 items.append(MetadataRequestTopic(topic_id, name))
         else:
-            n, at = legacy_count_or_null(data, at, 2)
-            if n < 0:
+            total, at = legacy_count_or_null(data, at, 2)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 items.append(MetadataRequestTopic(topic_id, name))
         return items, at
@@ -230,8 +230,8 @@ class MetadataResponseBroker(Part):
         rack: str | None = None
         items: list[MetadataResponseBroker] = []
         if version >= 9:
-            n, at = compact_count(data, at, 11)
-            for _ in range(n):
+            total, at = compact_count(data, at, 11)
+            for _ in range(total):
                 (node_id,) = unpack_i(data, at)
                 at += 4
                 n = data[at]
@@ -254,8 +254,8 @@ class MetadataResponseBroker(Part):
                     at += 1
                 items.append(MetadataResponseBroker(node_id, host, port, rack))
         else:
-            n, at = legacy_count(data, at, 10)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 10)
+            for _ in range(total):
                 (node_id,) = unpack_i(data, at)
                 at += 4
                 host, at = legacy_text(data, at)
@@ -324,8 +324,8 @@ class MetadataResponsePartition(Part):
         offline_replicas: list[int]
         items: list[MetadataResponsePartition] = []
         if version >= 9:
-            n, at = compact_count(data, at, 18)
-            for _ in range(n):
+            total, at = compact_count(data, at, 18)
+            for _ in range(total):
                 error_code, partition_index, leader_id, leader_epoch = unpack_hiii(data, at)
                 at += 14
                 n, at = compact_count(data, at, 4)
@@ -351,8 +351,8 @@ class MetadataResponsePartition(Part):
                     offline_replicas,
                 ))
         else:
-            n, at = legacy_count(data, at, 18)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 18)
+            for _ in range(total):
                 offline_replicas = []
                 error_code, partition_index, leader_id = unpack_hii(data, at)
                 at += 10
@@ -437,8 +437,8 @@ class MetadataResponseTopic(Part):
         topic_authorized_operations: int = -2147483648
         items: list[MetadataResponseTopic] = []
         if version >= 9:
-            n, at = compact_count(data, at, 10)
-            for _ in range(n):
+            total, at = compact_count(data, at, 10)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 n = data[at]
@@ -463,8 +463,8 @@ class MetadataResponseTopic(Part):
                     at += 1
                 items.append(MetadataResponseTopic(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations))
         else:
-            n, at = legacy_count(data, at, 8)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 8)
+            for _ in range(total):
                 (error_code,) = unpack_h(data, at)
                 at += 2
                 name, at = legacy_text(data, at)

@@ -66,8 +66,8 @@ class OffsetCommitRequestPartition(Part):
         committed_metadata: str | None
         items: list[OffsetCommitRequestPartition] = []
         if version >= 8:
-            n, at = compact_count(data, at, 18)
-            for _ in range(n):
+            total, at = compact_count(data, at, 18)
+            for _ in range(total):
                 partition_index, committed_offset, committed_leader_epoch = unpack_iqi(data, at)
                 at += 16
                 n = data[at]
@@ -82,8 +82,8 @@ class OffsetCommitRequestPartition(Part):
                     at += 1
                 items.append(OffsetCommitRequestPartition(partition_index, committed_offset, committed_leader_epoch, committed_metadata))
         else:
-            n, at = legacy_count(data, at, 14)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 14)
+            for _ in range(total):
                 partition_index, committed_offset = unpack_iq(data, at)
                 at += 12
                 if version >= 6:
@@ -133,8 +133,8 @@ class OffsetCommitRequestTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetCommitRequestTopic], int]:
         items: list[OffsetCommitRequestTopic] = []
         if version >= 8:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -148,8 +148,8 @@ class OffsetCommitRequestTopic(Part):
                     at += 1
                 items.append(OffsetCommitRequestTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = OffsetCommitRequestPartition.read_array(data, at, version)
                 items.append(OffsetCommitRequestTopic(name, partitions))
@@ -298,8 +298,8 @@ class OffsetCommitResponsePartition(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetCommitResponsePartition], int]:
         items: list[OffsetCommitResponsePartition] = []
         if version >= 8:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 partition_index, error_code = unpack_ih(data, at)
                 at += 6
                 if data[at]:
@@ -308,8 +308,8 @@ class OffsetCommitResponsePartition(Part):
                     at += 1
                 items.append(OffsetCommitResponsePartition(partition_index, error_code))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 partition_index, error_code = unpack_ih(data, at)
                 at += 6
                 items.append(OffsetCommitResponsePartition(partition_index, error_code))
@@ -342,8 +342,8 @@ class OffsetCommitResponseTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetCommitResponseTopic], int]:
         items: list[OffsetCommitResponseTopic] = []
         if version >= 8:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -357,8 +357,8 @@ class OffsetCommitResponseTopic(Part):
                     at += 1
                 items.append(OffsetCommitResponseTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = OffsetCommitResponsePartition.read_array(data, at, version)
                 items.append(OffsetCommitResponseTopic(name, partitions))

@@ -27,8 +27,8 @@ class OffsetDeleteRequestPartition(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetDeleteRequestPartition], int]:
         items: list[OffsetDeleteRequestPartition] = []
-        n, at = legacy_count(data, at, 4)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 4)
+        for _ in range(total):
             (partition_index,) = unpack_i(data, at)
             at += 4
             items.append(OffsetDeleteRequestPartition(partition_index))
@@ -56,8 +56,8 @@ class OffsetDeleteRequestTopic(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetDeleteRequestTopic], int]:
         items: list[OffsetDeleteRequestTopic] = []
-        n, at = legacy_count(data, at, 6)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 6)
+        for _ in range(total):
             name, at = legacy_text(data, at)
             partitions, at = OffsetDeleteRequestPartition.read_array(data, at, version)
             items.append(OffsetDeleteRequestTopic(name, partitions))
@@ -124,8 +124,8 @@ class OffsetDeleteResponsePartition(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetDeleteResponsePartition], int]:
         items: list[OffsetDeleteResponsePartition] = []
-        n, at = legacy_count(data, at, 6)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 6)
+        for _ in range(total):
             partition_index, error_code = unpack_ih(data, at)
             at += 6
             items.append(OffsetDeleteResponsePartition(partition_index, error_code))
@@ -153,8 +153,8 @@ class OffsetDeleteResponseTopic(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetDeleteResponseTopic], int]:
         items: list[OffsetDeleteResponseTopic] = []
-        n, at = legacy_count(data, at, 6)
-        for _ in range(n):
+        total, at = legacy_count(data, at, 6)
+        for _ in range(total):
             name, at = legacy_text(data, at)
             partitions, at = OffsetDeleteResponsePartition.read_array(data, at, version)
             items.append(OffsetDeleteResponseTopic(name, partitions))

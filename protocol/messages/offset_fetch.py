@@ -52,10 +52,10 @@ class OffsetFetchRequestTopics(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchRequestTopics] | None, int]:
         items: list[OffsetFetchRequestTopics] = []
-        n, at = compact_count_or_null(data, at, 3)
-        if n < 0:
+        total, at = compact_count_or_null(data, at, 3)
+        if total < 0:
             return None, at
-        for _ in range(n):
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -111,8 +111,8 @@ class OffsetFetchRequestGroup(Part):
         member_epoch: int = -1
         topics: list[OffsetFetchRequestTopics] | None
         items: list[OffsetFetchRequestGroup] = []
-        n, at = compact_count(data, at, 3)
-        for _ in range(n):
+        total, at = compact_count(data, at, 3)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 group_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -174,10 +174,10 @@ class OffsetFetchRequestTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchRequestTopic] | None, int]:
         items: list[OffsetFetchRequestTopic] = []
         if version >= 6:
-            n, at = compact_count_or_null(data, at, 3)
-            if n < 0:
+            total, at = compact_count_or_null(data, at, 3)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -193,10 +193,10 @@ class OffsetFetchRequestTopic(Part):
                     at += 1
                 items.append(OffsetFetchRequestTopic(name, partition_indexes))
         else:
-            n, at = legacy_count_or_null(data, at, 6)
-            if n < 0:
+            total, at = legacy_count_or_null(data, at, 6)
+            if total < 0:
                 return None, at
-            for _ in range(n):
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 n, at = legacy_count(data, at, 4)
                 partition_indexes = int32s(data, at, n)
@@ -332,8 +332,8 @@ class OffsetFetchResponsePartitions(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchResponsePartitions], int]:
         metadata: str | None
         items: list[OffsetFetchResponsePartitions] = []
-        n, at = compact_count(data, at, 20)
-        for _ in range(n):
+        total, at = compact_count(data, at, 20)
+        for _ in range(total):
             partition_index, committed_offset, committed_leader_epoch = unpack_iqi(data, at)
             at += 16
             n = data[at]
@@ -382,8 +382,8 @@ class OffsetFetchResponseTopics(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchResponseTopics], int]:
         items: list[OffsetFetchResponseTopics] = []
-        n, at = compact_count(data, at, 3)
-        for _ in range(n):
+        total, at = compact_count(data, at, 3)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -428,8 +428,8 @@ class OffsetFetchResponseGroup(Part):
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchResponseGroup], int]:
         items: list[OffsetFetchResponseGroup] = []
-        n, at = compact_count(data, at, 5)
-        for _ in range(n):
+        total, at = compact_count(data, at, 5)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 group_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -483,8 +483,8 @@ class OffsetFetchResponsePartition(Part):
         metadata: str | None
         items: list[OffsetFetchResponsePartition] = []
         if version >= 6:
-            n, at = compact_count(data, at, 20)
-            for _ in range(n):
+            total, at = compact_count(data, at, 20)
+            for _ in range(total):
                 partition_index, committed_offset, committed_leader_epoch = unpack_iqi(data, at)
                 at += 16
                 n = data[at]
@@ -501,8 +501,8 @@ class OffsetFetchResponsePartition(Part):
                     at += 1
                 items.append(OffsetFetchResponsePartition(partition_index, committed_offset, committed_leader_epoch, metadata, error_code))
         else:
-            n, at = legacy_count(data, at, 16)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 16)
+            for _ in range(total):
                 partition_index, committed_offset = unpack_iq(data, at)
                 at += 12
                 if version >= 5:
@@ -555,8 +555,8 @@ class OffsetFetchResponseTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchResponseTopic], int]:
         items: list[OffsetFetchResponseTopic] = []
         if version >= 6:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -570,8 +570,8 @@ class OffsetFetchResponseTopic(Part):
                     at += 1
                 items.append(OffsetFetchResponseTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = OffsetFetchResponsePartition.read_array(data, at, version)
                 items.append(OffsetFetchResponseTopic(name, partitions))

@@ -47,8 +47,8 @@ class OffsetForLeaderPartition(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetForLeaderPartition], int]:
         items: list[OffsetForLeaderPartition] = []
         if version >= 4:
-            n, at = compact_count(data, at, 13)
-            for _ in range(n):
+            total, at = compact_count(data, at, 13)
+            for _ in range(total):
                 partition, current_leader_epoch, leader_epoch = unpack_iii(data, at)
                 at += 12
                 if data[at]:
@@ -57,8 +57,8 @@ class OffsetForLeaderPartition(Part):
                     at += 1
                 items.append(OffsetForLeaderPartition(partition, current_leader_epoch, leader_epoch))
         else:
-            n, at = legacy_count(data, at, 12)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 12)
+            for _ in range(total):
                 partition, current_leader_epoch, leader_epoch = unpack_iii(data, at)
                 at += 12
                 items.append(OffsetForLeaderPartition(partition, current_leader_epoch, leader_epoch))
@@ -91,8 +91,8 @@ class OffsetForLeaderTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetForLeaderTopic], int]:
         items: list[OffsetForLeaderTopic] = []
         if version >= 4:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     topic = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -106,8 +106,8 @@ class OffsetForLeaderTopic(Part):
                     at += 1
                 items.append(OffsetForLeaderTopic(topic, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 partitions, at = OffsetForLeaderPartition.read_array(data, at, version)
                 items.append(OffsetForLeaderTopic(topic, partitions))
@@ -207,8 +207,8 @@ class EpochEndOffset(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[EpochEndOffset], int]:
         items: list[EpochEndOffset] = []
         if version >= 4:
-            n, at = compact_count(data, at, 19)
-            for _ in range(n):
+            total, at = compact_count(data, at, 19)
+            for _ in range(total):
                 error_code, partition, leader_epoch, end_offset = unpack_hiiq(data, at)
                 at += 18
                 if data[at]:
@@ -217,8 +217,8 @@ class EpochEndOffset(Part):
                     at += 1
                 items.append(EpochEndOffset(error_code, partition, leader_epoch, end_offset))
         else:
-            n, at = legacy_count(data, at, 18)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 18)
+            for _ in range(total):
                 error_code, partition, leader_epoch, end_offset = unpack_hiiq(data, at)
                 at += 18
                 items.append(EpochEndOffset(error_code, partition, leader_epoch, end_offset))
@@ -251,8 +251,8 @@ class OffsetForLeaderTopicResult(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetForLeaderTopicResult], int]:
         items: list[OffsetForLeaderTopicResult] = []
         if version >= 4:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     topic = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -266,8 +266,8 @@ class OffsetForLeaderTopicResult(Part):
                     at += 1
                 items.append(OffsetForLeaderTopicResult(topic, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 topic, at = legacy_text(data, at)
                 partitions, at = EpochEndOffset.read_array(data, at, version)
                 items.append(OffsetForLeaderTopicResult(topic, partitions))

@@ -70,8 +70,8 @@ class PartitionProduceData(Part):
         records: bytes | None
         items: list[PartitionProduceData] = []
         if version >= 9:
-            n, at = compact_count(data, at, 6)
-            for _ in range(n):
+            total, at = compact_count(data, at, 6)
+            for _ in range(total):
                 (index,) = unpack_i(data, at)
                 at += 4
                 n = data[at]
@@ -86,8 +86,8 @@ class PartitionProduceData(Part):
                     at += 1
                 items.append(PartitionProduceData(index, records))
         else:
-            n, at = legacy_count(data, at, 8)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 8)
+            for _ in range(total):
                 (index,) = unpack_i(data, at)
                 at += 4
                 records, at = legacy_blob_or_null(data, at)
@@ -131,8 +131,8 @@ class TopicProduceData(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicProduceData], int]:
         items: list[TopicProduceData] = []
         if version >= 9:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -146,8 +146,8 @@ class TopicProduceData(Part):
                     at += 1
                 items.append(TopicProduceData(name, partition_data))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partition_data, at = PartitionProduceData.read_array(data, at, version)
                 items.append(TopicProduceData(name, partition_data))
@@ -261,8 +261,8 @@ class BatchIndexAndErrorMessage(Part):
         batch_index_error_message: str | None
         items: list[BatchIndexAndErrorMessage] = []
         if version >= 9:
-            n, at = compact_count(data, at, 6)
-            for _ in range(n):
+            total, at = compact_count(data, at, 6)
+            for _ in range(total):
                 (batch_index,) = unpack_i(data, at)
                 at += 4
                 n = data[at]
@@ -277,8 +277,8 @@ class BatchIndexAndErrorMessage(Part):
                     at += 1
                 items.append(BatchIndexAndErrorMessage(batch_index, batch_index_error_message))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 (batch_index,) = unpack_i(data, at)
                 at += 4
                 batch_index_error_message, at = legacy_text_or_null(data, at)
@@ -375,8 +375,8 @@ class PartitionProduceResponse(Part):
         current_leader: LeaderIdAndEpoch | None
         items: list[PartitionProduceResponse] = []
         if version >= 9:
-            n, at = compact_count(data, at, 33)
-            for _ in range(n):
+            total, at = compact_count(data, at, 33)
+            for _ in range(total):
                 current_leader = None
                 index, error_code, base_offset, log_append_time_ms, log_start_offset = unpack_ihqqq(data, at)
                 at += 30
@@ -387,8 +387,8 @@ class PartitionProduceResponse(Part):
                     at += n
                 else:
                     error_message, at = compact_text_or_null(data, at)
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0 and version >= 10:
                         current_leader, at = LeaderIdAndEpoch.read(data, at, version)
@@ -407,8 +407,8 @@ class PartitionProduceResponse(Part):
                     current_leader,
                 ))
         else:
-            n, at = legacy_count(data, at, 22)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 22)
+            for _ in range(total):
                 record_errors = []
                 current_leader = None
                 index, error_code, base_offset, log_append_time_ms = unpack_ihqq(data, at)
@@ -483,8 +483,8 @@ class TopicProduceResponse(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicProduceResponse], int]:
         items: list[TopicProduceResponse] = []
         if version >= 9:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -498,8 +498,8 @@ class TopicProduceResponse(Part):
                     at += 1
                 items.append(TopicProduceResponse(name, partition_responses))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partition_responses, at = PartitionProduceResponse.read_array(data, at, version)
                 items.append(TopicProduceResponse(name, partition_responses))
@@ -544,8 +544,8 @@ class NodeEndpoint(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[NodeEndpoint], int]:
         rack: str | None
         items: list[NodeEndpoint] = []
-        n, at = compact_count(data, at, 11)
-        for _ in range(n):
+        total, at = compact_count(data, at, 11)
+        for _ in range(total):
             (node_id,) = unpack_i(data, at)
             at += 4
             n = data[at]
@@ -615,8 +615,8 @@ class ProduceResponse(Message):
                 responses, at = TopicProduceResponse.read_array(data, at, version)
                 (throttle_time_ms,) = unpack_i(data, at)
                 at += 4
-                n, at = tag_count(data, at)
-                for _ in range(n):
+                tags, at = tag_count(data, at)
+                for _ in range(tags):
                     tag, stop, at = tag_head(data, at)
                     if tag == 0 and version >= 10:
                         node_endpoints, at = NodeEndpoint.read_array(data, at, version)

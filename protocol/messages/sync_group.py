@@ -52,8 +52,8 @@ class SyncGroupRequestAssignment(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[SyncGroupRequestAssignment], int]:
         items: list[SyncGroupRequestAssignment] = []
         if version >= 4:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -72,8 +72,8 @@ class SyncGroupRequestAssignment(Part):
                     at += 1
                 items.append(SyncGroupRequestAssignment(member_id, assignment))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 member_id, at = legacy_text(data, at)
                 assignment, at = legacy_blob(data, at)
                 items.append(SyncGroupRequestAssignment(member_id, assignment))

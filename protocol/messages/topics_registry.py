@@ -78,8 +78,8 @@ class TopicSetting(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicSetting], int]:
         value: str | None
         items: list[TopicSetting] = []
-        n, at = compact_count(data, at, 3)
-        for _ in range(n):
+        total, at = compact_count(data, at, 3)
+        for _ in range(total):
             n = data[at]
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")

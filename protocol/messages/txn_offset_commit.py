@@ -68,8 +68,8 @@ class TxnOffsetCommitRequestPartition(Part):
         committed_metadata: str | None
         items: list[TxnOffsetCommitRequestPartition] = []
         if version >= 3:
-            n, at = compact_count(data, at, 18)
-            for _ in range(n):
+            total, at = compact_count(data, at, 18)
+            for _ in range(total):
                 partition_index, committed_offset, committed_leader_epoch = unpack_iqi(data, at)
                 at += 16
                 n = data[at]
@@ -84,8 +84,8 @@ class TxnOffsetCommitRequestPartition(Part):
                     at += 1
                 items.append(TxnOffsetCommitRequestPartition(partition_index, committed_offset, committed_leader_epoch, committed_metadata))
         else:
-            n, at = legacy_count(data, at, 14)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 14)
+            for _ in range(total):
                 partition_index, committed_offset = unpack_iq(data, at)
                 at += 12
                 if version >= 2:
@@ -135,8 +135,8 @@ class TxnOffsetCommitRequestTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
         items: list[TxnOffsetCommitRequestTopic] = []
         if version >= 3:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -150,8 +150,8 @@ class TxnOffsetCommitRequestTopic(Part):
                     at += 1
                 items.append(TxnOffsetCommitRequestTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = TxnOffsetCommitRequestPartition.read_array(data, at, version)
                 items.append(TxnOffsetCommitRequestTopic(name, partitions))
@@ -324,8 +324,8 @@ class TxnOffsetCommitResponsePartition(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TxnOffsetCommitResponsePartition], int]:
         items: list[TxnOffsetCommitResponsePartition] = []
         if version >= 3:
-            n, at = compact_count(data, at, 7)
-            for _ in range(n):
+            total, at = compact_count(data, at, 7)
+            for _ in range(total):
                 partition_index, error_code = unpack_ih(data, at)
                 at += 6
                 if data[at]:
@@ -334,8 +334,8 @@ class TxnOffsetCommitResponsePartition(Part):
                     at += 1
                 items.append(TxnOffsetCommitResponsePartition(partition_index, error_code))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 partition_index, error_code = unpack_ih(data, at)
                 at += 6
                 items.append(TxnOffsetCommitResponsePartition(partition_index, error_code))
@@ -368,8 +368,8 @@ class TxnOffsetCommitResponseTopic(Part):
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
         items: list[TxnOffsetCommitResponseTopic] = []
         if version >= 3:
-            n, at = compact_count(data, at, 3)
-            for _ in range(n):
+            total, at = compact_count(data, at, 3)
+            for _ in range(total):
                 n = data[at]
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -383,8 +383,8 @@ class TxnOffsetCommitResponseTopic(Part):
                     at += 1
                 items.append(TxnOffsetCommitResponseTopic(name, partitions))
         else:
-            n, at = legacy_count(data, at, 6)
-            for _ in range(n):
+            total, at = legacy_count(data, at, 6)
+            for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = TxnOffsetCommitResponsePartition.read_array(data, at, version)
                 items.append(TxnOffsetCommitResponseTopic(name, partitions))
