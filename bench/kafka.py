@@ -1,0 +1,96 @@
+"""A real Apache Kafka beside the broker, where Java and its jars are: one node, as small as it goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.machine import pinned
+from bench.servers import Server, ServerError, environment, served_versions, stop
+
+START_SECONDS = 90.0
+FORMAT_SECONDS = 60.0
+CLUSTER = "dGVudXJlLWJlbmNoLTEyMw"  # any 16 bytes, as Kafka writes them
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+LOGGING = """\
+appender.out.type=Console
+appender.out.name=out
+rootLogger.level=warn
+rootLogger.appenderRef.out.ref=out
+"""
+
+
+@contextmanager
+def kafka(jars: Path, core: int | None) -> Iterator[Server]:
+    """Formatted beforehand, so that `born` to the first answer is what a start costs."""
+    java = shutil.which("java")
+    if java is None:
+        raise ServerError("there is no java")
+    folder = Path(tempfile.mkdtemp(prefix="tenure-bench-kafka-"))
+    try:
+        port, controller = free_ports()
+        settings, logging = folder / "server.properties", folder / "log4j2.properties"
+        settings.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
+        logging.write_text(LOGGING)
+        run = [java, "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
+        formatting = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(settings)]
+        subprocess.run(formatting, check=True, capture_output=True, timeout=FORMAT_SECONDS, env=environment())
+        born = time.monotonic()
+        with pinned(core), (folder / "out").open("w") as out:
+            process = subprocess.Popen(
+                [*run, "kafka.Kafka", str(settings)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True, env=environment(), cwd=os.sep,
+            )  # fmt: skip
+        try:
+            await_answer(process, port)
+            yield Server(process, port, born)
+        finally:
+            stop(process)
+    except subprocess.SubprocessError as error:
+        raise ServerError(f"Kafka's directory could not be formatted: {error}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def await_answer(process: subprocess.Popen[str], port: int) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            served_versions(port, seconds=5)
+        except (OSError, ServerError):
+            time.sleep(0.02)
+        else:
+            return
+    raise ServerError(f"Kafka did not answer within {START_SECONDS:.0f} s; exit {process.poll()}")
+
+
+def free_ports() -> tuple[int, int]:
+    """Two that were free a moment ago: Kafka cannot say which it took."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]

@@ -1,0 +1,139 @@
+"""kgload's runs, and the comparison of floor and brokers over several rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.machine import Cores, pinned
+from bench.native import Tools
+from bench.rows import CONNECTIONS, LOAD_ROWS, LoadRow
+from bench.servers import Server, broker, floor, served_versions
+
+SETUP_SECONDS = 20
+WARMUP_SECONDS = 0.3
+SLACK_SECONDS = 15.0
+WARMING = ("api-versions", "metadata", "heartbeat-200", "commit-10", "fetch-10")
+KEPT = ("requests", "rps", "p50_us", "p99_us", "p999_us", "srv_us_per_req", "srv_util", "gen_util", "srv_rss_mb")
+
+Sample = dict[str, Any]
+
+
+class LoadError(Exception):
+    """The broker lost a connection, answered wrongly or not at all."""
+
+
+def kgload(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
+    """One run; raises LoadError when anything was lost or malformed."""
+    command = [str(program), "-p", str(server.port), "--pid", str(server.pid), "--setup-limit", str(SETUP_SECONDS)]
+    command += ["-W", str(WARMUP_SECONDS), "-t", str(seconds), "--json", *arguments]
+    bound = SETUP_SECONDS + WARMUP_SECONDS + seconds + SLACK_SECONDS
+    with pinned(core):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=bound, check=False, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            raise LoadError(f"kgload did not end within {bound:.0f} s") from None
+    if done.returncode == 0:
+        sample: Sample = json.loads(done.stdout)
+        return sample
+    said = done.stderr.strip().splitlines()
+    counted = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    wrong = [f"{counted[name]} {name}" for name in ("errors", "lost_conns", "malformed") if counted.get(name)]
+    raise LoadError("; ".join(wrong + said[-1:]) or f"kgload ended with {done.returncode}")
+
+
+def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The same requests for a server that only pretends: no members join, no topics are made."""
+    return (*arguments, "-s", "none", "--no-preflight")
+
+
+class Comparison:
+    """Runs rows of load; what is compared is alive side by side and measured in turn."""
+
+    def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float) -> None:
+        self._tools = tools
+        self._cores = cores
+        self._rounds = rounds
+        self._seconds = seconds
+
+    def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
+        """One row: the floor, then each that serves it, and again; what the broker does not serve yet is told, not guessed."""
+        with self._pair() as (bottom, ours):
+            missing = row.missing(served_versions(ours.port))
+            subjects = {} if missing else {"ours": ours}
+            subjects |= {name: other for name, other in others.items() if not row.missing(served_versions(other.port))}
+            result = compared(row, self._rounds_of(row, bottom, subjects)) if subjects else {}
+            return result | ({"status": "not served yet", "missing": missing} if missing else {"status": "measured"})
+
+    def _rounds_of(self, row: LoadRow, bottom: Server, subjects: dict[str, Server]) -> dict[str, list[Sample]]:
+        samples: dict[str, list[Sample]] = {"floor": [], **{name: [] for name in subjects}}
+        seconds = max(self._seconds, row.seconds_min)
+        for number in range(self._rounds):
+            # Names of its own for each round: no group meets members that an earlier one left behind.
+            arguments = (*row.arguments, "--group", f"{row.name}-{number}", "--topic", row.name)
+            samples["floor"].append(self._run(bottom, without_groups(arguments), seconds))
+            for name, subject in subjects.items():
+                samples[name].append(self._run(subject, (*arguments, *row.broker), seconds))
+        return samples
+
+    def warm_up(self, server: Server, seconds: float) -> None:
+        """A JVM needs about a minute of load before its speed is its own."""
+        for row in LOAD_ROWS:
+            if row.name in WARMING and not row.missing(served_versions(server.port)):
+                arguments = (*row.arguments, *row.broker, "--group", "warm-up", "--topic", f"warm-up-{row.name}")
+                self._run(server, arguments, seconds / len(WARMING))
+
+    def connect(self, event_loop: str) -> dict[str, list[Sample]]:
+        """Handshakes of many connections at once, on a fresh broker each time: that is when fleets reconnect."""
+        samples: dict[str, list[Sample]] = {"floor": [], "ours": []}
+        arguments = ("-c", str(CONNECTIONS), "--handshake")
+        for _ in range(self._rounds):
+            with self._pair(f"event.loop={event_loop}") as (bottom, ours):
+                samples["floor"].append(self._run(bottom, arguments, 0))
+                samples["ours"].append(self._run(ours, arguments, 0))
+        return samples
+
+    def _run(self, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
+        return kgload(self._tools.kgload, self._cores.generator, server, arguments, seconds)
+
+    @contextmanager
+    def _pair(self, *settings: str) -> Iterator[tuple[Server, Server]]:
+        with floor(self._tools.kgfloor, self._cores.server) as bottom, broker(self._cores.server, *settings) as ours:
+            yield bottom, ours
+
+
+def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
+    """Ratios round by round, so that a slow moment of the machine is in both halves; then their medians."""
+    floors = samples["floor"]
+    result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}
+    costs = [sample["srv_us_per_req"] for sample in floors]
+    result["floor_spread"] = (max(costs) - min(costs)) / median(costs)
+    result["metrics"] = []
+    for metric in row.metrics:
+        entry: dict[str, Any] = {"metric": metric.name, "field": metric.field}
+        entry["targets"] = metric.targets._asdict() if metric.targets else None
+        for name in samples:
+            if name != "floor":
+                entry[name] = ratios(samples[name], floors, metric.field)
+        result["metrics"].append(entry)
+    if "ours" in samples:
+        result["beside"] = {field: ratios(samples["ours"], floors, field)["median"] for field in ("rps", "p50_us", "p99_us")}
+    return result
+
+
+def ratios(ours: list[Sample], floors: list[Sample], field: str) -> dict[str, Any]:
+    each = [one[field] / (below[field] or 1e-9) for one, below in zip(ours, floors, strict=True)]
+    return spread(each)
+
+
+def spread(each: list[float]) -> dict[str, Any]:
+    return {"median": median(each), "min": min(each), "max": max(each), "rounds": each}
+
+
+def summary(samples: list[Sample]) -> dict[str, float]:
+    return {field: median(sample[field] for sample in samples) for field in KEPT}

@@ -1,0 +1,101 @@
+"""The machine under measurement: which core is whose, and whether something else was running."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+STEAL_NOISY = 0.02  # of the time: the host gave our cores to others
+LOAD_NOISY = 0.5  # runnable tasks before we began
+SPREAD_NOISY = 0.15  # of the floor's cost between rounds: the same work should cost the same
+
+
+class Cores(NamedTuple):
+    """Where the server and the generator run; None where nothing can be pinned."""
+
+    server: int | None
+    generator: int | None
+    note: str
+
+
+def choose_cores() -> Cores:
+    if not hasattr(os, "sched_setaffinity"):
+        return Cores(None, None, f"not pinned: {sys.platform} cannot pin a process to a core")
+    ours = sorted(os.sched_getaffinity(0))
+    if len(ours) < 2:
+        return Cores(None, None, "not pinned: there is one core, which server and generator share")
+    server = ours[0]
+    apart = [core for core in ours[1:] if core not in _siblings(server)]
+    if not apart:
+        return Cores(server, ours[1], f"server on core {server}, generator on core {ours[1]}: two threads of one physical core")
+    return Cores(server, apart[0], f"server on core {server}, generator on core {apart[0]}")
+
+
+def _siblings(core: int) -> set[int]:
+    """The logical cores that share this one's physical core."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return {core}
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """Processes started meanwhile are born on this core: nothing of them ever ran elsewhere."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Watch:
+    """What else happened on the machine between two moments."""
+
+    def __init__(self) -> None:
+        self.load = os.getloadavg()[0]
+        self._begin = _jiffies()
+
+    def steal(self) -> float:
+        """The share of processor time that the host gave to others; 0 where it is not told."""
+        spent = [now - then for now, then in zip(_jiffies(), self._begin, strict=True)]
+        return spent[7] / total if (total := sum(spent)) else 0.0
+
+
+def _jiffies() -> list[int]:
+    """user, nice, system, idle, iowait, irq, softirq, steal."""
+    try:
+        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return [0] * 8
+
+
+def describe() -> dict[str, Any]:
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,91 @@
+"""One run: every chosen row, one after the other; a row that fails does not take the others with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import rows, single
+from bench.load import Comparison, LoadError, ratios, spread
+from bench.machine import Cores
+from bench.native import Tools
+from bench.servers import Server, ServerError
+
+KAFKA_WARMUP_SECONDS = 60.0
+
+Result = dict[str, Any]
+
+
+class Run:
+    """What is measured with what, and the results by row."""
+
+    def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, only: set[str]) -> None:
+        self._comparison = Comparison(tools, cores, rounds, seconds) if tools else None
+        self._cores = cores
+        self._only = only
+        self._jars: Path | None = None
+        self._others: dict[str, Server] = {}
+        self.results: dict[str, Result] = {}
+
+    def beside(self, jars: Path, server: Server) -> None:
+        """A warm Kafka that takes its turn in every row it serves."""
+        self._jars = jars
+        if self._comparison is not None:
+            progress(f"Kafka warms up for {KAFKA_WARMUP_SECONDS:.0f} s")
+            self._comparison.warm_up(server, KAFKA_WARMUP_SECONDS)
+            self._others["kafka"] = server
+
+    def measure(self) -> None:
+        for row in rows.LOAD_ROWS:
+            self._take((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
+        for connect, loop in ((rows.CONNECT, "uvloop"), (rows.CONNECT_ASYNCIO, "asyncio")):
+            self._take((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
+        self._take((rows.START.name, rows.MEMORY.name), self._starting)
+        self._take((rows.CODEC,), lambda: {rows.CODEC: single.codec(self._cores.server)})
+
+    def floor_spread(self) -> float:
+        """By how much the cost of doing nothing differed between rounds, in the middle one of the rows."""
+        spreads: list[float] = [result["floor_spread"] for result in self.results.values() if "floor_spread" in result]
+        return median(spreads) if spreads else 0.0
+
+    def _take(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
+        wanted = [name for name in names if name in self._only]
+        if not wanted:
+            return
+        progress(", ".join(wanted))
+        try:
+            found = measuring()
+        except (LoadError, ServerError, OSError) as error:
+            notes = "".join(f" | {note.strip()}" for note in getattr(error, "__notes__", ()) if note.strip())
+            found = {name: {"status": "failed", "reason": f"{error}{notes}"} for name in names}
+        self.results.update({name: found[name] for name in wanted})
+
+    def _load(self, row: rows.LoadRow) -> Result:
+        return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
+
+    def _connecting(self, row: rows.SingleRow, event_loop: str) -> Result:
+        if self._comparison is None:
+            return NO_GENERATOR
+        samples = self._comparison.connect(event_loop)
+        ours, floor = ([sample["secs"] for sample in samples[name]] for name in ("ours", "floor"))
+        return single.measured(row, ours) | {"floor": spread(floor), "ratio": ratios(samples["ours"], samples["floor"], "secs")}
+
+    def _starting(self) -> dict[str, Result]:
+        seconds, mib = single.start_and_memory(self._cores.server)
+        found = {rows.START.name: single.measured(rows.START, seconds), rows.MEMORY.name: single.measured(rows.MEMORY, mib)}
+        if self._jars is not None:
+            once = single.kafka_start_and_memory(self._jars, self._cores.server)
+            for row, figure in zip((rows.START, rows.MEMORY), once, strict=True):
+                found[row.name]["kafka"] = spread([figure])
+        return found
+
+
+NO_GENERATOR: Result = {"status": "not measured", "reason": "there is no load generator"}
+
+
+def progress(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"bench: {line}", file=sys.stderr, flush=True)

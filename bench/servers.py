@@ -1,0 +1,148 @@
+"""What is measured, each as a process of its own: the floor and the broker. Killed by id, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.machine import pinned
+from bench.native import ROOT
+
+START_SECONDS = 20.0
+STOP_SECONDS = 5.0
+FLOOR_SECONDS = 900  # it ends by itself, should we not get to end it
+
+# As the targets were set: without fsync, as Kafka runs by default; groups begin at once.
+SETTINGS = ("offsets.flush=interval", "group.initial.rebalance.delay.ms=0")
+
+
+class ServerError(Exception):
+    """A server did not start, or ended while it was measured."""
+
+
+class Server(NamedTuple):
+    process: subprocess.Popen[str]
+    port: int
+    born: float  # monotonic seconds, before the process was made
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+@contextmanager
+def floor(program: Path, core: int | None) -> Iterator[Server]:
+    with started([str(program), "0", str(FLOOR_SECONDS)], core, r"listening (\d+)\n", None) as server:
+        yield server
+
+
+@contextmanager
+def broker(core: int | None, *settings: str) -> Iterator[Server]:
+    """`tenure serve` of this source tree on a free port, with a data directory that goes with it."""
+    data = tempfile.mkdtemp(prefix="tenure-bench-")
+    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", "--data", data]
+    for setting in (*SETTINGS, *settings):
+        command += ["--set", setting]
+    try:
+        with tempfile.TemporaryFile("w+") as complaints, started(command, core, r"listening \S+ .*:(\d+)\n", complaints.fileno()) as server:
+            try:
+                yield server
+            except Exception as error:
+                complaints.seek(0)
+                error.add_note("".join(complaints.readlines()[-5:]))
+                raise
+            if server.process.poll() is not None:
+                raise ServerError(f"the broker ended while it was measured, exit {server.process.returncode}")
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def started(command: list[str], core: int | None, announcement: str, errors: int | None) -> Iterator[Server]:
+    """A process that says on standard output which port it has; ended when the block is."""
+    born = time.monotonic()
+    with pinned(core):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment(),
+            cwd=os.sep,
+        )
+    try:
+        found = re.fullmatch(announcement, first_line(process, START_SECONDS))
+        if found is None:
+            raise ServerError(f"{Path(command[0]).name} did not start: exit {process.poll()}")
+        yield Server(process, int(found[1]), born)
+    finally:
+        stop(process)
+
+
+def environment() -> dict[str, str]:
+    """Ours without settings of ours, and with this source tree in front."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
+    return kept | {"PYTHONPATH": str(ROOT)}
+
+
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Its first line on standard output, or "" when it ends or says nothing in time."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline() if selector.select(seconds) else ""
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def served_versions(port: int, seconds: float = START_SECONDS) -> dict[int, tuple[int, int]]:
+    """What the server offers: API key to its lowest and highest version, by ApiVersions v0."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
+        client.sendall(struct.pack(">ihhih5s", 15, 18, 0, 7, 5, b"bench"))
+        (size,) = struct.unpack(">i", _exactly(client, 4))
+        frame = _exactly(client, size)
+    correlation_id, error, count = struct.unpack_from(">ihi", frame.ljust(10, b"\0"))
+    if correlation_id != 7 or error != 0 or len(frame) != 10 + 6 * count:
+        raise ServerError(f"ApiVersions v0 was answered with error {error} in {len(frame)} bytes")
+    return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", frame[10:])}
+
+
+def _exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = client.recv(size - len(data))
+        if not chunk:
+            raise ServerError("the server closed the connection of an ApiVersions request")
+        data += chunk
+    return data
+
+
+def resident_mib(pid: int) -> float:
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+    shown = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=STOP_SECONDS, check=True)
+    return int(shown.stdout) / 1024

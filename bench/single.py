@@ -1,0 +1,64 @@
+"""Figures that are no ratio: how soon a broker answers, what it holds while idle; and the codec beside kio's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from bench.kafka import kafka
+from bench.load import spread
+from bench.machine import pinned
+from bench.native import ROOT
+from bench.rows import SingleRow
+from bench.servers import Server, broker, environment, resident_mib, served_versions
+
+STARTS = 7
+IDLE_SECONDS = 1.0
+CODEC_SECONDS = 120
+
+
+def measured(row: SingleRow, each: list[float]) -> dict[str, Any]:
+    return {"status": "measured", "unit": row.unit, "at_most": row.at_most, "ours": spread(each)}
+
+
+def start_and_memory(core: int | None) -> tuple[list[float], list[float]]:
+    """Seconds from before the process is made to the answer, and MiB after a second of idleness, for several starts."""
+    seconds, mib = [], []
+    for _ in range(STARTS):
+        one = first_answer(broker(core))
+        seconds.append(one[0])
+        mib.append(one[1])
+    return seconds, mib
+
+
+def first_answer(starting: AbstractContextManager[Server]) -> tuple[float, float]:
+    with starting as server:
+        served_versions(server.port)
+        seconds = time.monotonic() - server.born
+        time.sleep(IDLE_SECONDS)
+        return seconds, resident_mib(server.pid)
+
+
+def kafka_start_and_memory(jars: Path, core: int | None) -> tuple[float, float]:
+    return first_answer(kafka(jars, core))
+
+
+def codec(core: int | None) -> dict[str, Any]:
+    """What `python -m bench.codec --json` says, from a process of its own on the server's core."""
+    command = [sys.executable, "-P", "-m", "bench.codec", "--json"]
+    try:
+        with pinned(core):
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=CODEC_SECONDS, check=False, env=environment(), cwd=ROOT
+            )
+    except subprocess.TimeoutExpired:
+        return {"status": "failed", "reason": f"not done within {CODEC_SECONDS} s"}
+    if done.returncode != 0 and not done.stdout.startswith("{"):
+        said = done.stderr.strip().splitlines()
+        return {"status": "failed", "reason": said[-1] if said else f"exit {done.returncode}"}
+    return {"status": "measured", **json.loads(done.stdout)}

@@ -1,0 +1,182 @@
+"""The results as text for people: plain aligned columns, one block for each kind of figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.machine import LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
+from bench.rows import CODEC, LOAD_ROWS, SINGLE_ROWS, Metric
+
+Report = dict[str, Any]
+
+
+def column(compiled: bool) -> str:
+    """The target that this build is held to."""
+    return "compiled" if compiled else "plain"
+
+
+def verdict(value: float, at_most: float | None) -> str:
+    if at_most is None:
+        return ""
+    return "ok" if value <= at_most else "OVER"
+
+
+def missed(report: Report) -> list[str]:
+    """Every target that was measured and missed, in a few words each."""
+    return [*_missed_ratios(report), *_missed_figures(report), *_missed_by_the_codec(report)]
+
+
+def _missed_ratios(report: Report) -> Iterator[str]:
+    held = column(report["compiled"])
+    for row in LOAD_ROWS:
+        for metric in report["rows"].get(row.name, {}).get("metrics", ()):
+            if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
+                yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
+
+
+def _missed_figures(report: Report) -> Iterator[str]:
+    for row in SINGLE_ROWS:
+        result = report["rows"].get(row.name, {})
+        if row.at_most is not None and "ours" in result and result["ours"]["median"] > row.at_most:
+            yield f"{row.name}: {result['ours']['median']:.3g} {row.unit}, at most {row.at_most:g}"
+
+
+def _missed_by_the_codec(report: Report) -> Iterator[str]:
+    for row in report["rows"].get(CODEC, {}).get("rows", ()):
+        if row["judged"] and not row["met"]:
+            yield f"codec, {row['message']}: encode {row['encode_times_faster']} times faster, decode {row['decode_times_slower']} slower"
+
+
+def text(report: Report) -> str:
+    blocks = [heading(report), load(report), single(report), codec(report), footing(report)]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+
+def heading(report: Report) -> list[str]:
+    machine = report["machine"]
+    built = "compiled" if report["compiled"] else "plain Python"
+    return [
+        f"{machine['system']}, {machine['processor']}, {machine['cores']} cores; Python {machine['python']}, {built}",
+        f"{report['cores']}; {report['rounds']} rounds of {report['seconds']:g} s, floor and broker in turn; {', '.join(report['settings'])}",
+    ]
+
+
+def load(report: Report) -> list[str]:
+    """One line for each metric of each row; a row that was not measured has its targets, and the reason below."""
+    rows = [(row, report["rows"][row.name]) for row in LOAD_ROWS if row.name in report["rows"]]
+    if not rows:
+        return []
+    held, other = column(report["compiled"]), column(not report["compiled"])
+    head = ["broker / floor", "", "floor us", "ours us", "ratio", "min..max", f"{held}, at most", "", other, "good", "Kafka"]
+    head += ["Kafka here", "rate", "p50", "p99"]
+    if not any("kafka" in result for _, result in rows):
+        head[11] = ""
+    lines: list[Sequence[str]] = [head]
+    reasons: dict[str, list[str]] = {}
+    for row, result in rows:
+        measured = {one["metric"]: one for one in result.get("metrics", ())}
+        lines += [[row.title, *_cells(metric, result, measured.get(metric.name, {}), held, other)] for metric in row.metrics]
+        if result["status"] != "measured":
+            reasons.setdefault(_reason(result), []).append(row.name)
+    return [*aligned(lines), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())]
+
+
+def _cells(metric: Metric, result: Report, measured: Report, held: str, other: str) -> Iterator[str]:
+    """One line of the load, behind its title."""
+    ours = measured.get("ours")
+    yield metric.name
+    yield f"{result['floor'][metric.field]:.2f}" if "floor" in result else "-"
+    if ours:
+        yield from (f"{result['ours'][metric.field]:.2f}", f"{ours['median']:.2f}", f"{ours['min']:.2f}..{ours['max']:.2f}")
+    else:
+        yield from ("-", result["status"], "-")
+    if metric.targets:
+        at_most = getattr(metric.targets, held)
+        yield from (f"{at_most:g}", verdict(ours["median"], at_most) if ours else "")
+        yield from (f"{getattr(metric.targets, other):g}", f"{metric.targets.good:g}", metric.targets.kafka)
+    else:
+        yield from ("-", "", "-", "-", "-")
+    yield f"{measured['kafka']['median']:.2f}" if "kafka" in measured else ""
+    for field in ("rps", "p50_us", "p99_us"):
+        yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
+
+
+def single(report: Report) -> list[str]:
+    lines: list[Sequence[str]] = []
+    notes = []
+    for row in SINGLE_ROWS:
+        result = report["rows"].get(row.name)
+        if result is None:
+            continue
+        if result["status"] != "measured":
+            notes.append(f"{row.title}: {_reason(result)}")
+            continue
+        ours = result["ours"]
+        beside = [f"{name} {result[name]['median']:.3g}" for name in ("floor", "kafka") if name in result]
+        lines.append(
+            [
+                row.title,
+                row.unit,
+                f"{ours['median']:.3g}",
+                f"{ours['min']:.3g}..{ours['max']:.3g}",
+                "-" if row.at_most is None else f"{row.at_most:g}",
+                verdict(ours["median"], row.at_most),
+                row.kafka or "-",
+                ", ".join(beside),
+            ]
+        )
+    if not lines:
+        return notes
+    return [*aligned([["", "", "median", "min..max", "at most", "", "Kafka", "here"], *lines]), *notes]
+
+
+def codec(report: Report) -> list[str]:
+    result = report["rows"].get(CODEC)
+    if result is None:
+        return []
+    if result["status"] != "measured":
+        return [f"codec beside kio's: {_reason(result)}"]
+    targets = result["targets"]
+    lines: list[Sequence[str]] = [["codec beside kio's", "encode ns", "kio", "faster", "decode ns", "kio", "slower", ""]]
+    for row in result["rows"]:
+        met = "" if not row["judged"] else "ok" if row["met"] else "OVER"
+        encode = (f"{row['encode_ns']}", f"{row['kio_encode_ns']}", f"{row['encode_times_faster']:.1f}")
+        lines.append([row["message"], *encode, f"{row['decode_ns']}", f"{row['kio_decode_ns']}", f"{row['decode_times_slower']:.2f}", met])
+    return [
+        *aligned(lines),
+        f"targets: encode at least {targets['encode_times_faster']:g} times faster, decode at most {targets['decode_times_slower']:g} times slower",
+    ]
+
+
+def footing(report: Report) -> list[str]:
+    """Whether to believe it."""
+    noise = report["noise"]
+    doubts = []
+    if noise["load_before"] > LOAD_NOISY:
+        doubts.append(f"{noise['load_before']:.1f} tasks ran before we began")
+    if noise["steal"] > STEAL_NOISY:
+        doubts.append(f"{100 * noise['steal']:.0f} % of the time went to other guests")
+    if noise["floor_spread"] > SPREAD_NOISY:
+        doubts.append(f"the floor's own cost differed by {100 * noise['floor_spread']:.0f} % between rounds")
+    quiet = f"the machine was quiet: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
+    lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else quiet]
+    lines += [f"missed: {line}" for line in missed(report)]
+    lines += [f"FAILED: {name}: {_reason(result)}" for name, result in report["rows"].items() if result["status"] == "failed"]
+    return [*lines, f"took {report['took_s']:.0f} s"]
+
+
+def _reason(result: Report) -> str:
+    if result["status"] == "not served yet":
+        return f"not served yet (the broker does not offer {', '.join(result['missing'])})"
+    return f"{result['status']}: {result['reason']}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns, the first to the left, the others to the right; a column that is empty throughout is left out."""
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if n == 0 else cell.rjust(width) for n, (cell, width) in enumerate(zip(line, widths, strict=True)) if width
+        ]
+        yield "  ".join(cells).rstrip()

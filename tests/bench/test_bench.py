@@ -1,0 +1,143 @@
+"""The bench measures: a second on the floor alone, and what its table makes of results."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from bench import rows, table
+from bench.load import LoadError, compared, kgload, ratios, without_groups
+from bench.native import BuildError, Tools, tools
+from bench.servers import ServerError, floor, served_versions
+
+
+@pytest.fixture(scope="module")
+def built() -> Tools:
+    try:
+        return tools()
+    except BuildError as error:
+        pytest.skip(str(error))
+
+
+def row_named(name: str) -> rows.LoadRow:
+    return next(row for row in rows.LOAD_ROWS if row.name == name)
+
+
+@pytest.mark.parametrize("name", [row.name for row in rows.LOAD_ROWS])
+def test_the_floor_answers_every_row_in_a_shape_that_the_generator_accepts(built: Tools, name: str) -> None:
+    row = row_named(name)
+    with floor(built.kgfloor, None) as server:
+        sample = kgload(built.kgload, None, server, (*without_groups(row.arguments), "-W", "0", "--topic", "kgload-topic"), 0.1)
+    assert sample["requests"] > 0
+    assert sample["errors"] == sample["lost_conns"] == sample["malformed"] == 0
+    assert {metric.field for metric in row.metrics} <= sample.keys()
+
+
+def test_a_second_on_the_floor_gives_every_figure_that_is_compared(built: Tools) -> None:
+    row = row_named("api-versions")
+    with floor(built.kgfloor, None) as server:
+        sample = kgload(built.kgload, None, server, without_groups(row.arguments), 1.0)
+    assert 0.9 < sample["secs"] < 1.5
+    assert sample["rps"] == pytest.approx(sample["requests"] / sample["secs"], rel=0.01)
+    assert 0 < sample["p50_us"] <= sample["p99_us"] <= sample["p999_us"] <= sample["max_us"]
+    assert 0 < sample["srv_us_per_req"] < 1000
+    result = compared(row, {"floor": [sample], "ours": [sample]})
+    assert result["metrics"][0]["ours"]["median"] == 1.0
+    assert result["floor_spread"] == 0.0
+
+
+def test_every_connection_is_counted_in_the_handshake(built: Tools) -> None:
+    with floor(built.kgfloor, None) as server:
+        sample = kgload(built.kgload, None, server, ("-c", "100", "--handshake"), 0)
+    assert sample["requests"] == 100
+    assert 0 < sample["secs"] < 10
+
+
+def test_a_broker_that_answers_an_error_or_not_at_all_is_a_failure(built: Tools) -> None:
+    with floor(built.kgfloor, None) as server:
+        pass
+    with pytest.raises(LoadError, match="connect"):
+        kgload(built.kgload, None, server, ("-w", "api_versions"), 0.1)
+    with floor(built.kgfloor, None) as server, pytest.raises(LoadError, match="FindCoordinator"):
+        kgload(built.kgload, None, server, ("--quiet",), 0.1)
+
+
+def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
+    with floor(built.kgfloor, None) as server, pytest.raises(ServerError, match="ApiVersions"):
+        served_versions(server.port)  # version 0, which the floor does not know
+
+
+def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(BuildError, match="no C compiler found") as raised:
+        tools()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_row_needs_what_it_sends() -> None:
+    heartbeat = row_named("heartbeat-200")
+    all_served = dict.fromkeys(rows.NAMES, (0, 20))
+    assert heartbeat.missing(all_served) == []
+    assert heartbeat.missing(all_served | {12: (0, 3)}) == ["Heartbeat v4"]
+    assert heartbeat.missing({18: (0, 4)}) == ["FindCoordinator v4", "JoinGroup v9", "SyncGroup v5", "Heartbeat v4"]
+
+
+def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
+    assert rows.chosen([]) == set(rows.ALL_NAMES)
+    assert rows.chosen(["connect"]) == {"connect"}
+    assert rows.chosen(["commit", "start"]) == {"commit-1", "commit-10", "commit-100", "start"}
+    with pytest.raises(ValueError, match="no row is called 'commits'"):
+        rows.chosen(["commits"])
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    found = ratios([{"x": 4.0}, {"x": 30.0}, {"x": 3.0}], [{"x": 2.0}, {"x": 10.0}, {"x": 3.0}], "x")
+    assert (found["median"], found["min"], found["max"]) == (2.0, 1.0, 3.0)
+
+
+def sample(cost: float) -> dict[str, float]:
+    return {"requests": 9, "rps": 9, "p50_us": 9, "p99_us": 9, "p999_us": 9, "srv_us_per_req": cost, "srv_util": 1, "gen_util": 1, "srv_rss_mb": 1}
+
+
+def report(**results: Any) -> dict[str, Any]:
+    return {
+        "machine": {"system": "Linux", "processor": "a processor", "cores": 2, "python": "3.11.0"},
+        "cores": "not pinned",
+        "compiled": False,
+        "settings": [],
+        "rounds": 1,
+        "seconds": 1.0,
+        "noise": {"load_before": 0.0, "steal": 0.0, "floor_spread": 0.01},
+        "rows": {name.replace("_", "-"): result for name, result in results.items()},
+        "took_s": 1.0,
+    }
+
+
+def test_a_missed_target_is_marked_and_named() -> None:
+    row = row_named("heartbeat-200")
+    slow = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(5.0)]})}
+    fast = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(3.0)]})}
+    assert table.missed(report(heartbeat_200=slow)) == ["heartbeat-200 CPU: 2.50, at most 1.9"]
+    assert "OVER" in table.text(report(heartbeat_200=slow))
+    assert table.missed(report(heartbeat_200=fast)) == []
+    assert table.missed(report(heartbeat_200=fast) | {"compiled": True}) == []
+    assert "OVER" not in table.text(report(heartbeat_200=fast))
+
+
+def test_a_row_that_is_not_served_has_its_targets_and_no_figure() -> None:
+    result = {"status": "not served yet", "missing": ["OffsetCommit v8"]}
+    shown = table.text(report(commit_10=result))
+    line = next(line for line in shown.splitlines() if line.startswith("commit, 10"))
+    assert line.split() == ["commit,", "10", "partitions", "CPU", "-", "-", "not", "served", "yet", "-", "5", "2.8", "2", "8.1", "-", "-", "-"]
+    assert "commit-10: not served yet (the broker does not offer OffsetCommit v8)" in shown
+    assert table.missed(report(commit_10=result)) == []
+
+
+def test_a_failed_row_says_why() -> None:
+    shown = table.text(report(metadata={"status": "failed", "reason": "3 lost_conns"}))
+    assert "FAILED: metadata: failed: 3 lost_conns" in shown
+    assert "the machine was quiet" in shown
