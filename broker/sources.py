@@ -42,7 +42,7 @@ class Given:
 
     def __str__(self) -> str:
         value = shown_value(self.name, self.value)
-        return f"{self.source} {value}" if self.flag else f"{self.name}={value} ({self.source})"
+        return f"{self.source} {value}" if self.flag else f"{shorten(self.name)}={value} ({self.source})"
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
         elif guarded(written.replace("_", ".")):
             given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
         elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
-            shown = f"{variable}={shown_value(written, value)} (environment)"
+            shown = f"{shorten(variable)}={shown_value(written, value)} (environment)"
             unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
     return given
 
@@ -139,7 +139,7 @@ def from_file(ledger: Ledger, origin: str, path: str) -> list[Given]:
     given = []
     for key, value in document.items():
         if isinstance(value, dict):
-            for name in leaves(key, value):
+            for name in map(shorten, leaves(key, value)):
                 quoted = f'"{name}" = ...' if NAMES.get(name.replace(".", "_")) is None else f'"{name}" = ... or {name.replace(".", "_")} = ...'
                 ledger.problems.append(f"{name} ({source}): a name with dots needs quotes in TOML, which reads it as tables: write {quoted}")
         else:

@@ -185,6 +185,8 @@ def test_all_problems_are_told_at_once(toml: Any) -> None:
 def test_a_problem_is_one_line_whatever_the_value() -> None:
     found = problem(settings=["log.level=a\nb\x1b[31m"])
     assert found.startswith(r"log.level='a\nb\x1b[31m' (--set)")
+    assert problem(settings=["a\nb=\udcff"]) == r"'a\nb'='\udcff' (--set): there is no such setting"
+    assert problem(environ={"TENURE_\x1b": ""}).startswith(r"'TENURE_\x1b'= (environment)")
 
 
 # --- names ---
