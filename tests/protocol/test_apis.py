@@ -1,0 +1,56 @@
+"""The table of APIs is the ideal table, and error codes are Kafka's."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from protocol.apis import APIS, by_name
+from protocol.errors import MESSAGES, RETRIABLE, ErrorCode
+
+IDEAL = """
+Produce 0-12  Fetch 4-17  ListOffsets 1-10  Metadata 0-13  OffsetCommit 2-9  OffsetFetch 1-9
+FindCoordinator 0-6  JoinGroup 0-9  Heartbeat 0-4  LeaveGroup 0-5  SyncGroup 0-5  DescribeGroups 0-6
+ListGroups 0-5  ApiVersions 0-4  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2  InitProducerId 0-5
+OffsetForLeaderEpoch 2-4  AddPartitionsToTxn 0-3  AddOffsetsToTxn 0-4  EndTxn 0-4  TxnOffsetCommit 0-4
+DescribeConfigs 1-4  AlterConfigs 0-2  CreatePartitions 0-3  DeleteGroups 0-2  IncrementalAlterConfigs 0-1
+OffsetDelete 0-0  DescribeCluster 0-2  DescribeTopicPartitions 0-0  DescribeLogDirs 1-4  ConsumerGroupHeartbeat 0-1
+ConsumerGroupDescribe 0-1
+"""
+
+
+def test_the_advertised_ranges_are_the_ideal_table() -> None:
+    words = IDEAL.split()
+    advertised = {api.name: f"{api.advertised[0]}-{api.advertised[1]}" for api in APIS.values()}
+    assert advertised == dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_every_advertised_version_has_a_codec_but_produce_0_to_2() -> None:
+    uncoded = {(api.name, v) for api in APIS.values() for v in range(api.advertised[0], api.advertised[1] + 1) if not api.serves(v)}
+    assert uncoded == {("Produce", 0), ("Produce", 1), ("Produce", 2)}
+
+
+def test_requests_and_responses_agree_about_their_versions() -> None:
+    for key, api in APIS.items():
+        assert api.key == key
+        assert api.request.VERSIONS == api.response.VERSIONS == api.served
+        assert api.request.FLEXIBLE_FROM == api.response.FLEXIBLE_FROM == api.flexible_from
+    assert by_name("Heartbeat") is APIS[12]
+
+
+def test_error_codes_are_kafkas() -> None:
+    kios = {code.value: code.name.upper() for code in KioErrorCode}
+    assert {code.value: code.name for code in ErrorCode if code.value in kios} == kios
+    assert [code.value for code in ErrorCode] == list(range(-1, 134))
+
+
+def test_whether_an_error_is_retriable_is_as_in_kafka() -> None:
+    kios = {code.value for code in KioErrorCode if code.retriable}
+    assert {code for code in RETRIABLE if code in {c.value for c in KioErrorCode}} == kios
+    assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.retriable
+    assert not ErrorCode.UNKNOWN_MEMBER_ID.retriable
+
+
+def test_every_error_has_a_sentence() -> None:
+    assert set(MESSAGES) == {code.value for code in ErrorCode}
+    assert ErrorCode.NONE.message == ""
+    assert all(code.message.endswith(".") for code in ErrorCode if code != ErrorCode.NONE)
