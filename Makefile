@@ -1,0 +1,63 @@
+# `make help` lists the words. Everything is set up by itself; PYTHON=python3.12 chooses another Python for .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON_GIVEN := $(if $(PYTHON),--this-python)
+FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3 ~/.pyenv/versions/3.1[123].*/bin/python3); do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && break; \
+	python=; done; \
+	test -n "$$python" || { echo "setup: needs $(or $(PYTHON),Python) 3.11, 3.12 or 3.13 with venv (Debian: python3-venv), or PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check generate bench compile uncompile compiled-test dist lock clean
+MAKEFLAGS += --no-print-directory
+
+help: ## list these words
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | expand -t 16
+
+setup: ## make .venv from the lock (a second time: nothing to do)
+	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
+
+run: setup ## serve on 127.0.0.1:9092, data under ./data
+	@$(BIN)/python project/compiled.py --fresh
+	@exec $(BIN)/tenure serve --data ./data $(ARGS)
+
+test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m project.test $(ARGS)
+
+check: setup ## ruff, mypy, import contracts, generated code, licences
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m protocol.generate --check
+	$(BIN)/python -m project.licences
+
+generate: setup ## write protocol/messages from the schemas
+	$(BIN)/python -m protocol.generate
+
+bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m bench $(ARGS)
+
+compile: setup ## build with mypyc in place, for .venv's Python (needs a C compiler)
+	@$(BIN)/python -m project.compiled
+
+uncompile: ## remove what compile built
+	@find protocol coordinator storage broker -name '*.so' -delete; rm -f tenure__mypyc*.so
+
+compiled-test: setup ## the tests of protocol on a compiled copy, under build/
+	@$(BIN)/python -m project.compiled --copy build/compiled protocol
+	@PYTHONPATH=build/compiled COMPILED=build/compiled $(BIN)/pytest -p project.only_compiled --import-mode=append tests/protocol
+
+dist: setup ## wheel and sdist, into dist/
+	@rm -rf dist build/lib build/bdist.*
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@$(BIN)/python -m project.distribution dist
+
+lock: setup ## write the locks from pyproject.toml (UPGRADE=name or UPGRADE=all)
+	@$(BIN)/python -m project.lock $(UPGRADE)
+
+clean: uncompile ## remove everything made here but ./data
+	@rm -rf $(VENV) .venv-3.* build dist *.egg-info .hypothesis .*_cache
+	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

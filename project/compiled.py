@@ -1,0 +1,97 @@
+"""Builds with mypyc: in place (`make compile`), or in a copy that the tests then run on (`make compiled-test`).
+
+What mypyc builds lies beside its source and is imported instead of it. So `--fresh`, which every word that runs our code
+starts with, refuses a build that is older than its source rather than let yesterday's code run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker")
+SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build with mypyc.")
+    parser.add_argument("--fresh", action="store_true", help="build nothing, refuse what is older than its source")
+    parser.add_argument("--copy", type=Path, help="build a copy of some packages in this folder")
+    parser.add_argument("packages", nargs="*", default=PACKAGES)
+    options = parser.parse_args()
+    if options.fresh:
+        return refuse_stale(ROOT)
+    if problem := missing_compiler():
+        print(f"compile: {problem}", file=sys.stderr)
+        return 1
+    if options.copy:
+        for package in options.packages:
+            mirror(ROOT / package, options.copy / package)
+        shutil.copy2(ROOT / "setup.py", options.copy)
+    return build(options.copy or ROOT)
+
+
+def refuse_stale(root: Path) -> int:
+    stale = [module for module, source in built(root) if not source.exists() or source.stat().st_mtime > module.stat().st_mtime]
+    if not stale:
+        return 0
+    names = ", ".join(str(module.relative_to(root)) for module in stale[:3]) + (" ..." if len(stale) > 3 else "")
+    print(f"compiled modules older than their sources ({names}): `make compile` again, or `make uncompile`", file=sys.stderr)
+    return 1
+
+
+def built(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Every compiled module with its source."""
+    for package in PACKAGES:
+        for module in sorted((root / package).rglob("*.so")):
+            yield module, module.with_name(module.name.split(".")[0] + ".py")
+
+
+def missing_compiler() -> str | None:
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if not shutil.which(compiler):
+        return f"needs a C compiler, and there is no {compiler} (Debian: apt-get install gcc; macOS: xcode-select --install; or set CC)"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return f"needs Python's headers in {sysconfig.get_path('include')} (Debian: apt-get install python3-dev)"
+    return None
+
+
+def mirror(source: Path, copy: Path) -> None:
+    """Makes copy hold source's files; what has not changed keeps its time, so that it is not built again."""
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.suffix in (".py", ".toml")}
+    for path in [path for path in copy.rglob("*.*") if path.suffix != ".so" and path.is_file()]:
+        if path.relative_to(copy) not in wanted:
+            path.unlink()
+    for name in wanted:
+        target = copy / name
+        if not target.exists() or target.read_bytes() != (source / name).read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, target)
+
+
+def build(root: Path) -> int:
+    print(f"compile: {root}, about a minute when everything is new", flush=True)
+    for module, source in built(root):
+        if not source.exists():
+            module.unlink()
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=root, env=os.environ | {"TENURE_COMPILE": "1"}, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        print("compile: failed", file=sys.stderr)
+        return done.returncode
+    modules = [module for module, _ in built(root)]
+    for path in [*modules, *root.glob(SHARED)]:
+        os.utime(path)  # also what needed no building is now as new as its source
+    print(f"compile: {len(modules)} modules")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Judges the licence of every locked package by its installed metadata: `python -m project.licences`.
+
+What serving needs and what development needs are judged alike: a licence that is not on the list fails `make check` until
+somebody has read it and put it here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
+
+# SPDX names. All permissive, except MPL-2.0: its copyleft ends at its own files, and we change none of them.
+ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense"}
+
+# Not good enough for what is served with, and used as it is in development, one by one:
+IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # kio's checksum: a library of its own, never changed, shipped or linked
+
+# How packages without an SPDX expression say it, in lower case: in a classifier or in the free text of `License`.
+OTHER_NAMES = {
+    "apache 2.0": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache software license": "Apache-2.0",
+    "apache-2": "Apache-2.0",
+    "bsd 3-clause license": "BSD-3-Clause",
+    "bsd license": "BSD-3-Clause",
+    "gnu lesser general public license v2 or later (lgplv2+)": "LGPL-2.1-or-later",
+    "isc license (iscl)": "ISC",
+    "mit license": "MIT",
+    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+    "python software foundation license": "PSF-2.0",
+}
+
+
+def main(serving: Path = REQUIREMENTS / "serving.txt", development: Path = REQUIREMENTS / "development.txt") -> int:
+    served_with = locked(serving)
+    problems, judged, elsewhere = [], 0, []
+    for name, applies in sorted((locked(development) | served_with).items()):
+        if not applies:
+            elsewhere.append(name)
+            continue
+        try:
+            said = licence(metadata(name))
+        except PackageNotFoundError:
+            problems.append(f"{name} is locked but not installed: run `make setup`")
+            continue
+        judged += 1
+        if not allowed(said) and (name in served_with or IN_DEVELOPMENT.get(name) != said):
+            problems.append(f"{name}: {said or 'says no licence'}: not on the list in project/licences.py")
+    for problem in problems:
+        print(f"licences: {problem}", file=sys.stderr)
+    if not problems:
+        unseen = f"; not on this system, so not judged: {', '.join(elsewhere)}" if elsewhere else ""
+        print(f"licences: all {judged} locked packages may be used{unseen}")
+    return 1 if problems else 0
+
+
+def locked(lock: Path) -> dict[str, bool]:
+    """Names of all pinned packages, and whether this Python on this system installs them."""
+    found: dict[str, bool] = {}
+    for line in lock.read_text().splitlines():
+        if line and not line.startswith((" ", "#")):
+            pin = Requirement(line.removesuffix("\\").strip())
+            found[pin.name] = pin.marker is None or pin.marker.evaluate()
+    return found
+
+
+def licence(package: PackageMetadata) -> str:
+    """One SPDX expression: the package's own, or what its classifiers or its `License` field mean; '' when it says nothing."""
+    if "License-Expression" in package:
+        return package["License-Expression"]
+    classifiers = [name.split(" :: ")[-1] for name in package.get_all("Classifier") or [] if name.startswith("License :: ")]
+    free_text = package["License"].strip().splitlines() if "License" in package else []
+    said = [name for name in classifiers if name != "OSI Approved"] or free_text[:1]
+    return " AND ".join(OTHER_NAMES.get(name.lower(), name) for name in said)
+
+
+def allowed(expression: str) -> bool:
+    """Whether we may use it: of an OR one side suffices, of an AND both are needed, an exception (WITH) only adds rights."""
+    parts = re.findall(r"[()]|[^()\s]+", expression)
+    if not parts:
+        return False
+    try:
+        verdict, rest = either(parts)
+    except IndexError:
+        return False
+    return verdict and not rest
+
+
+def either(parts: list[str]) -> tuple[bool, list[str]]:
+    verdict, rest = both(parts)
+    while rest and rest[0] == "OR":
+        right, rest = both(rest[1:])
+        verdict = verdict or right
+    return verdict, rest
+
+
+def both(parts: list[str]) -> tuple[bool, list[str]]:
+    verdict, rest = single(parts)
+    while rest and rest[0] == "AND":
+        right, rest = single(rest[1:])
+        verdict = verdict and right
+    return verdict, rest
+
+
+def single(parts: list[str]) -> tuple[bool, list[str]]:
+    if parts[0] == "(":
+        verdict, rest = either(parts[1:])
+        return verdict and rest[0] == ")", rest[1:]
+    rest = parts[3:] if parts[1:2] == ["WITH"] else parts[1:]
+    return parts[0] in ALLOWED, rest
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Runs the tests on every Python 3.11 to 3.13 found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
+
+.venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
+cores. Tests marked `alone` run after the others with nothing beside them. The closing lines say what every Python came to.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+MINORS = ("3.11", "3.12", "3.13")
+WORKERS_MAX = 8
+NO_TESTS = 5  # pytest's exit code when nothing was selected
+ASK = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+
+
+class Tally(NamedTuple):
+    passed: int
+    failed: int
+    skipped: int
+    exit_code: int
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped, self.exit_code or other.exit_code)
+
+
+def main(arguments: list[str]) -> int:
+    wanted = os.environ.get("PYTHONS", " ".join(MINORS)).split()
+    if unknown := [minor for minor in wanted if minor not in MINORS]:
+        print(f"test: PYTHONS={' '.join(unknown)}: not one of {' '.join(MINORS)}", file=sys.stderr)
+        return 2
+    tallies: dict[str, Tally] = {}
+    for minor in wanted:
+        environment = environment_of(minor)
+        if environment is not None:
+            print(f"\n=== Python {minor}, {environment.name}", flush=True)
+            tallies[minor] = suite(environment, minor, arguments)
+    print()
+    if missing := [minor for minor in wanted if minor not in tallies]:
+        print(f"Not tested, because not found: Python {', '.join(missing)}")
+    for minor, tally in tallies.items():
+        print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
+    if not tallies or not any(tally.passed for tally in tallies.values()):
+        print("test: no test was run", file=sys.stderr)
+        return 1
+    return next((tally.exit_code for tally in tallies.values() if tally.exit_code), 0)
+
+
+def environment_of(minor: str) -> Path | None:
+    """The environment with this Python, made where it is missing; None when there is no such Python."""
+    if sys.version_info[:2] == tuple(map(int, minor.split("."))):
+        return Path(sys.prefix)
+    for python in pythons(minor):
+        folder = ROOT / f".venv-{minor}"
+        subprocess.run([python, "-P", ROOT / "project" / "install.py", folder], check=True)
+        return folder
+    return None
+
+
+def pythons(minor: str) -> Iterator[Path]:
+    """Those of this version that really run: a pyenv shim is on PATH also for versions that are switched off."""
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    folders += sorted(Path.home().glob(f".pyenv/versions/{minor}.*/bin"), reverse=True)
+    for folder in folders:
+        python = folder / f"python{minor}"
+        if os.access(python, os.X_OK) and answer(python) == minor:
+            yield python
+
+
+def answer(python: Path) -> str:
+    try:
+        return subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def suite(environment: Path, minor: str, arguments: list[str]) -> Tally:
+    if arguments:
+        return pytest(environment, minor, "chosen", arguments)
+    together = ["-n", str(min(WORKERS_MAX, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))]
+    tally = pytest(environment, minor, "together", ["-m", "not alone", *together])
+    if any("mark.alone" in path.read_text() for path in ROOT.glob("tests/**/test_*.py")):
+        tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone"]))
+    return tally
+
+
+def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:
+    report = ROOT / "build" / f"tests-{minor}-{part}.xml"
+    report.unlink(missing_ok=True)
+    command = [str(environment / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", *arguments]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
+    exit_code = subprocess.run(command, cwd=ROOT, env=plain, stdin=subprocess.DEVNULL, check=False).returncode
+    if exit_code == NO_TESTS:
+        return Tally(0, 0, 0, 0)
+    if not report.exists():
+        return Tally(0, 1, 0, exit_code or 1)
+    tests, failed, skipped = counts(report)
+    return Tally(tests - failed - skipped, failed, skipped, exit_code or min(failed, 1))
+
+
+def counts(report: Path) -> tuple[int, int, int]:
+    """How many tests pytest's report knows, how many of them failed, how many were skipped."""
+    tests = failed = skipped = 0
+    for one in ElementTree.parse(report).iter("testsuite"):
+        tests += int(one.get("tests", 0))
+        failed += int(one.get("failures", 0)) + int(one.get("errors", 0))
+        skipped += int(one.get("skipped", 0))
+    return max(tests, failed + skipped), failed, skipped
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

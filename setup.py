@@ -1,0 +1,44 @@
+"""What pyproject.toml cannot say: which modules mypyc compiles, and that the message generator is not installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+# The one list of what `make compile` turns into machine code. `__init__.py` files only pass names on.
+COMPILED = ("protocol/*.py", "protocol/messages/*.py", "coordinator/**/*.py", "storage/**/*.py", "broker/connection.py")
+INTERPRETED = ("**/__init__.py", "protocol/generate.py", "storage/disk.py")
+
+DEVELOPMENT_ONLY = {("protocol", "generate")}
+
+
+def compiled_modules(root: Path = Path()) -> list[str]:
+    """Paths of the modules to compile, as far as they exist under root."""
+    found = {path.relative_to(root) for pattern in COMPILED for path in root.glob(pattern)}
+    kept = found - {path.relative_to(root) for pattern in INTERPRETED for path in root.glob(pattern)}
+    return sorted(str(path) for path in kept)
+
+
+class BuildRuntime(build_py):
+    """Leaves out the one module of `protocol` that needs the development dependencies."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in modules if (module[0], module[1]) not in DEVELOPMENT_ONLY]
+
+
+def extensions() -> list[Extension]:
+    """mypyc's extensions when TENURE_COMPILE is set (`make compile`), else none: installing needs no compiler."""
+    if not os.environ.get("TENURE_COMPILE"):
+        return []
+    from mypyc.build import mypycify
+
+    built: list[Extension] = mypycify(compiled_modules(), opt_level="2", group_name="tenure", multi_file=True)
+    return built
+
+
+if __name__ == "__main__":
+    setup(cmdclass={"build_py": BuildRuntime}, ext_modules=extensions())
