@@ -1,0 +1,28 @@
+"""Kafka's checkpoint files: for each partition an offset, as text."""
+
+from __future__ import annotations
+
+from storage.disk import Disk
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+
+Partition = tuple[str, int]
+
+
+def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
+    """An empty dict for a file that is not there or cannot be read: a checkpoint only saves work."""
+    try:
+        lines = disk.read_text(path).split("\n")
+        offsets = {}
+        for line in lines[2 : 2 + int(lines[1])]:
+            topic, partition, offset = line.rsplit(" ", 2)
+            offsets[topic, int(partition)] = int(offset)
+        return offsets
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+def write_offsets(disk: Disk, path: str, offsets: dict[Partition, int]) -> None:
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    disk.replace_text(path, "\n".join(["0", str(len(lines)), *lines, ""]))

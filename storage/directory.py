@@ -1,0 +1,117 @@
+"""The data directory: whose it is, which format it has, who uses it now, and whether it was left in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.disk import Disk, Lock
+from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
+
+FORMAT = 1  # raised when an older version could no longer read what a newer one writes
+FORMAT_FILE = "tenure.format"
+META_FILE = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_FILE = ".kafka_cleanshutdown"
+
+
+class DataDirectory:
+    """An opened data directory; it stays ours until `close`."""
+
+    def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool) -> None:
+        self.path = path
+        self.node_id = int(meta["node.id"])
+        self.cluster_id = meta["cluster.id"]
+        self.directory_id = meta["directory.id"]
+        self.clean = clean  # the last stop was orderly: no log needs to be checked
+        self.recovery_points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
+        self._disk = disk
+        self._lock = lock
+
+    @staticmethod
+    def open(disk: Disk, path: str, node_id: int, cluster_id: str, holder: str, new_id: Callable[[], str]) -> DataDirectory:
+        """Take the directory, making it where it does not exist; `cluster_id` "" accepts whichever is there.
+
+        `holder` is what another process is told about us. Raises DirectoryUnusable, DirectoryLocked, DirectoryForeign;
+        what is not ours is left untouched.
+        """
+        try:
+            if disk.exists(path):
+                _check_format(disk, path)
+            disk.make_folder(path)
+            lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
+        except OSError as error:
+            raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
+        if isinstance(lock, str):
+            raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
+        try:
+            meta = _take_possession(disk, path, node_id, cluster_id, new_id)
+            return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"))
+        except OSError as error:
+            lock.release()
+            raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
+        except DirectoryForeign:
+            lock.release()
+            raise
+
+    def begin(self) -> None:
+        """From now on a crash leaves logs that need checking."""
+        if self.clean:
+            self._disk.remove(f"{self.path}/{CLEAN_FILE}")
+            self._disk.sync_folder(self.path)
+
+    def log_folder(self, name: str, partition: int) -> str:
+        return f"{self.path}/{name}-{partition}"
+
+    def checkpoint(self, recovery_points: dict[Partition, int], starts: dict[Partition, int]) -> None:
+        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
+        write_offsets(self._disk, f"{self.path}/{LOG_STARTS}", starts)
+
+    def mark_clean(self) -> None:
+        """Every log is flushed and closed: Kafka's own marker, in its form."""
+        self._disk.replace_text(f"{self.path}/{CLEAN_FILE}", '{"version":0,"brokerEpoch":-1}')
+
+    def close(self) -> None:
+        self._lock.release()
+
+
+def _check_format(disk: Disk, path: str) -> None:
+    file = f"{path}/{FORMAT_FILE}"
+    if not disk.exists(file):
+        return  # new, or Kafka's
+    text = disk.read_text(file).strip()
+    if not text.isdecimal() or int(text) > FORMAT:
+        raise DirectoryForeign(
+            f"data directory {path} has format {text or 'nothing'!s} and this version reads up to {FORMAT}; start the version that wrote it"
+        )
+
+
+def _take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:
+    file = f"{path}/{META_FILE}"
+    if disk.exists(file):
+        meta = _properties(disk.read_text(file))
+        _check_meta(file, meta, node_id, cluster_id)
+    else:
+        meta = {"node.id": str(node_id), "directory.id": new_id(), "version": "1", "cluster.id": cluster_id or new_id()}
+        disk.replace_text(file, "".join(f"{name}={value}\n" for name, value in meta.items()))
+    if not disk.exists(f"{path}/{FORMAT_FILE}"):
+        disk.replace_text(f"{path}/{FORMAT_FILE}", f"{FORMAT}\n")
+    meta.setdefault("node.id", meta.get("broker.id", ""))
+    meta.setdefault("directory.id", "")
+    return meta
+
+
+def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) -> None:
+    if meta.get("version") not in ("0", "1") or not meta.get("cluster.id"):
+        raise DirectoryForeign(f"{file} is damaged: it has no version and cluster.id that can be read")
+    stored_node = meta.get("node.id", meta.get("broker.id", ""))
+    if stored_node != str(node_id):
+        raise DirectoryForeign(f"{file} belongs to node {stored_node or 'unknown'}, not {node_id}: set node.id={stored_node} or another directory")
+    if cluster_id and meta["cluster.id"] != cluster_id:
+        raise DirectoryForeign(f"{file} belongs to cluster {meta['cluster.id']}, not {cluster_id}: leave cluster.id out or use another directory")
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Java's properties as far as these files use them."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!")))
+    return {name.strip(): value.strip() for name, value in pairs}

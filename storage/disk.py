@@ -1,0 +1,175 @@
+"""The Disk port: what logs need of a file system, and the real one. The only file here that knows `os`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file. Reading past its end gives what there is; writing puts down everything or raises OSError."""
+
+    def read(self, at: int, size: int) -> bytes: ...
+
+    def write(self, at: int, data: bytes | bytearray) -> None: ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Its data, and its size, safe against power loss. May run in another thread than the rest."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A lock that ends with the process, whatever becomes of it."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files by path. Every method raises OSError as the system does."""
+
+    def open(self, path: str, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, folder: str) -> list[str]: ...
+
+    def make_folder(self, path: str) -> None: ...
+
+    def read_text(self, path: str) -> str: ...
+
+    def replace_text(self, path: str, text: str) -> None:
+        """The whole file at once: after a crash it has the old text or the new one."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None:
+        """Names made, renamed or removed in it, safe against power loss."""
+        ...
+
+    def lock(self, path: str, holder: str) -> Lock | str:
+        """The lock, with `holder` written into it for others to read, or what its present holder wrote."""
+        ...
+
+
+if sys.platform == "darwin":
+
+    def _sync(descriptor: int) -> None:
+        # fsync there leaves the data in the drive's cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+else:
+    _sync = os.fdatasync
+
+
+class OsFile:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, at: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, at)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # a signal or a large size may cut one call short of the end of the file
+        have = len(data)
+        while have < size:
+            more = os.pread(self._descriptor, size - have, at + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def write(self, at: int, data: bytes | bytearray) -> None:
+        written = os.pwrite(self._descriptor, data, at)
+        if written != len(data):
+            rest = memoryview(data)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, rest[written:], at + written)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        _sync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class OsLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class OsDisk:
+    """The file system of this machine."""
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def read_text(self, path: str) -> str:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def replace_text(self, path: str, text: str) -> None:
+        new = f"{path}.new"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, text.encode())
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(new, path)
+        self.sync_folder(os.path.dirname(path))
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str, holder: str) -> OsLock | str:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.closing(OsFile(descriptor)) as file:
+                return file.read(0, 1000).decode("utf-8", "replace").strip()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.encode(), 0)
+        return OsLock(descriptor)

@@ -1,0 +1,35 @@
+"""What can go wrong with logs, in words for people."""
+
+from __future__ import annotations
+
+
+class AppendFailed(Exception):
+    """An append or flush that did not happen; the log is as it was before, or unusable until it is recovered."""
+
+
+class Fenced(AppendFailed):
+    """Somebody else owns the log now, at a newer epoch."""
+
+
+class DamagedLog(Exception):
+    """Bytes in the middle of a log are not what was written. Nothing is skipped silently: the log does not open."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position}: {reason}; restore the file from a backup, or move it and all later "
+            "segments of its folder away to go on with what is before it"
+        )
+        self.path = path
+        self.position = position
+
+
+class DirectoryUnusable(Exception):
+    """The data directory cannot be made, read or written."""
+
+
+class DirectoryLocked(Exception):
+    """Another process uses the data directory."""
+
+
+class DirectoryForeign(Exception):
+    """The data directory belongs to another broker or cluster, or was written by a newer version."""

@@ -1,0 +1,56 @@
+"""Open files, at most so many: thousands of partitions must not need thousands of descriptors."""
+
+from __future__ import annotations
+
+from storage.disk import Disk, File
+
+
+class Handles:
+    """Files by path, opened on use; the one used longest ago is closed first, but never one that is pinned."""
+
+    def __init__(self, disk: Disk, open_max: int = 512) -> None:
+        self.disk = disk
+        self._open_max = open_max
+        self._files: dict[str, File] = {}  # in the order of use
+        self._pins: dict[str, tuple[File, int]] = {}
+
+    def file(self, path: str, create: bool = False) -> File:
+        """Good until the next call here; pin it to keep it longer."""
+        file = self._files.pop(path, None)
+        if file is None:
+            self._make_room()
+            file = self.disk.open(path, create)
+        self._files[path] = file
+        return file
+
+    def pin(self, path: str) -> File:
+        """Stays open until `unpin`, whatever becomes of the path: a flush in another thread uses it."""
+        file = self.file(path)
+        pinned, pins = self._pins.get(path, (file, 0))
+        self._pins[path] = (pinned, pins + 1)
+        return pinned
+
+    def unpin(self, path: str) -> None:
+        file, pins = self._pins.pop(path)
+        if pins > 1:
+            self._pins[path] = (file, pins - 1)
+        elif self._files.get(path) is not file:
+            file.close()
+
+    def forget(self, path: str) -> None:
+        """The file is removed or renamed, or its log closes."""
+        file = self._files.pop(path, None)
+        if file is not None and path not in self._pins:
+            file.close()
+
+    def close(self) -> None:
+        for path in list(self._files):
+            self.forget(path)
+
+    def _make_room(self) -> None:
+        if len(self._files) < self._open_max:
+            return
+        for path in self._files:
+            if path not in self._pins:
+                self.forget(path)
+                return

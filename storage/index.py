@@ -1,0 +1,96 @@
+"""Where in a segment an offset or a time is: one entry for every few KiB of log, in Kafka's own files.
+
+`.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both grow
+strictly. An index says nothing that the log does not: one that is missing or makes no sense is built again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from struct import Struct
+from typing import Final
+
+_OFFSET: Final = Struct(">ii")
+_TIME: Final = Struct(">qi")
+
+INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
+
+
+class Index:
+    """Both indexes of one segment, in memory; small: 20 bytes for every 4 KiB of log."""
+
+    __slots__ = ("_at_last", "base", "offsets", "positions", "time_offsets", "times")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.offsets: list[int] = []  # relative to the base
+        self.positions: list[int] = []
+        self.times: list[int] = []
+        self.time_offsets: list[int] = []
+        self._at_last = 0  # position from which the next interval counts
+
+    def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
+        """A batch ends in `offset` and begins at `position`; `timestamp` is the largest so far, found at its offset."""
+        if position - self._at_last < INTERVAL_BYTES:
+            return
+        self._at_last = position
+        self.offsets.append(offset - self.base)
+        self.positions.append(position)
+        self.add_time(timestamp, timestamp_offset)
+
+    def add_time(self, timestamp: int, offset: int) -> None:
+        if timestamp >= 0 and (not self.times or timestamp > self.times[-1]):
+            self.times.append(timestamp)
+            self.time_offsets.append(offset - self.base)
+
+    def position_of(self, offset: int) -> int:
+        """Where to begin reading for `offset`: not behind its batch."""
+        found = bisect_right(self.offsets, offset - self.base) - 1
+        return self.positions[found] if found >= 0 else 0
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset at which nothing before it is as late as `timestamp`."""
+        found = bisect_right(self.times, timestamp - 1) - 1
+        return self.base + (self.time_offsets[found] if found >= 0 else 0)
+
+    def cut(self, position: int, offset: int) -> None:
+        """The log ends before `position` and `offset` now."""
+        while self.positions and self.positions[-1] >= position:
+            self.positions.pop()
+            self.offsets.pop()
+        while self.time_offsets and self.time_offsets[-1] + self.base >= offset:
+            self.time_offsets.pop()
+            self.times.pop()
+        self._at_last = self.positions[-1] if self.positions else 0
+
+    def offset_bytes(self) -> bytes:
+        return b"".join(map(_OFFSET.pack, self.offsets, self.positions))
+
+    def time_bytes(self) -> bytes:
+        return b"".join(map(_TIME.pack, self.times, self.time_offsets))
+
+
+def read_index(base: int, offset_bytes: bytes, time_bytes: bytes, log_bytes: int) -> Index | None:
+    """The index as stored, or None where it makes no sense for a log of this size.
+
+    Kafka makes room ahead: a file that was not closed in order ends in zeros.
+    """
+    index = Index(base)
+    if len(offset_bytes) % _OFFSET.size or len(time_bytes) % _TIME.size:
+        return None
+    for offset, position in _OFFSET.iter_unpack(offset_bytes):
+        if offset == 0 and position == 0:
+            break
+        if (index.offsets and (offset <= index.offsets[-1] or position <= index.positions[-1])) or not 0 <= position < log_bytes:
+            return None
+        index.offsets.append(offset)
+        index.positions.append(position)
+    for timestamp, offset in _TIME.iter_unpack(time_bytes):
+        if timestamp == 0 and offset == 0 and index.times:
+            break
+        if index.times and (timestamp <= index.times[-1] or offset < index.time_offsets[-1]):
+            return None
+        index.times.append(timestamp)
+        index.time_offsets.append(offset)
+    index._at_last = index.positions[-1] if index.positions else 0
+    return index
