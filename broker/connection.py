@@ -123,11 +123,7 @@ class Connection:
         if self.busy or self._stalled or self._waiting:
             self._wait(frames)
             return
-        for number, frame in enumerate(frames):
-            self._work(frame)
-            if self.busy or self._stalled or self.closed:
-                self._wait(frames[number + 1 :])
-                break
+        self._work(frames)
         if self._out:
             self._write()
 
@@ -171,7 +167,7 @@ class Connection:
         while waiting and not (self.busy or self._stalled or self.closed):
             frame = waiting.popleft()
             self._waiting_bytes -= len(frame)
-            self._work(frame)
+            self._work([frame])
         if self._out:
             self._write()
         if self._paused:
@@ -205,17 +201,26 @@ class Connection:
         if self._transport is not None:
             self._transport.abort()
 
-    def _work(self, frame: bytes) -> None:
-        self.busy = True
+    def _work(self, frames: list[bytes]) -> None:
+        """Dispatch until a request has no reply yet, or the peer no longer reads; the rest waits."""
+        dispatch = self.host.dispatch
+        done = 0
         self._working = True
         try:
-            self.host.dispatch(self, frame)
+            for frame in frames:
+                done += 1
+                self.busy = True
+                dispatch(self, frame)
+                if self._out_bytes >= WRITE_BYTES:
+                    self._write()
+                if self.busy or self._stalled or self.closed:
+                    break
         except ProtocolError as error:
             self.close(str(error))
         finally:
             self._working = False
-        if self._out_bytes >= WRITE_BYTES:
-            self._write()
+        if done < len(frames) and not self.closed:
+            self._wait(frames[done:])
 
     def _wait(self, frames: list[bytes]) -> None:
         for frame in frames:

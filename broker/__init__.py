@@ -1,0 +1,1 @@
+"""The shell: sockets, threads, the clock. The only package that awaits."""

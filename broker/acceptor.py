@@ -1,0 +1,177 @@
+"""Accepting connections, and when not to.
+
+uvloop's own server accepts one connection a pass of the loop; a fleet that comes back after a restart would wait for
+seconds. So the listening sockets are read here, up to 32 connections a call. Accepting pauses, with one line, while
+`max.connections` is reached or descriptors run out: the peers wait in the kernel's queue, and those who are served
+have a reserve of descriptors for the files that their requests need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from broker.connection import Connection, Host
+from broker.connections import Connections
+from broker.logs import get_logger
+from broker.node import Address
+
+log = get_logger("broker.acceptor")
+
+ACCEPTS_PER_CALL = 32
+RESERVED_DESCRIPTORS = 64
+RETRY_SECONDS = 1.0  # descriptors are also freed by others than our connections
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+READ_BYTES = 262_144
+
+
+class StandardLoopProtocol(asyncio.BufferedProtocol):
+    """The standard loop's way to a connection: its buffered reading costs a quarter of its plain one.
+
+    The buffer is one for all connections: the loop fills it and hands it over in one go.
+    """
+
+    _buffer = bytearray(READ_BYTES)
+    _view = memoryview(_buffer)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.data_received(bytes(self._view[:nbytes]))
+
+
+class Acceptor:
+    """The listening sockets of all listeners; `open_sockets` first, `start` when requests can be answered."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: Host,
+        connections: Connections,
+        connections_max: int,
+        per_peer_max: Callable[[str], int],
+        descriptors_max: int,
+        buffered: bool,
+    ) -> None:
+        self._loop = loop
+        self._host = host
+        self._connections = connections
+        self._connections_max = connections_max
+        self._per_peer_max = per_peer_max
+        self._descriptor_limit = max(1, descriptors_max - RESERVED_DESCRIPTORS)
+        self._buffered = buffered
+        self._sockets: list[tuple[socket.socket, Address]] = []
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._accepting = False
+        self._paused = ""
+        self._retry: asyncio.TimerHandle | None = None
+        connections.freed = self._resume
+
+    def adopt(self, sockets: list[socket.socket], listener: Address) -> None:
+        """Sockets that listen for `listener`; one name may stand for several addresses."""
+        self._sockets += [(sock, listener) for sock in sockets]
+
+    def start(self) -> None:
+        self._accepting = True
+        for sock, listener in self._sockets:
+            self._loop.add_reader(sock.fileno(), self._readable, sock, listener)
+
+    def close(self) -> None:
+        self._stop_reading()
+        for sock, _ in self._sockets:
+            sock.close()
+        self._sockets.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _readable(self, sock: socket.socket, listener: Address) -> None:
+        for _ in range(ACCEPTS_PER_CALL):
+            if not self._accepting:
+                return
+            if len(self._connections.live) >= self._connections_max:
+                self._pause(f"{self._connections_max} connections are open (max.connections)")
+                return
+            try:
+                accepted, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(f"no descriptor is free: {error.strerror} (open-file limit)")
+                return
+            self._admit(accepted, str(address[0]), listener)
+
+    def _admit(self, accepted: socket.socket, peer: str, listener: Address) -> None:
+        allowed = self._per_peer_max(peer)
+        if self._connections.by_peer.get(peer, 0) >= allowed:
+            accepted.close()
+            log.warning("connection refused", peer=peer, reason=f"{allowed} connections from there are open (max.connections.per.ip)")
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self._host, listener, peer)
+        self._connections.add(connection)
+        # A connection has the shape of a protocol without being one: so it can be compiled.
+        protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
+        task = self._loop.create_task(self._connect(protocol, connection, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Descriptors are given out lowest first: this number says how many are in use.
+        if accepted.fileno() >= self._descriptor_limit:
+            self._pause(f"the last {RESERVED_DESCRIPTORS} descriptors are kept for those who are served (open-file limit)")
+
+    async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except OSError as error:  # the peer is gone already
+            accepted.close()
+            self._connections.ended(connection, f"lost while it was accepted: {error}")
+
+    def _pause(self, why: str) -> None:
+        self._stop_reading()
+        if not self._paused:
+            log.warning("accepting pauses", reason=why)
+        self._paused = why
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._loop.call_later(RETRY_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if self._accepting or not self._paused or not self._sockets:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self.start()
+        for sock, listener in list(self._sockets):
+            self._readable(sock, listener)
+        if self._accepting:
+            log.info("accepting goes on")
+            self._paused = ""
+
+    def _stop_reading(self) -> None:
+        self._accepting = False
+        for sock, _ in self._sockets:
+            self._loop.remove_reader(sock.fileno())

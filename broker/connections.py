@@ -1,0 +1,57 @@
+"""The connections that are open: how many, from where, and which have been idle for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.clock import Clock
+from broker.connection import Connection
+from broker.logs import get_logger
+from broker.turn import NEVER
+
+log = get_logger("broker.connections")
+
+# Looking at every connection costs about 0.1 us each: a tenth of the limit is exact enough and cheap.
+SWEEPS_PER_LIMIT = 10
+SWEEP_MS_MAX = 30_000
+
+
+class Connections:
+    """All live connections; an actor whose deadlines are those of idle peers (`connections.max.idle.ms`)."""
+
+    def __init__(self, clock: Clock, idle_ms_max: int) -> None:
+        self.live: dict[Connection, None] = {}
+        self.by_peer: dict[str, int] = {}
+        self.freed: Callable[[], None] = lambda: None
+        self._idle_ms_max = idle_ms_max
+        self._sweep_ms = max(1, min(SWEEP_MS_MAX, idle_ms_max // SWEEPS_PER_LIMIT))
+        self.wake_at = clock.now + self._sweep_ms if idle_ms_max >= 0 else NEVER
+
+    def add(self, connection: Connection) -> None:
+        self.live[connection] = None
+        self.by_peer[connection.peer] = self.by_peer.get(connection.peer, 0) + 1
+
+    def ended(self, connection: Connection, reason: str) -> None:
+        if reason:
+            log.warning("connection closed", peer=connection.peer, reason=reason)
+        if connection not in self.live:
+            return
+        del self.live[connection]
+        left = self.by_peer[connection.peer] - 1
+        if left:
+            self.by_peer[connection.peer] = left
+        else:
+            del self.by_peer[connection.peer]
+        self.freed()
+
+    def advance(self, now: int) -> None:
+        self.wake_at = now + self._sweep_ms
+        oldest = now - self._idle_ms_max
+        # A request whose reply is parked or held is not idleness; a reply that nobody reads is.
+        for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
+            connection.abort(f"idle for more than {self._idle_ms_max} ms (connections.max.idle.ms)")
+
+    def move_deadlines(self, by: int) -> None:
+        self.wake_at += by
+        for connection in self.live:
+            connection.last_active += by

@@ -1,0 +1,202 @@
+"""What a client asks before anything else: versions, brokers, topics, and who coordinates its group."""
+
+from __future__ import annotations
+
+import re
+
+from broker.dispatch import API_VERSIONS, Call, Dispatch, Response, Route
+from broker.journal import Journal
+from broker.node import Address, Node
+from broker.topics import Topic, Topics, name_problem
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+# Authorized operations are a set of bits; nobody is refused anything here, so it is all that exist for the kind.
+# Cluster: create, alter, describe, cluster action, describe and alter configs, idempotent write.
+CLUSTER_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+# Topic: read, write, create, delete, alter, describe, describe and alter configs.
+TOPIC_OPERATIONS = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
+OPERATIONS_NOT_ASKED = -(1 << 31)
+
+LEADER_EPOCH = 0
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+BROKERS, CONTROLLERS = 1, 2
+TOPIC_IDS_ONLY_FROM = 12  # Metadata: the version from which a topic may be asked for by id alone
+
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class ClusterHandlers:
+    """ApiVersions, Metadata, FindCoordinator, DescribeCluster."""
+
+    def __init__(
+        self, dispatch: Dispatch, node: Node, topics: Topics, registry: Journal, auto_create: bool, num_partitions: int, partitions_max: int
+    ) -> None:
+        self._dispatch = dispatch
+        self._node = node
+        self._topics = topics
+        self._registry = registry
+        self._auto_create = auto_create
+        self._num_partitions = num_partitions
+        self._partitions_max = partitions_max
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(APIS[API_VERSIONS], self.api_versions, self.refuse_api_versions),
+            Route(APIS[MetadataRequest.API_KEY], self.metadata, refuse_metadata),
+            Route(APIS[FindCoordinatorRequest.API_KEY], self.find_coordinator, refuse_find_coordinator),
+            Route(APIS[DescribeClusterRequest.API_KEY], self.describe_cluster, refuse_describe_cluster),
+        ]
+
+    # ApiVersions
+
+    def api_versions(self, call: Call, request: ApiVersionsRequest) -> Response:
+        named = (request.client_software_name, request.client_software_version)
+        if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in named):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        return ApiVersionsResponse(ErrorCode.NONE, [self._range(route) for route in self._dispatch.routes.values()])
+
+    def refuse_api_versions(self, request: ApiVersionsRequest | None, version: int, error: int) -> Response:
+        """With key 18 in it, a client that is newer than us knows at which version to ask again."""
+        return ApiVersionsResponse(error, [self._range(self._dispatch.routes[API_VERSIONS])])
+
+    @staticmethod
+    def _range(route: Route) -> ApiVersion:
+        oldest, newest = route.api.advertised
+        return ApiVersion(route.key, oldest, newest)
+
+    # Metadata
+
+    def metadata(self, call: Call, request: MetadataRequest) -> Response | None:
+        wanted = request.topics
+        # Version 0 has no null: there an empty list asks for everything.
+        if wanted is None or (call.version == 0 and not wanted):
+            topics = [self._describe(topic, request) for topic in self._topics.by_name.values()]
+        else:
+            may_create = self._auto_create and (call.version < 4 or request.allow_auto_topic_creation)
+            asked = {(topic.name, topic.topic_id): None for topic in wanted}
+            topics = [self._find(name, id, may_create, request) for name, id in asked]
+        address: Address = call.connection.listener
+        call.reply = MetadataResponse(
+            brokers=[MetadataResponseBroker(self._node.id, address.host, address.port, self._node.rack)],
+            cluster_id=self._node.cluster_id,
+            controller_id=self._node.id,
+            topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            ),
+        )
+        self._registry.reply(call)
+        return None
+
+    def _find(self, name: str | None, id: bytes, may_create: bool, request: MetadataRequest) -> MetadataResponseTopic:
+        if name is None:
+            by_id = self._topics.by_id.get(id)
+            return self._describe(by_id, request) if by_id is not None else _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, id)
+        topic = self._topics.by_name.get(name)
+        if topic is not None:
+            return self._describe(topic, request)
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+        if name_problem(name) is not None:
+            return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations)
+        if (
+            not may_create
+            or self._topics.colliding(name)
+            or not self._registry.writable
+            or self._topics.partitions + self._num_partitions > self._partitions_max
+        ):
+            return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations)
+        topic = self._topics.create(name, self._num_partitions, {}, self._registry.now())
+        return self._describe(topic, request)
+
+    def _describe(self, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+        me = self._node.id
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.internal,
+            partitions=[
+                MetadataResponsePartition(ErrorCode.NONE, number, me, LEADER_EPOCH, [me], [me], []) for number in range(topic.partitions)
+            ],
+            topic_authorized_operations=(TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED),
+        )
+
+    # FindCoordinator
+
+    def find_coordinator(self, call: Call, request: FindCoordinatorRequest) -> Response:
+        address: Address = call.connection.listener
+        keys = request.coordinator_keys if call.version >= 4 else [request.key]
+        found = [self._coordinator(key, request.key_type, call.version, address) for key in keys]
+        if call.version >= 4:
+            return FindCoordinatorResponse(coordinators=found)
+        one = found[0]
+        message = one.error_message or ("NONE" if one.error_code == ErrorCode.NONE else ErrorCode(one.error_code).message)
+        return FindCoordinatorResponse(
+            error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
+        )
+
+    def _coordinator(self, key: str, key_type: int, version: int, address: Address) -> Coordinator:
+        if key_type == GROUP:
+            return Coordinator(key, self._node.id, address.host, address.port, ErrorCode.NONE, "")
+        if key_type == TRANSACTION:
+            error, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this broker"
+        elif key_type == SHARE:
+            error, message = ErrorCode.INVALID_REQUEST, ""
+        else:
+            error, message = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message
+        return Coordinator(key, -1, "", -1, error, message)
+
+    # DescribeCluster
+
+    def describe_cluster(self, call: Call, request: DescribeClusterRequest) -> Response:
+        if request.endpoint_type != BROKERS:
+            if request.endpoint_type == CONTROLLERS:
+                error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            else:
+                error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+            return DescribeClusterResponse(error_code=error, error_message=message)
+        address: Address = call.connection.listener
+        return DescribeClusterResponse(
+            endpoint_type=BROKERS,
+            cluster_id=self._node.cluster_id,
+            controller_id=self._node.id,
+            brokers=[DescribeClusterBroker(self._node.id, address.host, address.port, self._node.rack, False)],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            ),
+        )
+
+
+def _unknown(name: str | None, error: ErrorCode, id: bytes = bytes(16), operations: int = OPERATIONS_NOT_ASKED) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=id, topic_authorized_operations=operations)
+
+
+def refuse_metadata(request: MetadataRequest, version: int, error: int) -> Response:
+    """Before version 13 there is no place for an error but the topics."""
+    topics = [MetadataResponseTopic(error_code=error, name=topic.name, topic_id=topic.topic_id) for topic in request.topics or []]
+    if version < TOPIC_IDS_ONLY_FROM:
+        topics = [topic for topic in topics if topic.name is not None]
+    return MetadataResponse(topics=topics, error_code=error)
+
+
+def refuse_find_coordinator(request: FindCoordinatorRequest, version: int, error: int) -> Response:
+    message = ErrorCode(error).message
+    if version >= 4:
+        return FindCoordinatorResponse(coordinators=[Coordinator(key, -1, "", -1, error, message) for key in request.coordinator_keys])
+    return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
+
+
+def refuse_describe_cluster(request: DescribeClusterRequest, version: int, error: int) -> Response:
+    return DescribeClusterResponse(error_code=error, error_message=ErrorCode(error).message)

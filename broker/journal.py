@@ -1,0 +1,167 @@
+"""A shard's way to its log: what it emitted is appended once a turn; when the log refuses, the shard is suspended.
+
+Nothing is patched after a failed append. Memory is ahead of what will ever be true, so what was held is refused, the
+shard is opened anew from the log, and writing is tried again with growing pauses until it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from broker.clock import Clock
+from broker.logs import get_logger
+from broker.turn import NEVER, Turn
+from coordinator import Fact, Held, Hold
+from protocol.batch import build_facts, facts_of
+from protocol.errors import ErrorCode
+from storage import AppendFailed, OwnedLog
+
+log = get_logger("broker.journal")
+
+RETRY_MS_MIN = 250
+RETRY_MS_MAX = 15_000
+
+
+class Shard(Protocol):
+    """What a journal asks of the state it keeps."""
+
+    hold: Hold
+
+    def clear(self) -> None: ...
+
+    def replay(self, facts: Iterable[Fact]) -> None: ...
+
+
+class Journal:
+    """One shard and its log. `writable` is false while suspended, `readable` when not even the log can be read."""
+
+    def __init__(
+        self,
+        name: str,
+        shard: Shard,
+        owned: OwnedLog,
+        turn: Turn,
+        batch_bytes_max: int,
+        late_ms: int,
+        refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
+        late: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
+    ) -> None:
+        self.name = name
+        self.shard = shard
+        self.readable = True
+        self.writable = True
+        self.wake_at = NEVER
+        self._owned = owned
+        self._turn = turn
+        self._clock: Clock = turn.clock
+        self._batch_bytes_max = batch_bytes_max
+        self._late_ms = late_ms
+        self._refused = refused
+        self._late = late
+        self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
+        self._retry_ms = RETRY_MS_MIN
+        self._settled: Callable[[], None] | None = None
+        self.open()
+
+    def now(self) -> int:
+        return self._clock.now
+
+    def open(self) -> None:
+        """Fold the log into the shard."""
+        shard = self.shard
+        shard.clear()
+        for batches in self._owned.replay():
+            shard.replay(facts_of(batches))
+
+    def reply(self, held: Held) -> None:
+        """Let the reply leave as soon as everything emitted before it is durable."""
+        hold = self.shard.hold
+        hold.reply(held)
+        if hold.untaken and not self._in_flight:
+            self._turn.touch(self)
+
+    def end_turn(self) -> None:
+        """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
+        hold = self.shard.hold
+        while hold.untaken and not self._in_flight and self.writable:
+            facts = hold.take(self._batch_bytes_max)
+            stamp = hold.taken
+            self._in_flight = stamp
+            self._wake(self._clock.now + self._late_ms)
+            batch = build_facts(facts, self._clock.now)
+            self._owned.append(batch, len(facts), partial(self._appended, stamp))
+
+    def _appended(self, stamp: int, result: object) -> None:
+        self._in_flight = 0
+        self.wake_at = NEVER
+        if isinstance(result, AppendFailed):
+            self._suspend(result)
+        else:
+            self.shard.hold.confirm(stamp)
+            if self.shard.hold.untaken:
+                self._turn.touch(self)
+        if self._settled is not None and not self.shard.hold.untaken:
+            settled, self._settled = self._settled, None
+            settled()
+
+    def failed(self, failure: AppendFailed) -> None:
+        """The log broke outside an append: a flush that nobody waited for."""
+        if self.writable and not self._in_flight:
+            self._suspend(failure)
+
+    def _suspend(self, failure: AppendFailed) -> None:
+        self.writable = False
+        log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
+        self.shard.hold.fail(self._refused)
+        self._reopen()
+        self._wake(self._clock.now + self._retry_ms)
+
+    def _reopen(self) -> None:
+        try:
+            self.open()
+            self.readable = True
+        except OSError as error:
+            self.shard.clear()
+            self.readable = False
+            log.error("log unreadable", log=self.name, reason=str(error))
+
+    # Deadlines: an append that takes too long; the next try of a suspended log.
+
+    def advance(self, now: int) -> None:
+        self.wake_at = NEVER
+        if not self.writable:
+            self._owned.recover(self._recovered)
+        elif self._in_flight:
+            log.warning("append is late", log=self.name, limit_ms=self._late_ms)
+            self.shard.hold.late(self._in_flight, self._late)
+
+    def _recovered(self, failure: AppendFailed | None) -> None:
+        if failure is not None:
+            self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
+            self._wake(self._clock.tick() + self._retry_ms)
+            return
+        self._reopen()
+        if not self.readable:
+            self._wake(self._clock.tick() + self._retry_ms)
+            return
+        self.writable = True
+        self._retry_ms = RETRY_MS_MIN
+        log.info("log serves again", log=self.name)
+
+    def move_deadlines(self, by: int) -> None:
+        if self.wake_at != NEVER:
+            self.wake_at += by
+
+    def _wake(self, at: int) -> None:
+        self.wake_at = at
+        self._turn.wake_by(at)
+
+    def when_settled(self, settled: Callable[[], None]) -> None:
+        """Call back once nothing is on its way to the log any more (an orderly stop waits for that)."""
+        if self._in_flight or self.shard.hold.untaken:
+            self._settled = settled
+            self._turn.touch(self)
+        else:
+            settled()

@@ -1,0 +1,237 @@
+"""The broker as a process: put together, started, told to stop, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import signal
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+from broker import logs
+from broker.acceptor import Acceptor
+from broker.clock import Clock
+from broker.config import Config
+from broker.connection import Host
+from broker.connections import Connections
+from broker.dispatch import Call, Dispatch
+from broker.handlers.cluster import ClusterHandlers
+from broker.handlers.topics import TopicHandlers
+from broker.journal import Journal
+from broker.listeners import format_endpoint
+from broker.node import Address, Node
+from broker.sockets import open_sockets
+from broker.start import ExitCode, StartError
+from broker.stores.local import LocalStore
+from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topics
+from broker.turn import Turn
+from storage import HeldBy, LogId, OwnedLog
+
+log = logs.get_logger("broker.server")
+
+# An orderly stop takes at most three seconds. What is on its way to the log gets the first part, what clients have not
+# yet read the second; flushing and the marker have what remains.
+SETTLE_SECONDS = 1.0
+DRAIN_SECONDS = 0.5
+CLOSE_SECONDS = 1.0
+
+TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
+
+
+def serve(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. Raises StartError when it cannot start."""
+    descriptors = raise_descriptor_limit()
+    loop_factory, buffered = choose_loop(config.event_loop)
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(Server(config, runner.get_loop(), descriptors, buffered).run())
+
+
+def raise_descriptor_limit() -> int:
+    """Open-file limit to its hard value: thousands of clients are ordinary here, and the soft default is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS says unlimited and means less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
+    """The loop to run on, and whether it reads through a buffer of ours (the standard library's does)."""
+    if wanted != "asyncio":
+        try:
+            import uvloop
+        except ImportError:
+            if wanted == "uvloop":
+                raise StartError("event.loop=uvloop, but uvloop is not installed", ExitCode.CONFIG) from None
+        else:
+            return uvloop.new_event_loop, False
+    return asyncio.new_event_loop, True
+
+
+class Server:
+    """Everything of one broker, wired."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: int, buffered: bool) -> None:
+        self.config = config
+        self._loop = loop
+        self._stop: asyncio.Future[signal.Signals] = loop.create_future()
+        self.clock = Clock()
+        self.turn = Turn(loop, self.clock)
+        self.dispatch = Dispatch()
+        self.topics = Topics(lambda: uuid.uuid4().bytes)
+        self.connections = Connections(self.clock, config.connections_max_idle_ms)
+        host = Host(
+            self.clock,
+            self.turn,
+            self.dispatch,
+            self.connections.ended,
+            config.socket_request_max_bytes,
+            config.connection_unread_replies_max_bytes,
+            config.connection_waiting_requests_max_bytes,
+            trace if logs.debug_enabled() else None,
+        )
+        overrides = dict(config.max_connections_per_ip_overrides)
+        self.acceptor = Acceptor(
+            loop,
+            host,
+            self.connections,
+            config.max_connections,
+            lambda peer: overrides.get(peer, config.max_connections_per_ip),
+            descriptors,
+            buffered,
+        )
+        self.journals: list[Journal] = []
+
+    async def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled, number)
+        gc.disable()  # nothing made while starting is garbage
+        addresses = self._listen()
+        store = LocalStore(self.config, self._loop)
+        try:
+            node = Node(self.config.node_id, store.cluster_id)
+            self._open_registry(store)
+            self._serve(node)
+            self.turn.attend(self.connections)
+            gc.freeze()
+            gc.enable()
+            self.acceptor.start()
+            self._announce(addresses)
+            number = await self._stop
+            log.info("stopping", signal=number.name)
+            return await self._end(store)
+        finally:
+            store.close()
+
+    def _listen(self) -> list[tuple[Address, int, str]]:
+        """Open every listener; what clients are told needs the real ports."""
+        opened = []
+        for listener in self.config.listeners:
+            sockets, port = open_sockets(listener, self.config.socket_listen_backlog_size)
+            address = Address(listener.name, listener.advertised_host, listener.advertised_port or port)
+            self.acceptor.adopt(sockets, address)
+            opened.append((address, port, listener.host))
+        return opened
+
+    def _open_registry(self, store: LocalStore) -> None:
+        acquired: list[OwnedLog | HeldBy] = []
+        store.acquire(TOPIC_REGISTRY, acquired.append)
+        (owned,) = acquired
+        if isinstance(owned, HeldBy):
+            raise StartError(f"the registry of topics is held by {owned.who}", ExitCode.LOCKED)
+        journal = Journal(
+            REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms
+        )
+        store.watch(TOPIC_REGISTRY, journal.failed)
+        self.journals.append(journal)
+        self.turn.attend(journal)
+        self.registry = journal
+        if CONSUMER_OFFSETS not in self.topics.by_name:
+            # It exists from the first start, with an id and a number of partitions that stay.
+            self.topics.create(
+                CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.now
+            )
+            self.turn.touch(journal)
+
+    def _serve(self, node: Node) -> None:
+        config = self.config
+        cluster = ClusterHandlers(
+            self.dispatch,
+            node,
+            self.topics,
+            self.registry,
+            config.auto_create_topics_enable,
+            config.num_partitions,
+            config.partitions_max,
+        )
+        topics = TopicHandlers(node, self.topics, self.registry, config.num_partitions, config.partitions_max)
+        self.dispatch.serve(*cluster.routes(), *topics.routes())
+
+    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
+        for address, port, host in opened:
+            with contextlib.suppress(OSError):  # nobody has to read this
+                print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
+            log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port))
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stop.done():
+            os._exit(128 + number)  # asked twice: at once
+        self._stop.set_result(number)
+
+    async def _end(self, store: LocalStore) -> int:
+        """No new connections; what is durable is answered; logs are flushed; the marker says that all is well."""
+        self.acceptor.close()
+        for connection in list(self.connections.live):
+            connection.stop_reading()
+        settled = await self._settle()
+        self.turn.close()
+        for connection in list(self.connections.live):
+            connection.close("")
+        deadline = self._loop.time() + DRAIN_SECONDS
+        while self.connections.live and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections.live):
+            connection.abort("")
+        await asyncio.sleep(0)
+        flushed: asyncio.Future[bool] = self._loop.create_future()
+        store.flush_all(flushed.set_result)
+        await asyncio.wait([flushed], timeout=CLOSE_SECONDS)
+        clean = flushed.done() and flushed.result()
+        if settled and clean and all(journal.writable for journal in self.journals):
+            store.mark_clean()
+            log.info("stopped")
+            return ExitCode.OK
+        log.error("stopped without flushing everything; the next start checks the logs")
+        return ExitCode.DISK
+
+    async def _settle(self) -> bool:
+        waits = []
+        for journal in self.journals:
+            if not journal.writable:
+                continue
+            done: asyncio.Future[None] = self._loop.create_future()
+            journal.when_settled(partial(done.set_result, None))
+            waits.append(done)
+        if not waits:
+            return True
+        _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)
+        await asyncio.sleep(0)  # the turn that writes the last replies
+        return not late
+
+
+def trace(direction: str, call: Call, message: object) -> None:
+    """A decoded frame, payloads shortened."""
+    shown = repr(message)
+    logs.get_logger("broker.frames").debug(
+        direction,
+        api=call.route.api.name,
+        version=call.version,
+        correlation_id=call.correlation_id,
+        peer=call.connection.peer,
+        message=shown if len(shown) <= 500 else f"{shown[:500]}... ({len(shown)} characters)",
+    )

@@ -1,0 +1,224 @@
+"""Logs in one directory of this machine: one process owns them all (a file lock says so)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from broker.config import Config
+from broker.logs import get_logger
+from broker.start import ExitCode, StartError
+from broker.workers import Workers
+from storage import (
+    AppendFailed,
+    DamagedLog,
+    DataDirectory,
+    DirectoryForeign,
+    DirectoryLocked,
+    DirectoryUnusable,
+    Handles,
+    HeldBy,
+    Log,
+    LogId,
+    OsDisk,
+    OwnedLog,
+    Position,
+)
+
+log = get_logger("broker.store")
+
+FLUSH_THREADS = 4
+PROBE_FILE = "writing-works"
+PROBE_BYTES = 65_536  # a disk with less room than this counts as full still
+
+Appended = Callable[[Position | AppendFailed], None]
+
+
+class LocalStore:
+    """A LogStore over the data directory. Raises StartError when that cannot be used."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.policy = config.offsets_flush
+        self.flush_seconds = config.offsets_flush_interval_ms / 1000
+        self._segment_bytes = config.offsets_topic_segment_bytes
+        self._disk = OsDisk()
+        self.directory = _open_directory(self._disk, config)
+        self.cluster_id = self.directory.cluster_id
+        self.handles = Handles(self._disk)
+        self.workers = Workers(loop, FLUSH_THREADS)
+        self._logs: dict[LogId, LocalLog] = {}
+        self.directory.begin()
+
+    def acquire(self, id: LogId, done: Callable[[OwnedLog | HeldBy], None]) -> None:
+        """Open the log. Raises StartError when it is damaged: such a log serves nobody until somebody decides."""
+        directory = self.directory
+        folder = directory.log_folder(id.name, id.partition)
+        recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
+        try:
+            opened, recovery = Log.open(self.handles, folder, self._segment_bytes, recovery_point, directory.clean)
+        except DamagedLog as error:
+            raise StartError(str(error), ExitCode.DATA) from None
+        except AppendFailed as error:
+            raise StartError(str(error), ExitCode.DISK) from None
+        if recovery.cut_bytes:
+            log.warning(
+                "torn end of a log cut off", file=recovery.path, position=recovery.position, bytes=recovery.cut_bytes, reason=recovery.reason
+            )
+        self._logs[id] = LocalLog(self, id, opened)
+        done(self._logs[id])
+
+    def watch(self, id: LogId, failed: Callable[[AppendFailed], None]) -> None:
+        """Hear of a flush that failed while nobody waited for it."""
+        self._logs[id].failed = failed
+
+    def probe(self) -> None:
+        """Find out whether writing works: raises OSError if not. Runs in a worker thread."""
+        path = f"{self.directory.path}/{PROBE_FILE}"
+        disk = OsDisk()
+        file = disk.open(path, create=True)
+        try:
+            file.write(0, bytes(PROBE_BYTES))
+            file.sync()
+        finally:
+            file.close()
+            disk.remove(path)
+
+    def flush_all(self, done: Callable[[bool], None]) -> None:
+        """Flush every log; whether all of them are safe now."""
+        waiting = set(self._logs.values())
+        failed: list[LocalLog] = []
+
+        def flushed(one: LocalLog, failure: AppendFailed | None) -> None:
+            if failure is not None:
+                failed.append(one)
+            waiting.discard(one)
+            if not waiting:
+                done(not failed)
+
+        if not waiting:
+            done(True)
+        for one in list(waiting):
+            one.flush(lambda failure, one=one: flushed(one, failure))  # type: ignore[misc]
+
+    def mark_clean(self) -> None:
+        """After `flush_all`: close the logs and say that the next start need not check them."""
+        points, starts = {}, {}
+        for id, owned in self._logs.items():
+            owned.log.close()
+            points[id.name, id.partition] = owned.log.flushed_offset
+            starts[id.name, id.partition] = owned.log.start_offset
+        self.directory.checkpoint(points, starts)
+        self.directory.mark_clean()
+
+    def close(self) -> None:
+        self.workers.close()
+        self.handles.close()
+        self.directory.close()
+
+
+class LocalLog:
+    """One log of the store, at the epoch at which it was opened."""
+
+    def __init__(self, store: LocalStore, id: LogId, opened: Log) -> None:
+        self.id = id
+        self.log = opened
+        self.epoch = opened.epoch
+        self.failed: Callable[[AppendFailed], None] = lambda failure: None
+        self._store = store
+        self._flushing = False
+        self._flush_planned = False
+        self._flush_again: list[Callable[[AppendFailed | None], None]] = []
+
+    def usable(self) -> bool:
+        return self.log.usable and self.epoch == self.log.epoch
+
+    def replay(self) -> Iterator[bytes]:
+        return self.log.scan()
+
+    def append(self, batch: bytes, records: int, done: Appended) -> None:
+        try:
+            position = Position(self.log.append(batch, self.epoch))
+        except AppendFailed as failure:
+            done(failure)
+            return
+        if self._store.policy == "always":
+            self.flush(lambda failure: done(failure or position))
+            return
+        if self._store.policy == "interval" and not self._flush_planned:
+            self._flush_planned = True
+            self._store.loop.call_later(self._store.flush_seconds, self._flush_as_planned)
+        done(position)
+
+    def flush(self, done: Callable[[AppendFailed | None], None]) -> None:
+        """Flush in a worker thread, one at a time for a log; who comes meanwhile is served by the next."""
+        if self._flushing:
+            self._flush_again.append(done)
+            return
+        self._flushing = True
+        flush = self.log.start_flush()
+
+        def finish(result: object) -> None:
+            self._flushing = False
+            failure: AppendFailed | None = None
+            try:
+                self.log.finish_flush(flush, result if isinstance(result, OSError) else None)
+            except AppendFailed as error:
+                failure = error
+            done(failure)
+            again, self._flush_again = self._flush_again, []
+            if again:
+                self.flush(lambda failure: _tell(again, failure))
+
+        self._store.workers.submit(flush.run, finish)
+
+    def _flush_as_planned(self) -> None:
+        self._flush_planned = False
+        self.flush(lambda failure: self.failed(failure) if failure is not None else None)
+
+    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
+
+        def probed(result: object) -> None:
+            failure: AppendFailed | None = None
+            try:
+                if isinstance(result, OSError):
+                    raise result
+                self.log.recover(keep_unflushed=self._store.policy != "always")
+            except OSError as error:
+                failure = AppendFailed(error.strerror or str(error))
+            done(failure)
+
+        self._store.workers.submit(self._store.probe, probed)
+
+    def release(self) -> None:
+        self.log.claim()  # whoever still holds this is refused from now on
+
+
+def _tell(waiting: list[Callable[[AppendFailed | None], None]], failure: AppendFailed | None) -> None:
+    for one in waiting:
+        one(failure)
+
+
+def _open_directory(disk: OsDisk, config: Config) -> DataDirectory:
+    holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return DataDirectory.open(disk, os.path.abspath(config.data_directory), config.node_id, config.cluster_id, holder, new_id)
+    except DirectoryLocked as error:
+        raise StartError(str(error), ExitCode.LOCKED) from None
+    except DirectoryForeign as error:
+        raise StartError(str(error), ExitCode.DATA) from None
+    except DirectoryUnusable as error:
+        raise StartError(str(error), ExitCode.DIRECTORY) from None
+
+
+def new_id() -> str:
+    """22 characters, as Kafka writes its ids; never beginning with a dash, which command lines take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

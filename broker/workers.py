@@ -1,0 +1,47 @@
+"""A few threads for what blocks: flushing logs. Results come back in the loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Job = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Workers:
+    """Daemon threads, started when first needed: a disk that hangs must not keep the process from ending."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        self._loop = loop
+        self._count = count
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `work` in some thread; `done` gets its result, or the exception it raised, in the loop's thread."""
+        if len(self._threads) < self._count:
+            thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((work, done))
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            work, done = job
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(done, result)

@@ -1,0 +1,342 @@
+"""A started broker, asked over a socket: what it serves now, and what it keeps."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from struct import pack, unpack
+
+import pytest
+
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.running import Broker, Client, broker
+
+LOOPS = ("uvloop", "asyncio")
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with broker("--profile", "test", "--set", f"event.loop={request.param}") as started:
+        yield started
+
+
+@pytest.fixture
+def client(running: Broker) -> Iterator[Client]:
+    with Client(running.port) as connected:
+        yield connected
+
+
+def topic(name: str, partitions: int = 1, replicas: int = 1, **settings: str) -> CreatableTopic:
+    configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=configs)
+
+
+def metadata(client: Client, *names: str, version: int = 12, create: bool = False):  # type: ignore[no-untyped-def]
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create)
+    return client.ask(request, version)
+
+
+# ApiVersions
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_served(client: Client, version: int) -> None:
+    reply = client.ask(ApiVersionsRequest("tests", "1.0"), version)
+    assert reply.error_code == ErrorCode.NONE
+    ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+    assert {3, 10, 18, 19, 60} <= set(ranges)
+    assert all(ranges[key] == APIS[key].advertised for key in ranges)
+
+
+def test_a_client_newer_than_us_is_told_our_versions_in_the_oldest_form(client: Client) -> None:
+    client.send_frame(pack(">hhih", 18, 99, 7, 4) + b"test" + b"\0 anything that version 99 may hold")
+    frame = client.frame()
+    correlation_id, error, count, key, oldest, newest = unpack(">ihihhh", frame)
+    assert (correlation_id, error, count) == (7, ErrorCode.UNSUPPORTED_VERSION, 1)
+    assert (key, oldest, newest) == (18, 0, 4)
+    assert client.ask(ApiVersionsRequest("tests", "1.0"), 4).error_code == ErrorCode.NONE
+
+
+def test_a_client_whose_software_name_is_malformed_is_refused(client: Client) -> None:
+    assert client.ask(ApiVersionsRequest("no spaces please", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+# Metadata and CreateTopics
+
+
+def test_a_created_topic_is_found_with_its_id_in_every_version(client: Client) -> None:
+    made = client.ask(CreateTopicsRequest([topic("orders", 3)], 5000), 7).topics[0]
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
+    assert made.topic_id != bytes(16)
+    for version in range(14):
+        reply = metadata(client, "orders", version=version)
+        (found,) = reply.topics
+        assert (found.error_code, found.name, len(found.partitions)) == (0, "orders", 3)
+        assert found.topic_id == (made.topic_id if version >= 10 else bytes(16))
+        assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in found.partitions] == [(n, 1, [1], [1]) for n in range(3)]
+    by_id = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=made.topic_id, name=None)]), 12).topics[0]
+    assert (by_id.error_code, by_id.name) == (0, "orders")
+
+
+def test_an_unknown_topic_id_is_said_to_be_unknown(client: Client) -> None:
+    (found,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=b"x" * 16, name=None)]), 12).topics
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_null_lists_every_topic_and_in_version_0_an_empty_list_does(client: Client) -> None:
+    client.ask(CreateTopicsRequest([topic("listed")], 5000), 7)
+    assert "listed" in {found.name for found in client.ask(MetadataRequest(None), 5).topics}
+    assert "listed" in {found.name for found in client.ask(MetadataRequest([]), 0).topics}
+    assert client.ask(MetadataRequest([]), 5).topics == []
+
+
+def test_the_offsets_topic_is_internal_and_there_from_the_start(client: Client) -> None:
+    (found,) = metadata(client, "__consumer_offsets").topics
+    assert found.is_internal
+    assert len(found.partitions) == 50
+
+
+def test_a_missing_topic_is_created_only_for_those_who_allow_it(client: Client) -> None:
+    assert metadata(client, "automatic").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    made = metadata(client, "automatic", create=True).topics[0]
+    assert (made.error_code, len(made.partitions)) == (0, 1)
+    assert metadata(client, "automatic").topics[0].topic_id == made.topic_id
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline"])
+def test_names_that_kafka_refuses_are_refused(client: Client, name: str) -> None:
+    made = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
+    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert metadata(client, name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_names_that_differ_in_dots_and_underscores_alone_collide(client: Client) -> None:
+    assert client.ask(CreateTopicsRequest([topic("a.b")], 5000), 7).topics[0].error_code == 0
+    made = client.ask(CreateTopicsRequest([topic("a_b")], 5000), 7).topics[0]
+    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "a.b" in made.error_message
+    assert metadata(client, "a_b", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_is_made_once(client: Client) -> None:
+    request = CreateTopicsRequest([topic("once")], 5000)
+    assert client.ask(request, 7).topics[0].error_code == 0
+    again = client.ask(request, 7).topics[0]
+    assert (again.error_code, again.error_message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'once' already exists.")
+
+
+def test_a_name_twice_in_one_request_is_an_invalid_request_for_that_name_alone(client: Client) -> None:
+    made = client.ask(CreateTopicsRequest([topic("twice"), topic("alone"), topic("twice", 2)], 5000), 7).topics
+    assert [(result.name, result.error_code) for result in made] == [("alone", 0), ("twice", ErrorCode.INVALID_REQUEST)]
+
+
+def test_validating_makes_nothing(client: Client) -> None:
+    made = client.ask(CreateTopicsRequest([topic("dry", 4)], 5000, validate_only=True), 7).topics[0]
+    assert (made.error_code, made.num_partitions) == (0, 4)
+    assert metadata(client, "dry").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "error"),
+    [
+        (0, 1, ErrorCode.INVALID_PARTITIONS),
+        (-2, 1, ErrorCode.INVALID_PARTITIONS),
+        (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, 2, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, -2, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (10_001, 1, ErrorCode.POLICY_VIOLATION),
+        (2_147_483_647, 32_767, ErrorCode.POLICY_VIOLATION),
+        (-1, -1, ErrorCode.NONE),
+    ],
+)
+def test_counts_at_their_limits_get_kafkas_codes(client: Client, partitions: int, replicas: int, error: ErrorCode) -> None:
+    made = client.ask(CreateTopicsRequest([topic("counts", partitions, replicas)], 5000, validate_only=True), 7).topics[0]
+    assert made.error_code == error
+
+
+@pytest.mark.parametrize(
+    ("assignments", "error"),
+    [
+        ([(0, [1]), (1, [1])], ErrorCode.NONE),
+        ([(0, [1]), (2, [1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [2])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [1, 1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(1, [1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [1]), (0, [1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_assignments_by_hand_are_checked_as_kafka_checks_them(
+    client: Client, assignments: list[tuple[int, list[int]]], error: ErrorCode
+) -> None:
+    wanted = CreatableTopic("assigned", -1, -1, [CreatableReplicaAssignment(index, brokers) for index, brokers in assignments], [])
+    made = client.ask(CreateTopicsRequest([wanted], 5000, validate_only=True), 7).topics[0]
+    assert made.error_code == error
+    if not error:
+        assert made.num_partitions == len(assignments)
+
+
+def test_settings_are_kept_and_shown(client: Client) -> None:
+    made = client.ask(CreateTopicsRequest([topic("kept", retention_ms="1000", cleanup_policy="compact")], 5000), 7).topics[0]
+    shown = {config.name: (config.value, config.config_source) for config in made.configs}
+    assert shown["retention.ms"] == ("1000", 1)
+    assert shown["cleanup.policy"] == ("compact", 1)
+    assert shown["segment.bytes"] == ("1073741824", 5)
+    assert len(shown) == 33
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
+        ("nope", "1", "Unknown topic config name: nope"),
+        ("retention.ms", None, "Null value not supported for topic configs: retention.ms"),
+        ("cleanup.policy", "foo", "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete"),
+        ("segment.bytes", "1", "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576"),
+        ("retention.ms", "9" * 400, None),
+    ],
+)
+def test_settings_that_kafka_refuses_are_refused(client: Client, name: str, value: str | None, message: str | None) -> None:
+    wanted = CreatableTopic("refused", 1, 1, [], [CreatableTopicConfig(name, value)])
+    made = client.ask(CreateTopicsRequest([wanted], 5000), 7).topics[0]
+    assert made.error_code == ErrorCode.INVALID_CONFIG
+    if message is not None:
+        assert made.error_message == message
+
+
+def test_no_time_to_create_is_a_time_out(client: Client) -> None:
+    made = client.ask(CreateTopicsRequest([topic("hurried")], 0), 7).topics[0]
+    assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert metadata(client, "hurried").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# FindCoordinator and DescribeCluster
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_the_coordinator_of_every_group_is_this_broker(running: Broker, client: Client, version: int) -> None:
+    reply = client.ask(FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g", "h"]), version)
+    if version >= 4:
+        assert [(one.key, one.node_id, one.port, one.error_code, one.error_message) for one in reply.coordinators] == [
+            ("g", 1, running.port, 0, ""),
+            ("h", 1, running.port, 0, ""),
+        ]
+    else:
+        assert (reply.node_id, reply.host, reply.port, reply.error_code) == (1, "127.0.0.1", running.port, 0)
+        assert version == 0 or reply.error_message == "NONE"
+
+
+@pytest.mark.parametrize(
+    ("key_type", "error"),
+    [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, ErrorCode.INVALID_REQUEST), (9, ErrorCode.INVALID_REQUEST), (-1, ErrorCode.INVALID_REQUEST)],
+)
+@pytest.mark.parametrize("version", [3, 6])
+def test_other_kinds_of_coordinators_are_refused(client: Client, version: int, key_type: int, error: ErrorCode) -> None:
+    reply = client.ask(FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"]), version)
+    one = reply.coordinators[0] if version >= 4 else reply
+    assert (one.error_code, one.node_id, one.host, one.port) == (error, -1, "", -1)
+
+
+def test_no_keys_find_no_coordinators(client: Client) -> None:
+    assert client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[]), 4).coordinators == []
+
+
+def test_describe_cluster_names_this_broker(running: Broker, client: Client) -> None:
+    reply = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2)
+    assert (reply.error_code, reply.controller_id, reply.cluster_authorized_operations) == (0, 1, 8096)
+    assert [(b.broker_id, b.host, b.port, b.is_fenced) for b in reply.brokers] == [(1, "127.0.0.1", running.port, False)]
+    assert reply.cluster_id == client.ask(MetadataRequest([]), 9).cluster_id
+    assert client.ask(DescribeClusterRequest(), 0).cluster_authorized_operations == -(1 << 31)
+
+
+@pytest.mark.parametrize(("kind", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
+def test_an_endpoint_of_another_kind_is_refused(client: Client, kind: int, error: ErrorCode) -> None:
+    assert client.ask(DescribeClusterRequest(endpoint_type=kind), 1).error_code == error
+
+
+# What is kept
+
+
+def topics_of(port: int) -> dict[str, tuple[bytes, int]]:
+    with Client(port) as client:
+        return {found.name: (found.topic_id, len(found.partitions)) for found in client.ask(MetadataRequest(None), 12).topics}
+
+
+def test_topics_keep_their_ids_over_an_orderly_restart(tmp_path: Path) -> None:
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first:
+        with Client(first.port) as client:
+            for number in range(20):
+                assert client.ask(CreateTopicsRequest([topic(f"t{number}", number + 1)], 5000), 7).topics[0].error_code == 0
+        before = topics_of(first.port)
+        assert first.stop() == 0
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as second:
+        assert topics_of(second.port) == before
+
+
+@pytest.mark.parametrize("flush", ["always", "interval", "never"])
+def test_every_acknowledged_topic_survives_kill_9(tmp_path: Path, flush: str) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--set", f"offsets.flush={flush}")
+    acknowledged: dict[str, bytes] = {}
+    for attempt in range(3):
+        with broker(*arguments) as started:
+            kept = topics_of(started.port)
+            assert {name: kept[name][0] for name in acknowledged} == acknowledged
+            acknowledged |= killed_while_creating(started, f"a{attempt}")
+    with broker(*arguments) as last:
+        kept = topics_of(last.port)
+        assert {name: kept[name][0] for name in acknowledged} == acknowledged
+    assert acknowledged
+
+
+def killed_while_creating(started: Broker, prefix: str) -> dict[str, bytes]:
+    """Topics that were acknowledged before the broker was killed in the middle of it."""
+    acknowledged: dict[str, bytes] = {}
+    threading.Timer(0.15, started.process.kill).start()
+    with Client(started.port) as client:
+        for number in range(100_000):
+            try:
+                made = client.ask(CreateTopicsRequest([topic(f"{prefix}-{number}")], 5000), 7).topics[0]
+            except OSError:
+                break
+            assert made.error_code == 0
+            acknowledged[made.name] = made.topic_id
+    return acknowledged
+
+
+def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first, Client(first.port) as client:
+        client.ask(CreateTopicsRequest([topic("whole")], 5000), 7)
+        before = topics_of(first.port)
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait()
+    (log,) = sorted((tmp_path / "__tenure_topics-0").glob("*.log"))
+    with log.open("ab") as file:
+        file.write(bytes(8) + pack(">i", 100) + b"torn")
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as second:
+        assert topics_of(second.port) == before
+        second.await_line("cut")
+
+
+def test_starting_is_quick(tmp_path: Path) -> None:
+    def until_answered() -> float:
+        begin = time.monotonic()
+        with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as started, Client(started.port) as client:
+            client.ask(ApiVersionsRequest("tests", "1"), 3)
+            return time.monotonic() - begin
+
+    # The target is 0.3 s on a quiet machine (make bench measures that); here a busy one must not fail it.
+    assert min(until_answered() for _ in range(3)) < 1.5

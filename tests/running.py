@@ -1,0 +1,182 @@
+"""A broker as its own process, and a client that says exactly what a test wants it to say."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import pack, unpack
+from typing import Any
+
+import cli
+from protocol.apis import APIS
+from protocol.headers import encode_request, response_header_version
+
+ROOT = Path(cli.__file__).resolve().parents[1]
+START_SECONDS = 20
+ANSWER_SECONDS = 10
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The test run's environment without settings of ours, with the code under test in front."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
+    return plain | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | more
+
+
+class Broker:
+    """A started `tenure serve`; its standard error is collected as it comes."""
+
+    def __init__(self, *arguments: str, command: tuple[str, ...] = (), **more: str) -> None:
+        begin = time.monotonic()
+        self.process = subprocess.Popen(
+            (*command, sys.executable, "-P", "-m", "cli", "serve", *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**more),
+            cwd=os.sep,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.listeners: dict[str, tuple[str, int]] = {}
+        self._await_listening(begin)
+        self.started_after = time.monotonic() - begin
+
+    def _await_listening(self, begin: float) -> None:
+        assert self.process.stdout is not None
+        wanted = 1
+        while len(self.listeners) < wanted:
+            line = self.process.stdout.readline()
+            found = re.fullmatch(r"listening (\S+) (.*):(\d+)\n", line)
+            assert found, f"instead of listening: {line!r}; exit {self.process.poll()}; {self.errors()}"
+            self.listeners[found[1]] = (found[2].strip("[]"), int(found[3]))
+            assert time.monotonic() - begin < START_SECONDS
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def port(self) -> int:
+        return next(iter(self.listeners.values()))[1]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def errors(self) -> str:
+        """Everything on standard error so far; all of it once the process has ended."""
+        if self.process.poll() is not None:
+            self._reader.join(5)
+        return "\n".join(self.lines)
+
+    def await_line(self, part: str, seconds: float = ANSWER_SECONDS) -> str:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for line in list(self.lines):
+                if part in line:
+                    return line
+            time.sleep(0.01)
+        raise AssertionError(f"no line with {part!r} in: {self.errors()}")
+
+    def memory_kib(self) -> int:
+        """Resident memory; Linux only, as the tests that ask."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = ANSWER_SECONDS) -> int:
+        code = self.process.wait(seconds)
+        self._reader.join(5)
+        return code
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """kill -9, when it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(ANSWER_SECONDS)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                self._reader.join(5)
+                stream.close()
+
+
+@contextmanager
+def broker(*arguments: str, **more: str) -> Iterator[Broker]:
+    started = Broker(*arguments, **more)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+class Client:
+    """One connection; requests and replies as our own messages, or as bytes."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", client_id: str | None = "test") -> None:
+        self.socket = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
+        self.client_id = client_id
+        self._correlation_id = 0
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.socket.close()
+
+    def send(self, request: Any, version: int) -> int:
+        self._correlation_id += 1
+        self.socket.sendall(encode_request(request.API_KEY, version, self._correlation_id, self.client_id, request.encode(version)))
+        return self._correlation_id
+
+    def receive(self, request: Any, version: int) -> Any:
+        frame = self.frame()
+        api = APIS[request.API_KEY]
+        at = 4 + response_header_version(api.key, version)  # a flexible header ends in an empty section of tags
+        reply, end = api.response.decode(frame, at, version)
+        assert end == len(frame)
+        return reply
+
+    def ask(self, request: Any, version: int) -> Any:
+        self.send(request, version)
+        return self.receive(request, version)
+
+    def send_frame(self, frame: bytes) -> None:
+        self.socket.sendall(pack(">i", len(frame)) + frame)
+
+    def frame(self) -> bytes:
+        (size,) = unpack(">i", self.exactly(4))
+        return self.exactly(size)
+
+    def exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self.socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError(f"closed after {len(data)} of {size} bytes")
+            data += chunk
+        return data
+
+    def closed(self) -> bool:
+        """Whether the broker closes; waits for it."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
