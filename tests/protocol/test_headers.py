@@ -21,18 +21,18 @@ def key_of(name: str) -> int:
 
 
 @pytest.mark.parametrize(("name", "version"), [case for case in CASES if case[0].endswith("Request")])
-@pytest.mark.parametrize("client_id", [None, "", "rdkafka", "é" * 100])
-def test_request_headers_are_kios(name: str, version: int, client_id: str | None) -> None:
+def test_request_headers_are_kios(name: str, version: int) -> None:
     header_class: Any = kio_class(name, version).__header_schema__
     key = key_of(name)
-    values = {"request_api_key": key, "request_api_version": version, "correlation_id": -7, "client_id": client_id}
-    header = kio_bytes(header_class(**values))
     assert request_header_version(key, version) == header_class.__version__
-    frame = encode_request(key, version, -7, client_id, b"body")
-    assert frame == (len(header) + 4).to_bytes(4, "big") + header + b"body"
-    read, at = decode_request_header(frame[4:])
-    assert (read.api_key, read.api_version, read.correlation_id, read.client_id) == (key, version, -7, client_id)
-    assert frame[4 + at :] == b"body"
+    for client_id in (None, "", "rdkafka", "é" * 100):
+        values = {"request_api_key": key, "request_api_version": version, "correlation_id": -7, "client_id": client_id}
+        header = kio_bytes(header_class(**values))
+        frame = encode_request(key, version, -7, client_id, b"body")
+        assert frame == (len(header) + 4).to_bytes(4, "big") + header + b"body"
+        read, at = decode_request_header(frame[4:])
+        assert (read.api_key, read.api_version, read.correlation_id, read.client_id) == (key, version, -7, client_id)
+        assert frame[4 + at :] == b"body"
 
 
 @pytest.mark.parametrize(("name", "version"), [case for case in CASES if case[0].endswith("Response")])

@@ -1,0 +1,86 @@
+"""Apache Kafka itself, where Java is there: its jars, by name from Maven, and a way to run what is in them.
+
+A test that needs it calls `kafka_jars()` or `run_java()`, which skip with the reason when it cannot be had. The jars are
+fetched once into `.cache/kafka-4.3.1`; TENURE_KAFKA_JARS names a folder that has them already.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+KAFKA_VERSION = "4.3.1"
+CACHE = Path(__file__).parent.parent / ".cache"
+FETCH_TIMEOUT_S = 300
+DEPENDENCIES = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-core", "2.24.3"),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+)
+JAVA = ("java", "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1")  # quick to start, not to run long
+
+
+def kafka_jars() -> Path:
+    """The folder of Kafka's jars; skips the test when it cannot be had."""
+    found = find_jars()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@functools.cache
+def find_jars() -> Path | str:
+    """The folder of Kafka's jars, or why there is none."""
+    if shutil.which("java") is None:
+        return "Kafka as oracle needs java, which is not on PATH"
+    if given := os.environ.get("TENURE_KAFKA_JARS"):
+        return Path(given)
+    jars = CACHE / f"kafka-{KAFKA_VERSION}"
+    return jars if jars.is_dir() else fetch_jars(jars)
+
+
+def fetch_jars(jars: Path) -> Path | str:
+    if shutil.which("mvn") is None:
+        return "Kafka as oracle needs its jars, and mvn, which fetches them, is not on PATH"
+    CACHE.mkdir(exist_ok=True)
+    (CACHE / ".gitignore").write_text("*\n")
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        (Path(folder) / "pom.xml").write_text(pom())
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            return f"Kafka as oracle: mvn did not finish in {FETCH_TIMEOUT_S} s"
+        if done.returncode != 0:
+            return f"Kafka as oracle: mvn could not fetch the jars: {(done.stdout + done.stderr).strip()[:200]}"
+        if not jars.is_dir():  # another process may have been faster
+            (Path(folder) / "libs").rename(jars)
+    return jars
+
+
+def pom() -> str:
+    listed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+        for group, artifact, version in DEPENDENCIES
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tenure</groupId><artifactId>oracle</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{listed}</dependencies></project>"
+    )
+
+
+def run_java(*arguments: str | Path, timeout: float = 60, cwd: Path | None = None) -> str:
+    """What `java -cp JARS ARGUMENTS...` prints: a class of Kafka's with its arguments, or the path of one .java file."""
+    jars = kafka_jars()
+    command = [*JAVA, "-cp", f"{jars}/*", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, f"{arguments[0]} exited with {done.returncode}: {done.stderr or done.stdout}"
+    return done.stdout
