@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from bench import rows, table
 from bench.kafka import kafka
+from bench.load import LoadError
 from bench.machine import Watch, choose_cores, describe
 from bench.native import BuildError, Tools, tools
 from bench.run import Run
@@ -64,7 +65,7 @@ def main() -> int:
             try:
                 jars = kafka_jars()
                 run.beside(jars, stack.enter_context(kafka(jars, cores.server)))
-            except ServerError as error:
+            except (ServerError, LoadError) as error:
                 print(f"bench: no Kafka: {error}", file=sys.stderr)
                 return CANNOT_RUN
         run.measure()
@@ -92,12 +93,12 @@ def leave(number: int, frame: object) -> NoReturn:
 
 def kafka_jars() -> Path:
     """The jars that the oracle of the tests uses; fetched by name when they are not there."""
-    from tests.oracle import kafka_jars as find
+    from tests.oracle import find_jars
 
-    jars = find()
-    if jars is None:
-        raise ServerError("its jars are not there and cannot be fetched (Java 17 and mvn are needed)")
-    return Path(jars)
+    jars = find_jars()
+    if isinstance(jars, str):
+        raise ServerError(jars)
+    return jars
 
 
 def tell(report: dict[str, Any], where: str | None) -> None:

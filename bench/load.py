@@ -15,7 +15,7 @@ from bench.native import Tools
 from bench.rows import CONNECTIONS, LOAD_ROWS, LoadRow
 from bench.servers import Server, broker, floor, served_versions
 
-SETUP_SECONDS = 20
+SETUP_SECONDS = 40
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
 WARMING = ("api-versions", "metadata", "heartbeat-200", "commit-10", "fetch-10")
@@ -67,25 +67,33 @@ class Comparison:
             missing = row.missing(served_versions(ours.port))
             subjects = {} if missing else {"ours": ours}
             subjects |= {name: other for name, other in others.items() if not row.missing(served_versions(other.port))}
-            result = compared(row, self._rounds_of(row, bottom, subjects)) if subjects else {}
+            result = self._compare(row, bottom, subjects)
             return result | ({"status": "not served yet", "missing": missing} if missing else {"status": "measured"})
 
-    def _rounds_of(self, row: LoadRow, bottom: Server, subjects: dict[str, Server]) -> dict[str, list[Sample]]:
+    def _compare(self, row: LoadRow, bottom: Server, subjects: dict[str, Server]) -> dict[str, Any]:
         samples: dict[str, list[Sample]] = {"floor": [], **{name: [] for name in subjects}}
+        lost: dict[str, str] = {}
         seconds = max(self._seconds, row.seconds_min)
-        for number in range(self._rounds):
+        for number in range(self._rounds if subjects else 0):
             # Names of its own for each round: no group meets members that an earlier one left behind.
             arguments = (*row.arguments, "--group", f"{row.name}-{number}", "--topic", row.name)
             samples["floor"].append(self._run(bottom, without_groups(arguments), seconds))
-            for name, subject in subjects.items():
-                samples[name].append(self._run(subject, (*arguments, *row.broker), seconds))
-        return samples
+            for name in subjects.keys() - lost.keys():
+                try:
+                    samples[name].append(self._run(subjects[name], (*arguments, *row.broker), seconds))
+                except LoadError as error:
+                    if name == "ours":
+                        raise
+                    lost[name] = str(error)  # another broker's failure is no failure of ours
+        for name in lost:
+            del samples[name]
+        return (compared(row, samples) if len(samples) > 1 else {}) | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, seconds: float) -> None:
         """A JVM needs about a minute of load before its speed is its own."""
         for row in LOAD_ROWS:
             if row.name in WARMING and not row.missing(served_versions(server.port)):
-                arguments = (*row.arguments, *row.broker, "--group", "warm-up", "--topic", f"warm-up-{row.name}")
+                arguments = (*row.arguments, *row.broker, "--group", f"warm-up-{row.name}", "--topic", f"warm-up-{row.name}")
                 self._run(server, arguments, seconds / len(WARMING))
 
     def connect(self, event_loop: str) -> dict[str, list[Sample]]:

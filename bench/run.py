@@ -59,8 +59,8 @@ class Run:
         try:
             found = measuring()
         except (LoadError, ServerError, OSError) as error:
-            notes = "".join(f" | {note.strip()}" for note in getattr(error, "__notes__", ()) if note.strip())
-            found = {name: {"status": "failed", "reason": f"{error}{notes}"} for name in names}
+            reason = " ".join([str(error), *getattr(error, "__notes__", ())])
+            found = {name: {"status": "failed", "reason": reason} for name in names}
         self.results.update({name: found[name] for name in wanted})
 
     def _load(self, row: rows.LoadRow) -> Result:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from bench.machine import pinned
 from bench.native import ROOT
 
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
+WORDS_MAX = 300
 FLOOR_SECONDS = 900  # it ends by itself, should we not get to end it
 
 # As the targets were set: without fsync, as Kafka runs by default; groups begin at once.
@@ -44,7 +45,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def floor(program: Path, core: int | None) -> Iterator[Server]:
-    with started([str(program), "0", str(FLOOR_SECONDS)], core, r"listening (\d+)\n", None) as server:
+    with started("the floor", [str(program), "0", str(FLOOR_SECONDS)], core, r"listening (\d+)\n") as server:
         yield server
 
 
@@ -56,46 +57,53 @@ def broker(core: int | None, *settings: str) -> Iterator[Server]:
     for setting in (*SETTINGS, *settings):
         command += ["--set", setting]
     try:
-        with tempfile.TemporaryFile("w+") as complaints, started(command, core, r"listening \S+ .*:(\d+)\n", complaints.fileno()) as server:
-            try:
-                yield server
-            except Exception as error:
-                complaints.seek(0)
-                error.add_note("".join(complaints.readlines()[-5:]))
-                raise
-            if server.process.poll() is not None:
-                raise ServerError(f"the broker ended while it was measured, exit {server.process.returncode}")
+        with started("the broker", command, core, r"listening \S+ .*:(\d+)\n") as server:
+            yield server
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
 @contextmanager
-def started(command: list[str], core: int | None, announcement: str, errors: int | None) -> Iterator[Server]:
-    """A process that says on standard output which port it has; ended when the block is."""
-    born = time.monotonic()
-    with pinned(core):
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment(),
-            cwd=os.sep,
-        )
-    try:
-        found = re.fullmatch(announcement, first_line(process, START_SECONDS))
-        if found is None:
-            raise ServerError(f"{Path(command[0]).name} did not start: exit {process.poll()}")
-        yield Server(process, int(found[1]), born)
-    finally:
-        stop(process)
+def started(what: str, command: list[str], core: int | None, announcement: str) -> Iterator[Server]:
+    """A process that says on standard output which port it has; ended when the block is. Failures end in its last words."""
+    with tempfile.TemporaryFile("w+") as complaints:
+        born = time.monotonic()
+        with pinned(core):
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                env=environment(),
+                cwd=os.sep,
+            )
+        try:
+            found = re.fullmatch(announcement, first_line(process, START_SECONDS))
+            if found is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_SECONDS)
+                raise ServerError(f"{what} did not start")
+            yield Server(process, int(found[1]), born)
+            if process.poll() is not None:
+                raise ServerError(f"{what} ended while it was measured")
+        except Exception as error:
+            if process.poll() is not None:
+                error.add_note(f"({what}: exit {process.returncode}) {last_words(complaints)}")
+            raise
+        finally:
+            stop(process)
 
 
 def environment() -> dict[str, str]:
     """Ours without settings of ours, and with this source tree in front."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
     return kept | {"PYTHONPATH": str(ROOT)}
+
+
+def last_words(complaints: IO[str]) -> str:
+    complaints.seek(0)
+    return "".join(complaints.read().splitlines()[-1:])[-WORDS_MAX:]
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:

@@ -79,6 +79,8 @@ def load(report: Report) -> list[str]:
         lines += [[row.title, *_cells(metric, result, measured.get(metric.name, {}), held, other)] for metric in row.metrics]
         if result["status"] != "measured":
             reasons.setdefault(_reason(result), []).append(row.name)
+        if "kafka_failed" in result:
+            reasons.setdefault(f"Kafka failed: {result['kafka_failed']}", []).append(row.name)
     return [*aligned(lines), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())]
 
 
@@ -97,7 +99,7 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
         yield from (f"{getattr(metric.targets, other):g}", f"{metric.targets.good:g}", metric.targets.kafka)
     else:
         yield from ("-", "", "-", "-", "-")
-    yield f"{measured['kafka']['median']:.2f}" if "kafka" in measured else ""
+    yield f"{measured['kafka']['median']:.2f}" if "kafka" in measured else "failed" if "kafka_failed" in result else ""
     for field in ("rps", "p50_us", "p99_us"):
         yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
 
@@ -162,7 +164,8 @@ def footing(report: Report) -> list[str]:
     quiet = f"the machine was quiet: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
     lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else quiet]
     lines += [f"missed: {line}" for line in missed(report)]
-    lines += [f"FAILED: {name}: {_reason(result)}" for name, result in report["rows"].items() if result["status"] == "failed"]
+    failed = [name for name, result in report["rows"].items() if result["status"] == "failed"]
+    lines += [f"FAILED: {', '.join(failed)}"] * bool(failed)
     return [*lines, f"took {report['took_s']:.0f} s"]
 
 
