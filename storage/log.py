@@ -299,11 +299,13 @@ class Log:
 
     # Reading.
 
-    def scan(self, offset: int = 0) -> Iterator[bytes]:
-        """Whole batches from the one that holds `offset` up to what is the end now, about a MiB at a time."""
+    def scan(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Whole batches from the one that holds `offset` up to `end`, or to what is the end now; about a MiB at a time."""
+        if end is None:
+            end = self.next_offset
         for segment in list(self._segments):
-            if segment.next_offset > offset:
-                yield from segment.chunks(offset, segment.size)
+            if segment.next_offset > offset and segment.base < end:
+                yield from segment.chunks(offset, end)
 
     def close(self) -> None:
         """After a last flush: the indexes are written, the files closed."""

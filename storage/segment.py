@@ -103,12 +103,14 @@ class Segment:
             file = self.handles.file(self.log_path)
 
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
-        """Whole batches from the one that holds `offset` on, up to position `end`, about a MiB at a time."""
+        """Whole batches from the one that holds `offset` on, as far as they end before `end`, about a MiB at a time."""
         parts: list[bytes] = []
         size = 0
-        for header, batch in self.batches(self.index.position_of(offset), end):
+        for header, batch in self.batches(self.index.position_of(offset), self.size):
             if header.last_offset < offset:
                 continue
+            if header.last_offset >= end:
+                break
             parts.append(batch)
             size += len(batch)
             if size >= CHUNK_BYTES:

@@ -138,7 +138,8 @@ class LocalLog:
         return self.log.usable and self.epoch == self.log.epoch
 
     def replay(self) -> Iterator[bytes]:
-        return self.log.scan()
+        # With `always` nobody was told of what is not flushed, so it is not true yet.
+        return self.log.scan(end=self.log.flushed_offset if self._store.policy == "always" else None)
 
     def append(self, batch: bytes, records: int, done: Appended) -> None:
         try:

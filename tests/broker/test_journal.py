@@ -1,0 +1,241 @@
+"""A shard's way to its log, on a log that does what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from broker.clock import Clock
+from broker.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal
+from broker.turn import NEVER, Turn, TurnEnd
+from coordinator import Fact, Hold
+from protocol.batch import build_facts, facts_of
+from protocol.errors import ErrorCode
+from storage import AppendFailed, Position
+
+LATE_MS = 5_000
+
+
+class Values:
+    """A shard of values by key."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+        self.values: dict[bytes, bytes | None] = {}
+
+    def clear(self) -> None:
+        self.hold = Hold()
+        self.values = {}
+
+    def replay(self, facts: Iterable[Fact]) -> None:
+        self.values.update(facts)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.values[key] = value
+        self.hold.emit([(key, value)])
+
+
+class ScriptedLog:
+    """An OwnedLog whose appends end when the test says so."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.stored: list[bytes] = [build_facts([(b"old", b"stored")], 0)]
+        self.pending: list[tuple[bytes, Callable[[Position | AppendFailed], None]]] = []
+        self.recoveries: list[Callable[[AppendFailed | None], None]] = []
+        self.unreadable = False
+
+    def usable(self) -> bool:
+        return True
+
+    def replay(self) -> Iterator[bytes]:
+        if self.unreadable:
+            raise OSError(5, "Input/output error")
+        yield from self.stored
+
+    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+        self.pending.append((batch, done))
+
+    def succeed(self) -> None:
+        batch, done = self.pending.pop(0)
+        self.stored.append(batch)
+        done(Position(len(self.stored)))
+
+    def refuse(self) -> None:
+        self.pending.pop(0)[1](AppendFailed("the disk is full"))
+
+    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+        self.recoveries.append(done)
+
+    def release(self) -> None: ...
+
+
+class Reply:
+    def __init__(self) -> None:
+        self.error: int | None = None
+
+    def release(self) -> None:
+        self.error = 0
+
+    def fail(self, error: int) -> None:
+        self.error = error
+
+
+class Machine:
+    """A journal with the time and the turn in the test's hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = Clock(lambda: self.seconds, lambda: self.seconds)
+        self.touched: list[TurnEnd] = []
+        self.log = ScriptedLog()
+        self.shard = Values()
+        turn: Turn = Turn.__new__(Turn)
+        turn.clock = self.clock
+        turn.touch = self.touched.append  # type: ignore[method-assign]
+        turn.wake_by = lambda at: None  # type: ignore[method-assign]
+        self.journal = Journal("values-0", self.shard, self.log, turn, 1 << 20, LATE_MS)
+
+    def put(self, key: bytes, value: bytes) -> Reply:
+        self.shard.put(key, value)
+        return self.read()
+
+    def read(self) -> Reply:
+        reply = Reply()
+        self.journal.reply(reply)
+        return reply
+
+    def end_turn(self) -> None:
+        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+        for journal in touched:
+            journal.end_turn()
+
+    def passes(self, ms: int) -> None:
+        self.seconds += ms / 1000
+        now = self.clock.tick()
+        if self.journal.wake_at <= now:
+            self.journal.advance(now)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_it_opens_with_what_the_log_holds(machine: Machine) -> None:
+    assert machine.shard.values == {b"old": b"stored"}
+
+
+def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: Machine) -> None:
+    first, second = machine.put(b"a", b"1"), machine.put(b"b", b"2")
+    machine.end_turn()
+    assert [list(facts_of(batch)) for batch, _ in machine.log.pending] == [[(b"a", b"1"), (b"b", b"2")]]
+    assert (first.error, second.error) == (None, None)
+    machine.log.succeed()
+    assert (first.error, second.error) == (0, 0)
+
+
+def test_one_append_is_in_flight_and_what_arrives_meanwhile_joins_the_next(machine: Machine) -> None:
+    first = machine.put(b"a", b"1")
+    machine.end_turn()
+    second, third = machine.put(b"b", b"2"), machine.put(b"c", b"3")
+    machine.end_turn()
+    assert len(machine.log.pending) == 1
+    machine.log.succeed()
+    assert (first.error, second.error) == (0, None)
+    machine.end_turn()
+    assert [key for key, _ in facts_of(machine.log.pending[0][0])] == [b"b", b"c"]
+    machine.log.succeed()
+    assert (second.error, third.error) == (0, 0)
+
+
+def test_a_refused_append_suspends_the_shard_and_takes_back_what_is_not_in_the_log(machine: Machine) -> None:
+    refused = machine.put(b"a", b"1")
+    machine.end_turn()
+    behind = machine.put(b"b", b"2")
+    machine.log.refuse()
+    assert (refused.error, behind.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert not machine.journal.writable
+    assert machine.journal.readable
+    assert machine.shard.values == {b"old": b"stored"}
+    assert machine.read().error == 0
+
+
+def test_writing_is_tried_again_with_growing_pauses_until_it_works(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.refuse()
+    pause = RETRY_MS_MIN
+    for _ in range(10):
+        machine.passes(pause - 1)
+        assert not machine.log.recoveries
+        machine.passes(1)
+        machine.log.recoveries.pop()(AppendFailed("the disk is full"))
+        pause = min(pause * 2, RETRY_MS_MAX)
+    machine.passes(pause)
+    machine.log.recoveries.pop()(None)
+    assert machine.journal.writable
+    reply = machine.put(b"a", b"again")
+    machine.end_turn()
+    machine.log.succeed()
+    assert reply.error == 0
+    assert machine.journal.wake_at == NEVER
+
+
+def test_a_log_that_cannot_even_be_read_is_said_to_be_unreadable_until_it_can(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.unreadable = True
+    machine.log.refuse()
+    assert not machine.journal.readable
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert not machine.journal.writable
+    machine.log.unreadable = False
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert machine.journal.readable
+    assert machine.journal.writable
+    assert machine.shard.values == {b"old": b"stored"}
+
+
+def test_an_append_that_takes_too_long_is_answered_and_goes_on(machine: Machine) -> None:
+    late = machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.passes(LATE_MS - 1)
+    assert late.error is None
+    machine.passes(1)
+    assert late.error == ErrorCode.REQUEST_TIMED_OUT
+    machine.log.succeed()
+    assert late.error == ErrorCode.REQUEST_TIMED_OUT
+    assert machine.read().error == 0
+    assert machine.shard.values[b"a"] == b"1"
+
+
+def test_a_reader_behind_a_late_append_waits_for_it(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.passes(LATE_MS)
+    reader = machine.read()
+    assert reader.error is None
+    machine.log.succeed()
+    assert reader.error == 0
+
+
+def test_a_flush_that_fails_behind_the_replies_suspends_too(machine: Machine) -> None:
+    machine.journal.failed(AppendFailed("fdatasync failed"))
+    assert not machine.journal.writable
+
+
+def test_settled_means_that_nothing_is_on_its_way_any_more(machine: Machine) -> None:
+    told: list[bool] = []
+    machine.journal.when_settled(lambda: told.append(True))
+    assert told == [True]
+    machine.put(b"a", b"1")
+    machine.journal.when_settled(lambda: told.append(True))
+    machine.end_turn()
+    assert told == [True]
+    machine.log.succeed()
+    assert told == [True, True]
