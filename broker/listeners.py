@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.endpoints import format_endpoint, is_loopback, is_wildcard, normal_address, packed_address, parse_endpoint
+from broker.endpoints import format_endpoint, is_loopback, is_wildcard, packed_address, parse_endpoint
 
-__all__ = ["Endpoint", "Listener", "Problem", "check_ports", "check_protocols", "format_endpoint", "normal_address"]
+__all__ = ["Endpoint", "Listener", "Problem", "check_ports", "check_protocols", "format_endpoint"]
 __all__ += ["parse_endpoints", "parse_protocols", "resolve_listeners"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
