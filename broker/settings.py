@@ -63,7 +63,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
     # --- connections ---
-    Setting("max.connections", "int", INT_MAX, "Connections at one time. One more is closed at once.", unit="connections"),
+    Setting("max.connections", "int", INT_MAX, "Connections at one time. At the limit nothing more is accepted until one closes; who comes waits in the backlog.", unit="connections"),
     Setting(
         "max.connections.per.ip", "int", INT_MAX,
         "Connections at one time from one address. 0 is allowed together with max.connections.per.ip.overrides.", unit="connections",
