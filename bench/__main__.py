@@ -76,7 +76,7 @@ def main() -> int:
         "settings": list(SETTINGS),
         "rounds": given.rounds,
         "seconds": given.seconds,
-        "noise": {"load_before": watch.load, "steal": watch.steal(), "floor_spread": run.floor_spread()},
+        "noise": {"load_before": watch.load, "steal": watch.steal(), "floor_spread": run.floor_spread(), "busy": run.busy()},
         "rows": run.results,
         "took_s": time.monotonic() - begin,
     }

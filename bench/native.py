@@ -27,18 +27,23 @@ class Tools(NamedTuple):
 def tools() -> Tools:
     if sys.platform != "linux":
         raise BuildError("the load generator needs Linux (epoll): only the rows that do without it are measured")
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if compiler is None:
-        raise BuildError("no C compiler found (cc, gcc or clang, or CC=...): the load generator cannot be built")
     BUILD.mkdir(parents=True, exist_ok=True)
-    return Tools(_built(compiler, "kgload"), _built(compiler, "kgfloor"))
+    return Tools(_built("kgload"), _built("kgfloor"))
 
 
-def _built(compiler: str, name: str) -> Path:
+def _compiler() -> str:
+    found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if found is None:
+        raise BuildError("no C compiler found (cc, gcc or clang, or CC=...): the load generator cannot be built")
+    return found
+
+
+def _built(name: str) -> Path:
     program = BUILD / name
     newest = max(source.stat().st_mtime for source in (SOURCES / f"{name}.c", *SOURCES.glob("*.h")))
     if program.exists() and program.stat().st_mtime > newest:
         return program
+    compiler = _compiler()
     # Under another name first: two that compile at once then both end with a whole program.
     fresh = BUILD / f"{name}.{os.getpid()}"
     command = [*compiler.split(), "-O2", "-g", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCES / f"{name}.c")]

@@ -47,6 +47,11 @@ class LoadRow(NamedTuple):
     broker: tuple[str, ...] = ()
     seconds_min: float = 0.0
 
+    @property
+    def paced(self) -> bool:
+        """Requests are due at a rate; elsewhere the next is sent when the last is answered."""
+        return "-i" in self.arguments
+
     def missing(self, served: dict[int, tuple[int, int]]) -> list[str]:
         """What the broker does not offer of this, by name."""
         return [f"{NAMES[key]} v{version}" for key, version in self.needs if not _offers(served, key, version)]

@@ -51,6 +51,11 @@ class Run:
         spreads: list[float] = [result["floor_spread"] for result in self.results.values() if "floor_spread" in result]
         return median(spreads) if spreads else 0.0
 
+    def busy(self) -> float:
+        """How busy the broker was where it had as much to do as it could take, in the least busy row."""
+        closed = [self.results[row.name] for row in rows.LOAD_ROWS if row.name in self.results and not row.paced]
+        return min((result["ours"]["srv_util"] for result in closed if "ours" in result), default=1.0)
+
     def _take(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
         wanted = [name for name in names if name in self._only]
         if not wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.machine import LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
+from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
 from bench.rows import CODEC, LOAD_ROWS, SINGLE_ROWS, Metric
 
 Report = dict[str, Any]
@@ -161,6 +161,8 @@ def footing(report: Report) -> list[str]:
         doubts.append(f"{100 * noise['steal']:.0f} % of the time went to other guests")
     if noise["floor_spread"] > SPREAD_NOISY:
         doubts.append(f"the floor's own cost differed by {100 * noise['floor_spread']:.0f} % between rounds")
+    if noise["busy"] < BUSY_NOISY:
+        doubts.append(f"the broker was only {100 * noise['busy']:.0f} % busy: something else ran on the generator's core")
     quiet = f"the machine was quiet: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
     lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else quiet]
     lines += [f"missed: {line}" for line in missed(report)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import rows, table
+from bench import native, rows, table
 from bench.load import LoadError, compared, kgload, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
@@ -39,7 +40,7 @@ def test_a_second_on_the_floor_gives_every_figure_that_is_compared(built: Tools)
     row = row_named("api-versions")
     with floor(built.kgfloor, None) as server:
         sample = kgload(built.kgload, None, server, without_groups(row.arguments), 1.0)
-    assert 0.9 < sample["secs"] < 1.5
+    assert sample["secs"] >= 1.0
     assert sample["rps"] == pytest.approx(sample["requests"] / sample["secs"], rel=0.01)
     assert 0 < sample["p50_us"] <= sample["p99_us"] <= sample["p999_us"] <= sample["max_us"]
     assert 0 < sample["srv_us_per_req"] < 1000
@@ -69,7 +70,8 @@ def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
         served_versions(server.port)  # version 0, which the floor does not know
 
 
-def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native, "BUILD", tmp_path)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -111,7 +113,7 @@ def report(**results: Any) -> dict[str, Any]:
         "settings": [],
         "rounds": 1,
         "seconds": 1.0,
-        "noise": {"load_before": 0.0, "steal": 0.0, "floor_spread": 0.01},
+        "noise": {"load_before": 0.0, "steal": 0.0, "floor_spread": 0.01, "busy": 1.0},
         "rows": {name.replace("_", "-"): result for name, result in results.items()},
         "took_s": 1.0,
     }
@@ -135,6 +137,24 @@ def test_a_row_that_is_not_served_has_its_targets_and_no_figure() -> None:
     assert line.split() == ["commit,", "10", "partitions", "CPU", "-", "-", "not", "served", "yet", "-", "5", "2.8", "2", "8.1", "-", "-", "-"]
     assert "commit-10: not served yet (the broker does not offer OffsetCommit v8)" in shown
     assert table.missed(report(commit_10=result)) == []
+
+
+@pytest.mark.parametrize(
+    ("measure", "figure", "said"),
+    [
+        ("load_before", 3.0, "3.0 tasks ran before we began"),
+        ("steal", 0.1, "10 % of the time went to other guests"),
+        ("floor_spread", 0.5, "the floor's own cost differed by 50 % between rounds"),
+        ("busy", 0.4, "the broker was only 40 % busy"),
+    ],
+)
+def test_a_noisy_machine_is_told_from_a_quiet_one(measure: str, figure: float, said: str) -> None:
+    found = report()
+    assert "NOISY" not in table.text(found)
+    found["noise"][measure] = figure
+    shown = table.text(found)
+    assert "NOISY" in shown
+    assert said in shown
 
 
 def test_a_failed_row_says_why() -> None:
