@@ -31,10 +31,12 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m protocol.generate --check
+	$(BIN)/python -m docs.configuration --check
 	$(BIN)/python -m project.licences
 
-generate: setup ## write protocol/messages from the schemas
+generate: setup ## write what is generated: protocol/messages, docs/configuration.md
 	$(BIN)/python -m protocol.generate
+	$(BIN)/python -m docs.configuration
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh
@@ -51,13 +53,14 @@ compiled-test: setup ## the tests of protocol on a compiled copy, under build/
 	@PYTHONPATH=build/compiled COMPILED=build/compiled $(BIN)/pytest -p project.only_compiled --import-mode=append tests/protocol
 
 dist: setup ## wheel and sdist, into dist/
-	@rm -rf dist build/lib build/bdist.*
-	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@rm -rf dist build/lib tenure.egg-info; mkdir -p build
+	@$(BIN)/python -m build --no-isolation --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@rm -rf build/lib build/bdist.* tenure.egg-info
 	@$(BIN)/python -m project.distribution dist
 
 lock: setup ## write the locks from pyproject.toml (UPGRADE=name or UPGRADE=all)
 	@$(BIN)/python -m project.lock $(UPGRADE)
 
-clean: uncompile ## remove everything made here but ./data
+clean: uncompile ## remove everything made here but ./data and ./.cache
 	@rm -rf $(VENV) .venv-3.* build dist *.egg-info .hypothesis .*_cache
 	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -28,7 +28,7 @@ OTHER_NAMES = {
     "apache software license": "Apache-2.0",
     "apache-2": "Apache-2.0",
     "bsd 3-clause license": "BSD-3-Clause",
-    "bsd license": "BSD-3-Clause",
+    "bsd license": "BSD-3-Clause",  # or BSD-2-Clause: the classifier does not tell, and both are on the list
     "gnu lesser general public license v2 or later (lgplv2+)": "LGPL-2.1-or-later",
     "isc license (iscl)": "ISC",
     "mit license": "MIT",

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from project.distribution import PACKAGES
+from tests.running import ROOT
+
+
+def unsafe_children(source: str) -> list[int]:
+    """Lines with sys.executable and no "-P" right behind it: such a child takes `storage` from whatever folder it starts in."""
+    tree = ast.parse(source)
+    safe: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple):
+            safe.update(id(first) for first, second in zip(node.elts, node.elts[1:], strict=False) if ast.unparse(second) == "'-P'")
+    return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "executable" and id(node) not in safe]
+
+
+def test_child_processes_start_with_dash_p() -> None:
+    sources = [path for package in sorted(PACKAGES) for path in (ROOT / package).rglob("*.py")]
+    assert len(sources) > 50
+    assert not [f"{path}:{line}" for path in sources for line in unsafe_children(path.read_text())]
+
+
+@pytest.mark.parametrize(
+    ("source", "unsafe"),
+    [
+        ("Popen([sys.executable, '-P', '-m', 'cli'])", []),
+        ("Popen((sys.executable, '-P', script))", []),
+        ("Popen([sys.executable, '-m', 'cli'])", [1]),
+        ("Popen([sys.executable, '-m', 'cli', '-P'])", [1]),
+        ("\nPopen([sys.executable])", [2]),
+        ("python = sys.executable", [1]),
+    ],
+)
+def test_a_child_without_dash_p_is_noticed(source: str, unsafe: list[int]) -> None:
+    assert unsafe_children(source) == unsafe

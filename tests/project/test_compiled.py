@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from project import compiled
+from setup import compiled_modules
+
+BUILT = "storage/log.cpython-311-x86_64-linux-gnu.so"
+
+
+def test_only_a_build_as_new_as_its_source_may_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "storage").mkdir()
+    source, module = tmp_path / "storage/log.py", tmp_path / BUILT
+    source.touch()
+    assert compiled.refuse_stale(tmp_path) == 0
+    module.touch()
+    os.utime(source, (100, 100))
+    os.utime(module, (100, 100))
+    assert compiled.refuse_stale(tmp_path) == 0
+    os.utime(source, (101, 101))
+    assert compiled.refuse_stale(tmp_path) == 1
+    assert BUILT in capsys.readouterr().err
+    source.unlink()
+    assert compiled.refuse_stale(tmp_path) == 1
+
+
+def test_a_copy_follows_its_source_and_leaves_what_is_unchanged_alone(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    (source / "deep").mkdir(parents=True)
+    for name in ("kept.py", "changed.py", "gone.py", "deep/schema.toml", "deep/left.so"):
+        (source / name).write_text(name)
+    compiled.mirror(source, copy)
+    os.utime(copy / "kept.py", (100, 100))
+    (copy / "built.so").touch()
+    (source / "changed.py").write_text("anew")
+    (source / "gone.py").unlink()
+    compiled.mirror(source, copy)
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {"kept.py", "changed.py", "deep/schema.toml", "built.so"}
+    assert (copy / "kept.py").stat().st_mtime == 100
+    assert (copy / "changed.py").read_text() == "anew"
+
+
+def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler --fast")
+    monkeypatch.setattr("sys.argv", ["compiled"])
+    assert compiled.main() == 1
+    said = capsys.readouterr().err
+    assert "needs a C compiler, and there is no no-such-compiler" in said
+    assert said.count("\n") == 1
+
+
+def test_the_pure_packages_are_compiled_and_what_knows_the_system_is_not() -> None:
+    modules = compiled_modules(compiled.ROOT)
+    assert {"protocol/wire.py", "protocol/messages/heartbeat.py", "coordinator/hold.py", "storage/log.py", "broker/connection.py"} <= set(modules)
+    assert not {"storage/disk.py", "protocol/generate.py", "protocol/__init__.py"} & set(modules)
+    assert not [name for name in modules if name.startswith(("protocol/generator", "cli"))]

@@ -1,0 +1,34 @@
+"""The import contracts of pyproject.toml fire: each is broken once in a copy of the sources."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.running import ROOT
+
+BREAKING = {
+    "storage/errors.py": "import coordinator.hold",
+    "history/__init__.py": "import storage.log",
+    "coordinator/hold.py": "import time",
+    "protocol/framing.py": "import kio",
+    "broker/clock.py": "import cli",
+}
+
+
+def test_every_contract_notices_what_breaks_it(tmp_path: Path) -> None:
+    for package in ("protocol", "coordinator", "storage", "history", "broker", "cli"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name, line in BREAKING.items():
+        with (tmp_path / name).open("a") as source:
+            source.write(f"\n{line}\n")
+    # -P and the copy in front: the environment's own line leads to the checkout
+    run = "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    done = subprocess.run([sys.executable, "-P", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Contracts: 0 kept" in done.stdout
+    for broken in ("storage.errors -> coordinator.hold", "broker.clock -> cli", "history -> storage.log", "coordinator.hold -> time", "protocol.framing -> kio"):
+        assert broken in done.stdout

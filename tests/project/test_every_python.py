@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from project import test as words
+from project.test import Tally
+
+THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
+REPORT = '<testsuites><testsuite errors="{errors}" failures="{failures}" skipped="{skipped}" tests="{tests}"/></testsuites>'
+
+
+def fake_python(folder: Path, says: str, minor: str = "3.12") -> Path:
+    folder.mkdir(parents=True)
+    python = folder / f"python{minor}"
+    python.write_text(f"#!/bin/sh\n{says}\n")
+    python.chmod(0o755)
+    return python
+
+
+def test_a_python_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_python(tmp_path / "shims", "echo not switched on >&2; exit 127")
+    fake_python(tmp_path / "mislabelled", "echo 3.9")
+    fine = fake_python(tmp_path / "home/.pyenv/versions/3.12.1/bin", "echo 3.12")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:{tmp_path / 'mislabelled'}:{tmp_path / 'nowhere'}")
+    assert list(words.pythons("3.12")) == [fine]
+    assert list(words.pythons("3.13")) == []
+
+
+def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tallies = {"3.11": Tally(7, 0, 2, 0), "3.13": Tally(8, 1, 0, 1)}
+    monkeypatch.delenv("PYTHONS", raising=False)
+    monkeypatch.setattr(words, "environment_of", lambda minor: Path(minor) if minor in tallies else None)
+    monkeypatch.setattr(words, "suite", lambda _, minor, __: tallies[minor])
+    assert words.main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "Not tested, because not found: Python 3.12",
+        "python3.11: 7 passed, 0 failed, 2 skipped",
+        "python3.13: 8 passed, 1 failed, 0 skipped",
+    ]
+
+
+def test_one_python_may_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+    monkeypatch.setenv("PYTHONS", THIS)
+    monkeypatch.setattr(words, "suite", lambda environment, minor, _: asked.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+    assert words.main([]) == 0
+    assert asked == [sys.prefix]
+    assert "not found" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("asked", ["3.10", "3.11 three"])
+def test_an_unknown_python_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONS", asked)
+    assert words.main([]) == 2
+
+
+def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONS", THIS)
+    monkeypatch.setattr(words, "suite", lambda *_: Tally(0, 0, 3, 0))
+    assert words.main([]) == 1
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "report", "tally"),
+    [
+        (0, REPORT.format(tests=9, failures=0, errors=0, skipped=2), Tally(7, 0, 2, 0)),
+        (1, REPORT.format(tests=9, failures=1, errors=1, skipped=2), Tally(5, 2, 2, 1)),
+        (3, REPORT.format(tests=9, failures=0, errors=0, skipped=0), Tally(9, 0, 0, 3)),
+        (0, REPORT.format(tests=9, failures=1, errors=0, skipped=0), Tally(8, 1, 0, 1)),
+        (4, None, Tally(0, 1, 0, 4)),
+        (0, None, Tally(0, 1, 0, 1)),
+        (5, None, Tally(0, 0, 0, 0)),
+    ],
+)
+def test_a_tally_believes_the_report_and_the_exit_code(
+    exit_code: int, report: str | None, tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = f"""case "$3" in --junitxml=*) printf '%s' '{report}' > "${{3#--junitxml=}}";; esac\n""" if report else ""
+    fake_python(tmp_path / "bin", f"{write}exit {exit_code}", "").rename(tmp_path / "bin" / "python")
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    (tmp_path / "build").mkdir()
+    assert words.pytest(tmp_path, "3.12", "together", []) == tally

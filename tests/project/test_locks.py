@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from project.install import DEVELOPMENT, ROOT, SERVING
+
+
+def pins(text: str) -> dict[str, set[str]]:
+    """Every pin of a lock with its hashes."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line and line[0] not in " #":
+            name = line.split()[0]
+            assert re.fullmatch(r"[a-z0-9-]+==[^ ;]+", name), line
+            found[name] = set()
+        elif "--hash=" in line:
+            found[name].add(line.strip().removesuffix(" \\"))
+    return found
+
+
+@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT], ids=["serving", "development"])
+def test_every_pin_has_hashes(lock: Path) -> None:
+    found = pins(lock.read_text())
+    assert found
+    assert not [name for name, hashes in found.items() if not hashes]
+
+
+def test_development_uses_the_very_packages_that_are_served_with() -> None:
+    serving, development = pins(SERVING.read_text()), pins(DEVELOPMENT.read_text())
+    assert serving.items() <= development.items()
+
+
+def test_every_declared_dependency_is_locked_as_declared() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    serving = declared["project"]["dependencies"]
+    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, serving + declared["dependency-groups"]["development"])):
+        locked = dict(name.split("==") for name in pins(lock.read_text()))
+        for requirement in map(Requirement, requirements):
+            assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), f"{requirement}: make lock"
+
+
+def test_every_dependency_has_its_reason_in_contributing() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    reasons = (ROOT / "CONTRIBUTING.md").read_text()
+    names = [Requirement(one).name for one in declared["project"]["dependencies"] + declared["dependency-groups"]["development"]]
+    assert not [name for name in names if f"| {name} |" not in reasons]
+
+
+@pytest.mark.parametrize("name", ["requirements/serving.txt", "requirements/development.txt", "pyproject.toml", "Makefile", ".ci/run"])
+def test_no_address_of_a_package_index_is_written_down(name: str) -> None:
+    assert not re.search(r"://|--(extra-)?index|find-links", (ROOT / name).read_text())
