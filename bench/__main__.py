@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row, or those whose name begins so; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="the results as JSON as well; - for standard output, instead of the table")
     parser.add_argument("--check", action="store_true", help="a missed target is a failure")
-    parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka beside it, where Java is: two or three minutes more")
+    parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka beside it, where Java is: some minutes more")
     given = parser.parse_args()
     if given.rounds < 1 or given.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 STEAL_NOISY = 0.02  # of the time: the host gave our cores to others
-LOAD_NOISY = 0.5  # runnable tasks before we began
+LOAD_NOISY = 1.0  # runnable tasks before we began
 BUSY_NOISY = 0.7  # less of its core than this and the generator could not keep the broker at work
 SPREAD_NOISY = 0.15  # of the floor's cost between rounds: the same work should cost the same
 
