@@ -1,129 +1,387 @@
-"""Record batch v2: what Produce and Fetch carry and what a segment stores."""
+"""Record batch v2: what Produce and Fetch carry and what a segment stores.
+
+    base offset  length  leader epoch  magic  CRC  attributes  last offset delta  ...  record count  records
+    8            4       4             1      4    2           4                       4
+
+A batch is built once and travels as bytes. Its offset and epoch stand before the checksum's range, so that a log can
+stamp them into the bytes that came. Reading trusts nothing: whatever the bytes, only CorruptBatch comes out, and lengths
+are believed as far as there are bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from struct import Struct
 from typing import Final
 
 import google_crc32c
 
+from protocol.batch_record import (
+    INT64_MAX,
+    RECORD_BYTES_MIN,
+    VARINT_SHIFT_MAX,
+    CorruptBatch,
+    Record,
+    longer_varint,
+    put_record,
+    read_record,
+    varint,
+)
+from protocol.compression import Compression, compress, decompress
 from protocol.errors import ProtocolError
+from protocol.wire import UNWRITABLE, unwritable
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
+MAGIC: Final = 2
 LENGTH_AT: Final = 8
+LENGTH_FROM: Final = 12  # the length counts what follows it
+EPOCH_AT: Final = 12
 CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
-_STAMP: Final = Struct(">qii")
-_CRC: Final = Struct(">I")
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40  # the base timestamp is the moment from which a cleaner may drop tombstones
+
+NO_TIMESTAMP: Final = -1
+
+# 100 MiB, as large as a request may be (socket.request.max.bytes)
+DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
+
+_PREFIX: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
+_LENGTH: Final = Struct(">i")
+_OFFSET: Final = Struct(">q")
+_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_crc32c: Final = google_crc32c.value
+
+__all__ = [
+    "BatchHeader",
+    "Compression",
+    "CorruptBatch",
+    "Fact",
+    "Record",
+    "TimestampType",
+    "batch_end",
+    "build",
+    "build_facts",
+    "facts_of",
+    "iterate",
+    "read_header",
+    "records",
+    "stamp",
+    "validate",
+]
 
 Fact = tuple[bytes, bytes | None]
 
 
-class CorruptBatch(ProtocolError):
-    """Bytes that are no sound record batch."""
+class TimestampType(IntEnum):
+    """Whose clock the timestamps are from."""
 
-
-def put_varint(out: bytearray, value: int) -> None:
-    n = (value << 1) ^ (value >> 63)
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-
-
-def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
-    """A batch of keys and values that share one timestamp."""
-    records = bytearray()
-    for delta, (key, value) in enumerate(facts):
-        record = bytearray(b"\0\0")
-        put_varint(record, delta)
-        put_varint(record, len(key))
-        record += key
-        if value is None:
-            record.append(1)
-        else:
-            put_varint(record, len(value))
-            record += value
-        record.append(0)
-        put_varint(records, len(record))
-        records += record
-    body = _BODY.pack(0, len(facts) - 1, timestamp, timestamp, -1, -1, -1, len(facts)) + bytes(records)
-    return _STAMP.pack(0, 9 + len(body), -1) + b"\2" + _CRC.pack(google_crc32c.value(body)) + body
-
-
-def batch_bounds(data: bytes) -> Iterator[tuple[int, int]]:
-    at = 0
-    while at + HEADER_BYTES <= len(data):
-        (size,) = Struct(">i").unpack_from(data, at + LENGTH_AT)
-        yield at, at + 12 + size
-        at += 12 + size
-
-
-def get_varint(data: bytes, at: int) -> tuple[int, int]:
-    shift = n = 0
-    while True:
-        byte = data[at]
-        at += 1
-        n |= (byte & 127) << shift
-        if byte < 128:
-            return (n >> 1) ^ -(n & 1), at
-        shift += 7
-        if shift > 63:
-            raise CorruptBatch("a varint is longer than ten bytes")
-
-
-def facts_of(batches: bytes) -> Iterator[Fact]:
-    """Key and value of every record in whole, uncompressed batches."""
-    for begin, _ in batch_bounds(batches):
-        count = HEADER.unpack_from(batches, begin)[12]
-        at = begin + HEADER_BYTES
-        for _ in range(count):
-            size, at = get_varint(batches, at)
-            end = at + size
-            at += 1
-            _, at = get_varint(batches, at)
-            _, at = get_varint(batches, at)
-            n, at = get_varint(batches, at)
-            key = batches[at : at + n] if n >= 0 else b""
-            at += max(n, 0)
-            n, at = get_varint(batches, at)
-            value = batches[at : at + n] if n >= 0 else None
-            yield key, value
-            at = end
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
 
 
 class BatchHeader:
-    __slots__ = ("base_offset", "last_offset", "max_timestamp", "record_count", "size")
+    """The fixed part of a batch. `size` is the whole batch's, where the wire has the length behind the first 12 bytes."""
 
-    def __init__(self, base_offset: int, size: int, last_offset: int, max_timestamp: int, record_count: int) -> None:
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        length: int,
+        leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
         self.base_offset = base_offset
-        self.size = size
-        self.last_offset = last_offset
+        self.size = LENGTH_FROM + length
+        self.leader_epoch = leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
         self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
         self.record_count = record_count
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        return compression_of(self.attributes)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+
+def compression_of(attributes: int) -> Compression:
+    try:
+        return Compression(attributes & COMPRESSION_MASK)
+    except ValueError:
+        raise CorruptBatch(f"unknown compression {attributes & COMPRESSION_MASK}") from None
+
+
+# Headers
 
 
 def read_header(data: bytes | bytearray, at: int) -> BatchHeader:
+    """The header at `at`; that the whole batch is there, and sound, is `validate`'s to say. `size` leads forward."""
     if len(data) - at < HEADER_BYTES:
         raise CorruptBatch("a batch header is cut short")
-    base, length, _epoch, magic, _crc, _attributes, last, _first, newest, _pid, _pe, _seq, count = HEADER.unpack_from(data, at)
-    if magic != 2:
-        raise CorruptBatch(f"a batch of magic {magic}")
-    return BatchHeader(base, 12 + length, base + last, newest, count)
+    header = BatchHeader(*HEADER.unpack_from(data, at))
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"a batch of magic {header.magic}")
+    if header.size < HEADER_BYTES:
+        raise CorruptBatch(f"a batch of {header.size} bytes")
+    return header
+
+
+def batch_end(data: bytes | bytearray, at: int) -> int:
+    """Where the batch at `at` ends, which may be behind the data: the cheapest step of a scan."""
+    if len(data) - at < HEADER_BYTES:
+        raise CorruptBatch("a batch header is cut short")
+    length: int = _LENGTH.unpack_from(data, at + LENGTH_AT)[0]
+    if length < HEADER_BYTES - LENGTH_FROM:
+        raise CorruptBatch(f"a batch of {LENGTH_FROM + length} bytes")
+    return at + LENGTH_FROM + length
+
+
+def iterate(data: bytes, at: int, end: int) -> Iterator[BatchHeader]:
+    """The headers of the batches between two positions, which must be whole; checksums are not verified."""
+    while at < end:
+        header = read_header(data, at)
+        if header.size > end - at:
+            raise CorruptBatch("a batch is cut short")
+        yield header
+        at += header.size
 
 
 def stamp(batch: bytearray, at: int, base_offset: int, leader_epoch: int) -> None:
-    (length,) = Struct(">i").unpack_from(batch, at + 8)
-    _STAMP.pack_into(batch, at, base_offset, length, leader_epoch)
+    """Write where the batch stands in its log; both fields are outside the checksum."""
+    _OFFSET.pack_into(batch, at, base_offset)
+    _EPOCH.pack_into(batch, at + EPOCH_AT, leader_epoch)
 
 
 def validate(data: bytes, at: int, end: int) -> BatchHeader:
+    """The header of the batch at `at`, whose bytes are all there and unchanged since they were written.
+
+    What the records say is not looked at. After compaction there may be fewer of them than offsets, even none.
+    """
     header = read_header(data, at)
-    if header.size > end - at or header.size < HEADER_BYTES:
+    if header.size > end - at:
         raise CorruptBatch("a batch is cut short")
-    (crc,) = _CRC.unpack_from(data, at + 17)
-    if google_crc32c.value(bytes(data[at + CRC_FROM : at + header.size])) != crc:
+    if _crc32c(data[at + CRC_FROM : at + header.size]) != header.crc:
         raise CorruptBatch("a batch's checksum is wrong")
+    last = header.last_offset_delta
+    if last < 0 or not 0 <= header.record_count <= last + 1:
+        raise CorruptBatch(f"{header.record_count} records for {last + 1} offsets")
+    if header.base_offset < 0 or header.base_offset + last >= INT64_MAX:
+        raise CorruptBatch(f"a base offset of {header.base_offset}")
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise CorruptBatch(f"unknown compression {header.attributes & COMPRESSION_MASK}")
     return header
+
+
+# Building
+
+
+def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
+    """A batch of keys and values that share one timestamp, for a log of our own."""
+    parts = [_BODY.pack(0, len(facts) - 1, timestamp, timestamp, -1, -1, -1, len(facts))]
+    for delta, (key, value) in enumerate(facts):
+        key_size = len(key)
+        if value is None:
+            head = varint(delta) + varint(key_size)
+            parts += (varint(4 + len(head) + key_size), b"\0\0", head, key, b"\1\0")
+        else:
+            size = len(value)
+            head = varint(delta) + varint(key_size)
+            value_head = varint(size)
+            parts += (varint(3 + len(head) + key_size + len(value_head) + size), b"\0\0", head, key, value_head, value, b"\0")
+    body = b"".join(parts)
+    return _PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)) + body
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    control: bool = False,
+    transactional: bool = False,
+) -> bytes:
+    """A batch of at least one record; their offsets grow from `base_offset` on, gaps are allowed.
+
+    With LOG_APPEND_TIME every reader sees the newest timestamp for all of them.
+    """
+    assert records, "a batch has records"
+    attributes = int(compression)
+    if timestamp_type == TimestampType.LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME
+    if transactional:
+        attributes |= TRANSACTIONAL
+    if control:
+        attributes |= CONTROL
+    first = records[0].timestamp
+    newest = max(record.timestamp for record in records)
+    parts: list[bytes] = []
+    for record in records:
+        put_record(parts, record, record.offset - base_offset, record.timestamp - first)
+    last = records[-1].offset - base_offset
+    try:
+        fixed = _BODY.pack(attributes, last, first, newest, producer_id, producer_epoch, base_sequence, len(records))
+        body = fixed + compress(b"".join(parts), compression)
+        return _PREFIX.pack(base_offset, len(body) + CRC_FROM - LENGTH_FROM, leader_epoch, MAGIC, _crc32c(body)) + body
+    except UNWRITABLE as error:
+        raise unwritable("record batch", MAGIC, error) from error
+
+
+# Reading records
+
+
+def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int) -> tuple[bytes, int, int]:
+    """Where the records are: bytes, begin and end. Uncompressed they stay where they stand."""
+    end = at + header.size
+    if end > len(data):
+        raise CorruptBatch("a batch is cut short")
+    at += HEADER_BYTES
+    if header.attributes & COMPRESSION_MASK:
+        try:
+            data = decompress(data[at:end], header.attributes & COMPRESSION_MASK, decompressed_bytes_max)
+        except ProtocolError as error:
+            raise CorruptBatch(str(error)) from error
+        at = 0
+        end = len(data)
+    if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > end - at:
+        raise CorruptBatch(f"{header.record_count} records in {end - at} bytes")
+    return data, at, end
+
+
+def records(data: bytes, at: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    """The records of the batch at `at`, decompressed if need be. The checksum is not verified here."""
+    header = read_header(data, at)
+    body, at, end = _body(data, at, header, decompressed_bytes_max)
+    found: list[Record] = []
+    append_time = header.attributes & LOG_APPEND_TIME
+    delta_before = -1
+    try:
+        for _ in range(header.record_count):
+            record, at = read_record(body, at, end, header.base_offset, header.base_timestamp)
+            delta = record.offset - header.base_offset
+            if not delta_before < delta <= header.last_offset_delta:
+                raise CorruptBatch(f"offset delta {delta} behind {delta_before} in a batch up to {header.last_offset_delta}")
+            delta_before = delta
+            if append_time:
+                record.timestamp = header.max_timestamp
+            found.append(record)
+    except IndexError:
+        raise CorruptBatch("a record is cut short") from None
+    if at != end:
+        raise CorruptBatch(f"{end - at} bytes behind the last record")
+    return found
+
+
+def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Fact]:
+    """Key and value of every record in whole batches, an empty key for none; control batches hold no facts."""
+    next_at = 0
+    for header in iterate(batches, 0, len(batches)):
+        begin = next_at
+        next_at += header.size
+        if header.attributes & CONTROL:
+            continue
+        data, at, end = _body(batches, begin, header, decompressed_bytes_max)
+        for _ in range(header.record_count):
+            try:
+                fact, at = _read_fact(data, at, end)
+            except IndexError:
+                raise CorruptBatch("a record is cut short") from None
+            yield fact
+
+
+def _read_fact(data: bytes, at: int, end: int) -> tuple[Fact, int]:
+    """Written out: replaying a log is this function."""
+    n = data[at]
+    at += 1
+    if n > 127:
+        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+    stop = at + (n >> 1)
+    if n & 1 or stop > end:
+        raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
+    at += 1
+    while data[at] > 127:  # the timestamp, unread
+        at += 1
+    at += 1
+    while data[at] > 127:  # the offset, unread
+        at += 1
+    at += 1
+    n = data[at]
+    at += 1
+    if n > 127:
+        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+    key = b""
+    if not n & 1:
+        key = data[at : at + (n >> 1)]
+        at += n >> 1
+    n = data[at]
+    at += 1
+    if n > 127:
+        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+    value: bytes | None = None
+    if not n & 1:
+        value = data[at : at + (n >> 1)]
+        at += n >> 1
+    if at >= stop:
+        raise CorruptBatch("a record's fields are longer than the record")
+    return (key, value), stop

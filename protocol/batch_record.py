@@ -1,0 +1,164 @@
+"""One record inside a batch, and the zigzag varints that it is made of.
+
+Reading may run behind the end of the bytes: then IndexError comes out, which the batch catches once for all its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.errors import ProtocolError
+
+RECORD_BYTES_MIN: Final = 7
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
+VARINT_SHIFT_MAX: Final = 28
+VARLONG_SHIFT_MAX: Final = 63
+
+Header = tuple[bytes, bytes | None]
+
+
+class CorruptBatch(ProtocolError):
+    """Bytes that are no sound record batch."""
+
+
+class Record:
+    """One record; headers in their order, their names as bytes."""
+
+    __slots__ = ("headers", "key", "offset", "timestamp", "value")
+
+    def __init__(
+        self,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+    ) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (
+            self.offset == other.offset
+            and self.timestamp == other.timestamp
+            and self.key == other.key
+            and self.value == other.value
+            and self.headers == other.headers
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.offset, self.timestamp, self.key, self.value, self.headers))
+
+    def __repr__(self) -> str:
+        return f"Record({self.offset}, {self.timestamp}, {self.key!r}, {self.value!r}, {self.headers!r})"
+
+
+# Writing
+
+
+def _encode_varint(value: int) -> bytes:
+    n = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+_VARINTS: Final = tuple(_encode_varint(n) for n in range(1024))  # lengths and deltas that are usual
+
+
+def varint(value: int) -> bytes:
+    return _VARINTS[value] if 0 <= value < 1024 else _encode_varint(value)
+
+
+def put_record(parts: list[bytes], record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    fields = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    _put_bytes(fields, record.key)
+    _put_bytes(fields, record.value)
+    fields.append(varint(len(record.headers)))
+    for name, value in record.headers:
+        _put_bytes(fields, name)
+        _put_bytes(fields, value)
+    joined = b"".join(fields)
+    parts.append(varint(len(joined)))
+    parts.append(joined)
+
+
+def _put_bytes(fields: list[bytes], data: bytes | None) -> None:
+    if data is None:
+        fields.append(b"\1")
+    else:
+        fields.append(varint(len(data)))
+        fields.append(data)
+
+
+# Reading
+
+
+def longer_varint(data: bytes, at: int, n: int, shift_max: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte `n` says that it goes on; still in zigzag."""
+    n &= 127
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        n |= (byte & 127) << shift
+        if byte < 128:
+            return n, at
+        shift += 7
+        if shift > shift_max:
+            raise CorruptBatch("a varint is too long")
+
+
+def _read_varint(data: bytes, at: int, shift_max: int) -> tuple[int, int]:
+    n = data[at]
+    at += 1
+    if n > 127:
+        n, at = longer_varint(data, at, n, shift_max)
+    return (n >> 1) ^ -(n & 1), at
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, at = _read_varint(data, at, VARINT_SHIFT_MAX)
+    if size < 0:
+        return None, at
+    if size > end - at:
+        raise CorruptBatch(f"{size} bytes announced with {end - at} left in the record")
+    return data[at : at + size], at + size
+
+
+def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    size, at = _read_varint(data, at, VARINT_SHIFT_MAX)
+    if not 0 <= size <= end - at:
+        raise CorruptBatch(f"a record of {size} bytes with {end - at} left")
+    end = at + size
+    at += 1  # attributes, which mean nothing yet
+    timestamp, at = _read_varint(data, at, VARLONG_SHIFT_MAX)
+    delta, at = _read_varint(data, at, VARINT_SHIFT_MAX)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    headers: list[Header] = []
+    count, at = _read_varint(data, at, VARINT_SHIFT_MAX)
+    if not 0 <= count <= end - at:
+        raise CorruptBatch(f"{count} headers in {end - at} bytes")
+    for _ in range(count):
+        name, at = _read_bytes(data, at, end)
+        if name is None:
+            raise CorruptBatch("a header without a name")
+        header_value, at = _read_bytes(data, at, end)
+        headers.append((name, header_value))
+    if at != end:
+        raise CorruptBatch("a record's fields are not as long as the record")
+    timestamp += base_timestamp
+    if not INT64_MIN <= timestamp <= INT64_MAX:
+        raise CorruptBatch(f"a timestamp of {timestamp}")
+    return Record(base_offset + delta, timestamp, key, value, headers), end

@@ -1,0 +1,129 @@
+"""The codecs of a record batch, as Kafka's clients write them. What comes back is bounded before it is made.
+
+A few bytes may announce gigabytes, so nothing is decompressed into a buffer that the input sizes: output goes into room
+of ours, which grows by a factor while the codec says that it is too small, up to the limit that the caller sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from protocol.errors import ProtocolError
+
+
+class Compression(IntEnum):
+    """As the lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+ROOM_MIN: Final = 65_536
+ROOM_FACTOR: Final = 8
+TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's word for it; everything else means that the bytes are wrong
+
+# snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks behind their lengths.
+SNAPPY_STREAM: Final = b"\x82SNAPPY\0"
+SNAPPY_HEADER: Final = SNAPPY_STREAM + b"\0\0\0\1\0\0\0\1"
+SNAPPY_BLOCK_BYTES: Final = 32_768
+SNAPPY_EXPANSION_MAX: Final = 32  # at best three bytes stand for sixty-four
+BLOCK_BYTES: Final = Struct(">i")
+
+
+def compress(data: bytes, codec: int) -> bytes:
+    """As Kafka's own producer would write it, at each codec's usual level."""
+    if codec == Compression.NONE:
+        return data
+    if codec == Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec == Compression.SNAPPY:
+        return compress_snappy(data)
+    if codec == Compression.LZ4:
+        # Kafka's Java reader wants blocks that stand alone.
+        lz4 = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        lz4.compress(data)
+        return bytes(lz4.finish())
+    if codec == Compression.ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    raise ProtocolError(f"a codec {codec}")
+
+
+def decompress(data: bytes, codec: int, bytes_max: int) -> bytes:
+    """The bytes that were compressed. ProtocolError: they cannot be read, or are more than `bytes_max`."""
+    if codec == Compression.NONE:
+        return data
+    if codec == Compression.GZIP:
+        return decompress_stream(cramjam.gzip.decompress_into, "gzip", data, bytes_max)
+    if codec == Compression.SNAPPY:
+        return decompress_snappy(data, bytes_max)
+    if codec == Compression.LZ4:
+        return decompress_stream(cramjam.lz4.decompress_into, "lz4", data, bytes_max)
+    if codec == Compression.ZSTD:
+        return decompress_stream(cramjam.zstd.decompress_into, "zstd", data, bytes_max)
+    raise ProtocolError(f"a codec {codec}")
+
+
+def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: bytes, bytes_max: int) -> bytes:
+    room = min(max(ROOM_MIN, ROOM_FACTOR * len(data)), bytes_max)
+    while True:
+        out = bytearray(room)
+        try:
+            size = into(data, out)
+        except cramjam.DecompressionError as error:
+            if TOO_SMALL not in str(error):
+                raise ProtocolError(f"{name} that cannot be read: {error}") from error
+        else:
+            return bytes(memoryview(out)[:size])
+        if room >= bytes_max:
+            raise ProtocolError(f"{name} of more than {bytes_max} bytes")
+        room = min(room * ROOM_FACTOR, bytes_max)
+
+
+def compress_snappy(data: bytes) -> bytes:
+    parts = [SNAPPY_HEADER]
+    for at in range(0, len(data), SNAPPY_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[at : at + SNAPPY_BLOCK_BYTES]))
+        parts.append(BLOCK_BYTES.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def decompress_snappy(data: bytes, bytes_max: int) -> bytes:
+    """Blocks as Java writes them, or one raw block as some other clients do."""
+    if not data.startswith(SNAPPY_STREAM):
+        return decompress_snappy_block(data, bytes_max)
+    parts = []
+    room = bytes_max
+    at = len(SNAPPY_HEADER)
+    while at < len(data):
+        if len(data) - at < BLOCK_BYTES.size:
+            raise ProtocolError("snappy that is cut short")
+        (size,) = BLOCK_BYTES.unpack_from(data, at)
+        at += BLOCK_BYTES.size
+        if size < 0 or size > len(data) - at:
+            raise ProtocolError(f"a snappy block of {size} bytes, {len(data) - at} are there")
+        block = decompress_snappy_block(data[at : at + size], room)
+        parts.append(block)
+        room -= len(block)
+        at += size
+    return b"".join(parts)
+
+
+def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > bytes_max:
+            raise ProtocolError(f"snappy of more than {bytes_max} bytes")
+        if size > SNAPPY_EXPANSION_MAX * len(data):
+            raise ProtocolError(f"{len(data)} bytes of snappy that announce {size}")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise ProtocolError(f"snappy that cannot be read: {error}") from error
