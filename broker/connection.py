@@ -16,9 +16,10 @@ from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
 from protocol.framing import Framer
 
-# Replies of one read go out in one write; past this many bytes they go out in between, so that a peer that sends many
-# requests in one chunk and reads no reply meets its bound in time.
-WRITE_BYTES = 65_536
+# What one connection gets in one turn, until others have had theirs: a peer that sends thousands of requests in one
+# chunk, and reads every reply at once, would keep all others waiting for seconds. Replies of one turn are one write.
+REQUESTS_PER_TURN = 32
+REPLY_BYTES_PER_TURN = 65_536
 
 
 class Transport(Protocol):
@@ -164,12 +165,15 @@ class Connection:
         if self._out:
             self._write()
         waiting = self._waiting
-        while waiting and not (self.busy or self._stalled or self.closed):
+        for _ in range(REQUESTS_PER_TURN):
+            if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
+                break
             frame = waiting.popleft()
             self._waiting_bytes -= len(frame)
             self._work([frame])
         if self._out:
             self._write()
+        self._go_on_later()
         if self._paused:
             self._pace_reading()
 
@@ -202,7 +206,7 @@ class Connection:
             self._transport.abort()
 
     def _work(self, frames: list[bytes]) -> None:
-        """Dispatch until a request has no reply yet, or the peer no longer reads; the rest waits."""
+        """Dispatch until a request has no reply yet, the peer no longer reads, or this turn's share is used; the rest waits."""
         dispatch = self.host.dispatch
         done = 0
         self._working = True
@@ -211,9 +215,7 @@ class Connection:
                 done += 1
                 self.busy = True
                 dispatch(self, frame)
-                if self._out_bytes >= WRITE_BYTES:
-                    self._write()
-                if self.busy or self._stalled or self.closed:
+                if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
                     break
         except ProtocolError as error:
             self.close(str(error))
@@ -221,6 +223,12 @@ class Connection:
             self._working = False
         if done < len(frames) and not self.closed:
             self._wait(frames[done:])
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        """Frames that wait for nothing but their turn get the next one."""
+        if self._waiting and not (self.busy or self._stalled or self.closed):
+            self.host.turn.later(self)
 
     def _wait(self, frames: list[bytes]) -> None:
         for frame in frames:

@@ -209,3 +209,21 @@ def test_while_the_broker_stops_what_is_parked_is_answered_and_nothing_new_begin
     bench.end_turn()
     assert bench.wire.written == b"parked"
     assert bench.seen == [b"park"]
+
+
+def test_a_chunk_of_many_requests_leaves_turns_to_others(bench: Bench) -> None:
+    bench.arrives(*[b"echo %d" % number for number in range(100)])
+    shares = [len(bench.seen)]
+    while bench.later:
+        bench.end_turn()
+        shares.append(len(bench.seen))
+    assert shares == [32, 64, 96, 100]
+
+
+def test_large_replies_leave_turns_to_others_sooner(bench: Bench) -> None:
+    bench.wire.set_write_buffer_limits(1 << 30)
+    bench.answer = lambda frame: b"r" * 30_000
+    bench.arrives(*[b"%d" % number for number in range(10)])
+    assert len(bench.seen) == 3
+    bench.end_turn()
+    assert len(bench.seen) == 6
