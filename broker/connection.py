@@ -30,6 +30,7 @@ class Transport(Protocol):
     def abort(self) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
@@ -113,7 +114,7 @@ class Connection:
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
-        if self.closed:
+        if self.closed or self.stopping:
             return
         self.last_active = self.host.clock.tick()
         try:
@@ -177,14 +178,25 @@ class Connection:
         if self._paused:
             self._pace_reading()
 
-    def stop_reading(self) -> None:
-        """The broker stops: what is being answered may still be, what waits behind it is not begun."""
+    def begin_nothing_more(self) -> None:
+        """The broker stops: what is being answered may still be, what waits or comes now is dropped.
+
+        It is read all the same: a socket that closes with something unread resets the connection, and the replies that
+        are on their way to the client would be lost.
+        """
+        self.stopping = True
         self._waiting.clear()
         self._waiting_bytes = 0
-        if self._transport is not None and not self._paused:
-            self._transport.pause_reading()
-        self._paused = True
-        self.stopping = True
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def close_when_sent(self) -> None:
+        """End in order, if the kernel has taken every reply by now."""
+        if self._out:
+            self._write()
+        if self._transport is None or not self._transport.get_write_buffer_size():
+            self.close("")
 
     def close(self, reason: str) -> None:
         """Let out what is answered, then end; nothing more is read."""

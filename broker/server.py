@@ -34,10 +34,10 @@ from storage import HeldBy, LogId, OwnedLog
 log = logs.get_logger("broker.server")
 
 # An orderly stop takes at most three seconds. What is on its way to the log gets the first part, what clients have not
-# yet read the second; flushing and the marker have what remains.
-SETTLE_SECONDS = 1.0
-DRAIN_SECONDS = 0.5
-CLOSE_SECONDS = 1.0
+# yet read the second; then everything is flushed. The rest is for the last log lines (half a second) and the process.
+SETTLE_SECONDS = 0.8
+DRAIN_SECONDS = 0.4
+FLUSH_SECONDS = 0.8
 
 TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
 
@@ -187,20 +187,13 @@ class Server:
         """No new connections; what is durable is answered; logs are flushed; the marker says that all is well."""
         self.acceptor.close()
         for connection in list(self.connections.live):
-            connection.stop_reading()
+            connection.begin_nothing_more()
         settled = await self._settle()
         self.turn.close()
-        for connection in list(self.connections.live):
-            connection.close("")
-        deadline = self._loop.time() + DRAIN_SECONDS
-        while self.connections.live and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections.live):
-            connection.abort("")
-        await asyncio.sleep(0)
+        await self._drain()
         flushed: asyncio.Future[bool] = self._loop.create_future()
         store.flush_all(flushed.set_result)
-        await asyncio.wait([flushed], timeout=CLOSE_SECONDS)
+        await asyncio.wait([flushed], timeout=FLUSH_SECONDS)
         clean = flushed.done() and flushed.result()
         if settled and clean and all(journal.writable for journal in self.journals):
             store.mark_clean()
@@ -208,6 +201,17 @@ class Server:
             return ExitCode.OK
         log.error("stopped without flushing everything; the next start checks the logs")
         return ExitCode.DISK
+
+    async def _drain(self) -> None:
+        """Close each connection once its replies are out; whoever does not read them is cut off in the end."""
+        deadline = self._loop.time() + DRAIN_SECONDS
+        while self.connections.live and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)  # what clients have sent meanwhile is read, and dropped
+            for connection in list(self.connections.live):
+                connection.close_when_sent()
+        for connection in list(self.connections.live):
+            connection.abort("")
+        await asyncio.sleep(0)
 
     async def _settle(self) -> bool:
         waits = []

@@ -32,6 +32,9 @@ class Wire:
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or 0
 
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
     def write(self, data: bytes, /) -> None:
         self.written += data
         self.unread += len(data)
@@ -203,12 +206,29 @@ def test_a_reply_to_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
 
 def test_while_the_broker_stops_what_is_parked_is_answered_and_nothing_new_begins(bench: Bench) -> None:
     bench.arrives(b"park", b"echo 1")
-    bench.connection.stop_reading()
-    assert not bench.wire.reading
+    bench.connection.begin_nothing_more()
+    bench.arrives(b"echo 2")
     bench.connection.send(b"parked")
     bench.end_turn()
     assert bench.wire.written == b"parked"
     assert bench.seen == [b"park"]
+
+
+def test_while_the_broker_stops_nothing_is_left_unread_in_the_socket(bench: Bench) -> None:
+    bench.arrives(b"park", *[b"echo" + b"." * 300] * 5)
+    assert not bench.wire.reading
+    bench.connection.begin_nothing_more()
+    assert bench.wire.reading
+
+
+def test_while_the_broker_stops_a_connection_ends_when_its_replies_are_out(bench: Bench) -> None:
+    bench.arrives(b"echo 1")
+    bench.connection.begin_nothing_more()
+    bench.connection.close_when_sent()
+    assert bench.wire.open
+    bench.wire.peer_reads_everything()
+    bench.connection.close_when_sent()
+    assert not bench.wire.open
 
 
 def test_a_chunk_of_many_requests_leaves_turns_to_others(bench: Bench) -> None:
