@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 # A wall clock this far ahead of ours means that the machine slept: the monotonic clock stood still meanwhile.
 SUSPENDED_MS = 1_000
+NS_PER_MS = 1_000_000
 
 
 class Clock:
@@ -16,26 +17,25 @@ class Clock:
     them by what `read` returns, since nobody could have met them while the machine slept.
     """
 
-    __slots__ = ("_monotonic", "_offset", "_wall", "now")
+    __slots__ = ("_monotonic_ns", "_offset", "_wall_ns", "now")
 
     def __init__(
-        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic, at_least: int = 0
+        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns, at_least: int = 0
     ) -> None:
-        self._wall = wall
-        self._monotonic = monotonic
-        self._offset = max(int(wall() * 1000), at_least) - int(monotonic() * 1000)
-        self.now = self._offset + int(monotonic() * 1000)
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._offset = max(wall_ns() // NS_PER_MS, at_least) - monotonic_ns() // NS_PER_MS
+        self.now = self.tick()
 
     def tick(self) -> int:
         """Read the time anew, without a look at the wall clock: cheap enough for every chunk of input."""
-        now = self._offset + int(self._monotonic() * 1000)
-        self.now = now
+        self.now = now = self._offset + self._monotonic_ns() // NS_PER_MS
         return now
 
     def read(self) -> int:
         """Read the time anew; answers by how many milliseconds it jumped because the machine slept."""
         now = self.tick()
-        jump = int(self._wall() * 1000) - now
+        jump = self._wall_ns() // NS_PER_MS - now
         if jump > SUSPENDED_MS:
             self._offset += jump
             self.now = now + jump

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from broker.clock import Clock
 from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
-from protocol.framing import Framer
+from protocol.framing import Framer, frame_size
 
 # What one connection gets in one turn, until others have had theirs: a peer that sends thousands of requests in one
 # chunk, and reads every reply at once, would keep all others waiting for seconds. Replies of one turn are one write.
@@ -47,7 +47,7 @@ class Host:
         self,
         clock: Clock,
         turn: Later,
-        dispatch: Callable[[Connection, bytes], None],
+        dispatch: Callable[[Connection, bytes, int], bytes | None],
         ended: Callable[[Connection, str], None],
         frame_bytes_max: int,
         unread_bytes_max: int,
@@ -116,7 +116,19 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         if self.closed or self.stopping:
             return
-        self.last_active = self.host.clock.tick()
+        host = self.host
+        self.last_active = host.clock.tick()
+        size = len(data) - 4
+        # Nearly always a chunk is one request and nothing waits: then nothing is cut, copied or queued.
+        if (
+            0 <= size <= host.frame_bytes_max
+            and frame_size(data, 0)[0] == size
+            and not (self._framer.pending or self.busy or self._stalled or self._waiting)
+        ):
+            self._work_on(data, 4)
+            if self._out:
+                self._write()
+            return
         try:
             frames = self._framer.feed(data)
         except ProtocolError as error:
@@ -217,22 +229,29 @@ class Connection:
         if self._transport is not None:
             self._transport.abort()
 
+    def _work_on(self, data: bytes, at: int) -> None:
+        """Dispatch the one request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
+        self.busy = self._working = True
+        try:
+            reply = self.host.dispatch(self, data, at)
+        except ProtocolError as error:
+            self._working = False
+            self.close(str(error))
+            return
+        self._working = False
+        if reply is not None:
+            self.busy = False
+            self._out.append(reply)
+            self._out_bytes += len(reply)
+
     def _work(self, frames: list[bytes]) -> None:
         """Dispatch until a request has no reply yet, the peer no longer reads, or this turn's share is used; the rest waits."""
-        dispatch = self.host.dispatch
         done = 0
-        self._working = True
-        try:
-            for frame in frames:
-                done += 1
-                self.busy = True
-                dispatch(self, frame)
-                if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
-                    break
-        except ProtocolError as error:
-            self.close(str(error))
-        finally:
-            self._working = False
+        for frame in frames:
+            done += 1
+            self._work_on(frame, 0)
+            if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
+                break
         if done < len(frames) and not self.closed:
             self._wait(frames[done:])
             self._go_on_later()

@@ -14,9 +14,10 @@ from protocol.wire import UNREADABLE, skip_tags
 
 log = get_logger("broker.dispatch")
 
-_HEAD = Struct(">hhih")  # api key, version, correlation id, length of the client id (-1: null)
-_REPLY = Struct(">ii")
-_FLEXIBLE_REPLY = Struct(">iiB")  # ... and an empty section of tagged fields
+HEAD_BYTES = 10
+_HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
+_REPLY = Struct(">ii").pack
+_FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
 
 API_VERSIONS = 18
 
@@ -51,10 +52,10 @@ class Route:
 class Call:
     """A request, who asked, and where the reply goes. It is its own held reply (`coordinator.hold`)."""
 
-    __slots__ = ("_frame", "connection", "correlation_id", "reply", "request", "route", "version")
+    __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
 
     def __init__(
-        self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, frame: bytes
+        self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, data: bytes, start: int
     ) -> None:
         self.connection = connection
         self.route = route
@@ -62,23 +63,29 @@ class Call:
         self.correlation_id = correlation_id
         self.request = request
         self.reply: Response | None = None
-        self._frame = frame
+        self._data = data
+        self._start = start
 
     @property
     def client_id(self) -> str:
-        length = _HEAD.unpack_from(self._frame)[3]
-        return self._frame[10 : 10 + length].decode("utf-8", "replace") if length > 0 else ""
+        at = self._start + HEAD_BYTES
+        size = _HEAD(self._data, self._start)[3]
+        return self._data[at : at + size].decode("utf-8", "replace") if size > 0 else ""
 
     def answer(self, reply: Response) -> None:
+        """The reply to a call that was not answered by returning it."""
+        self.connection.send(self.frame(reply))
+
+    def frame(self, reply: Response) -> bytes:
+        route = self.route
+        version = self.version
         trace = self.connection.host.trace
         if trace is not None:
             trace(">", self, reply)
-        body = reply.encode(self.version)
-        if self.version >= self.route.tagged_reply_from:
-            head = _FLEXIBLE_REPLY.pack(len(body) + 5, self.correlation_id, 0)
-        else:
-            head = _REPLY.pack(len(body) + 4, self.correlation_id)
-        self.connection.send(head + body)
+        body = reply.encode(version)
+        if version >= route.tagged_reply_from:
+            return _FLEXIBLE_REPLY(len(body) + 5, self.correlation_id, 0) + body
+        return _REPLY(len(body) + 4, self.correlation_id) + body
 
     def release(self) -> None:
         assert self.reply is not None
@@ -105,29 +112,34 @@ class Dispatch:
         for route in routes:
             self.routes[route.key] = route
 
-    def __call__(self, connection: Connection, frame: bytes) -> None:
-        """Decode one frame and answer it, now or later. ProtocolError: the connection cannot go on."""
-        if len(frame) < 10:
-            raise ProtocolError(f"a frame of {len(frame)} bytes has no room for a request header")
-        key, version, correlation_id, client_id_length = _HEAD.unpack_from(frame)
+    def __call__(self, connection: Connection, data: bytes, start: int) -> bytes | None:
+        """Answer the request from `start` to the end of `data`, now or, with None, later.
+
+        ProtocolError: the connection cannot go on.
+        """
+        end = len(data)
+        at = start + HEAD_BYTES
+        if end < at:
+            raise ProtocolError(f"a request of {end - start} bytes has no room for a header")
+        key, version, correlation_id, client_id_bytes = _HEAD(data, start)
         route = self.routes.get(key)
         if route is None:
             raise ProtocolError(f"API key {key} (version {version}) is not served")
         if not route.oldest <= version <= route.newest:
             if key == API_VERSIONS and version > route.newest:
-                self._downgrade(connection, route, correlation_id)
-                return
+                return _downgrade(route, correlation_id)
             raise ProtocolError(f"{route.api.name} version {version} is not served (served: {route.oldest} to {route.newest})")
-        at = 10 + client_id_length if client_id_length > 0 else 10
-        if client_id_length < -1 or at > len(frame):
-            raise ProtocolError(f"{route.api.name} request: client id of {client_id_length} bytes in a frame of {len(frame)}")
+        if client_id_bytes > 0:
+            at += client_id_bytes
+        if client_id_bytes < -1 or at > end:
+            raise ProtocolError(f"{route.api.name} request: a client id of {client_id_bytes} bytes in a request of {end - start}")
         if version >= route.flexible_from:
-            if at < len(frame) and not frame[at]:
+            if at < end and not data[at]:
                 at += 1
             else:
-                at = _skip_header_tags(frame, at)
-        request, _ = route.decode(frame, at, version)
-        call = Call(connection, route, version, correlation_id, request, frame)
+                at = _skip_header_tags(data, at)
+        request, _ = route.decode(data, at, version)
+        call = Call(connection, route, version, correlation_id, request, data, start)
         trace = connection.host.trace
         if trace is not None:
             trace("<", call, request)
@@ -136,10 +148,10 @@ class Dispatch:
         except Exception:
             log.exception("a request failed inside the broker", api=route.api.name, version=version)
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if reply is not None:
-            call.answer(reply)
+        return call.frame(reply) if reply is not None else None
 
-    def _downgrade(self, connection: Connection, route: Route, correlation_id: int) -> None:
-        """A client newer than us asks which versions we speak: answer in the oldest form, which it can read."""
-        reply = route.refuse(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
-        connection.send(_REPLY.pack(len(reply) + 4, correlation_id) + reply)
+
+def _downgrade(route: Route, correlation_id: int) -> bytes:
+    """A client newer than us asks which versions we speak: answer in the oldest form, which it can read."""
+    reply = route.refuse(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
+    return _REPLY(len(reply) + 4, correlation_id) + reply

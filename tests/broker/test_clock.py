@@ -11,7 +11,7 @@ class Machine:
         self.monotonic = 50.0
 
     def clock(self, at_least: int = 0) -> Clock:
-        return Clock(lambda: self.wall, lambda: self.monotonic, at_least)
+        return Clock(lambda: round(self.wall * 1e9), lambda: round(self.monotonic * 1e9), at_least)
 
     def lives(self, seconds: float) -> None:
         self.wall += seconds

@@ -72,7 +72,7 @@ class Bench:
         self.answer: Callable[[bytes], bytes | None] = lambda frame: frame if frame.startswith(b"echo") else None
         self.wire = Wire()
         host = Host(
-            Clock(lambda: 0.0, lambda: 0.0),
+            Clock(lambda: 0, lambda: 0),
             self,  # type: ignore[arg-type]
             self.dispatch,
             lambda connection, reason: self.ended.append(reason),
@@ -85,13 +85,12 @@ class Bench:
         self.wire.connection = self.connection
         self.connection.connection_made(self.wire)
 
-    def dispatch(self, connection: Connection, frame: bytes) -> None:
+    def dispatch(self, connection: Connection, data: bytes, at: int) -> bytes | None:
+        frame = data[at:]
         self.seen.append(frame)
         if frame == b"nonsense":
             raise ProtocolError("nonsense")
-        reply = self.answer(frame)
-        if reply is not None:
-            connection.send(reply)
+        return self.answer(frame)
 
     def arrives(self, *frames: bytes) -> None:
         self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))

@@ -88,7 +88,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.clock = Clock(lambda: self.seconds, lambda: self.seconds)
+        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
         self.touched: list[TurnEnd] = []
         self.log = ScriptedLog()
         self.shard = Values()

@@ -94,7 +94,7 @@ def crank() -> Crank:
 
 @pytest.fixture
 def turn(crank: Crank) -> Turn:
-    return Turn(crank, Clock(lambda: crank.wall, lambda: crank.monotonic))  # type: ignore[arg-type]
+    return Turn(crank, Clock(lambda: round(crank.wall * 1e9), lambda: round(crank.monotonic * 1e9)))  # type: ignore[arg-type]
 
 
 def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, crank: Crank) -> None:
