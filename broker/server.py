@@ -171,6 +171,7 @@ class Server:
         )
         topics = TopicHandlers(node, self.topics, self.registry, config.num_partitions, config.partitions_max)
         self.dispatch.serve(*cluster.routes(), *topics.routes())
+        cluster.offer()
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
         for address, port, host in opened:

@@ -7,7 +7,7 @@ import re
 from broker.dispatch import API_VERSIONS, Call, Dispatch, Response, Route
 from broker.journal import Journal
 from broker.node import Address, Node
-from broker.topics import Topic, Topics, name_problem
+from broker.topics import NO_ID, Topic, Topics, name_problem
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -31,9 +31,22 @@ OPERATIONS_NOT_ASKED = -(1 << 31)
 LEADER_EPOCH = 0
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 BROKERS, CONTROLLERS = 1, 2
-TOPIC_IDS_ONLY_FROM = 12  # Metadata: the version from which a topic may be asked for by id alone
+ASKED_BY_ID_FROM = 12  # Metadata: versions 10 and 11 have a field for the id, but only in replies
 
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class Encoded:
+    """A reply that never changes, encoded once for each version."""
+
+    def __init__(self) -> None:
+        self.reply: Response = ApiVersionsResponse()
+        self._bytes: dict[int, bytes] = {}
+
+    def encode(self, version: int) -> bytes:
+        if version not in self._bytes:
+            self._bytes[version] = self.reply.encode(version)
+        return self._bytes[version]
 
 
 class ClusterHandlers:
@@ -49,6 +62,11 @@ class ClusterHandlers:
         self._auto_create = auto_create
         self._num_partitions = num_partitions
         self._partitions_max = partitions_max
+        self._versions = Encoded()
+
+    def offer(self) -> None:
+        """Offer what is served, now that all of it is known: the answer is the same for everybody."""
+        self._versions.reply = ApiVersionsResponse(ErrorCode.NONE, [self._range(route) for route in self._dispatch.routes.values()])
 
     def routes(self) -> list[Route]:
         return [
@@ -64,7 +82,7 @@ class ClusterHandlers:
         named = (request.client_software_name, request.client_software_version)
         if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in named):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-        return ApiVersionsResponse(ErrorCode.NONE, [self._range(route) for route in self._dispatch.routes.values()])
+        return self._versions
 
     def refuse_api_versions(self, request: ApiVersionsRequest | None, version: int, error: int) -> Response:
         """With key 18 in it, a client that is newer than us knows at which version to ask again."""
@@ -79,13 +97,17 @@ class ClusterHandlers:
 
     def metadata(self, call: Call, request: MetadataRequest) -> Response | None:
         wanted = request.topics
+        if call.version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in wanted or []):
+            return refuse_metadata(request, call.version, ErrorCode.INVALID_REQUEST)
         # Version 0 has no null: there an empty list asks for everything.
         if wanted is None or (call.version == 0 and not wanted):
             topics = [self._describe(topic, request) for topic in self._topics.by_name.values()]
         else:
             may_create = self._auto_create and (call.version < 4 or request.allow_auto_topic_creation)
-            asked = {(topic.name, topic.topic_id): None for topic in wanted}
-            topics = [self._find(name, id, may_create, request) for name, id in asked]
+            # Each is answered once; names beside ids count for nothing.
+            ids = {topic.topic_id: None for topic in wanted if topic.topic_id != NO_ID}
+            names = {} if ids else {topic.name: None for topic in wanted}
+            topics = [self._find_id(id, request) for id in ids] + [self._find(name, may_create, request) for name in names]
         address: Address = call.connection.listener
         call.reply = MetadataResponse(
             brokers=[MetadataResponseBroker(self._node.id, address.host, address.port, self._node.rack)],
@@ -99,10 +121,13 @@ class ClusterHandlers:
         self._registry.reply(call)
         return None
 
-    def _find(self, name: str | None, id: bytes, may_create: bool, request: MetadataRequest) -> MetadataResponseTopic:
+    def _find_id(self, id: bytes, request: MetadataRequest) -> MetadataResponseTopic:
+        topic = self._topics.by_id.get(id)
+        return self._describe(topic, request) if topic is not None else _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, id)
+
+    def _find(self, name: str | None, may_create: bool, request: MetadataRequest) -> MetadataResponseTopic:
         if name is None:
-            by_id = self._topics.by_id.get(id)
-            return self._describe(by_id, request) if by_id is not None else _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, id)
+            return self._find_id(NO_ID, request)
         topic = self._topics.by_name.get(name)
         if topic is not None:
             return self._describe(topic, request)
@@ -179,15 +204,13 @@ class ClusterHandlers:
         )
 
 
-def _unknown(name: str | None, error: ErrorCode, id: bytes = bytes(16), operations: int = OPERATIONS_NOT_ASKED) -> MetadataResponseTopic:
+def _unknown(name: str | None, error: ErrorCode, id: bytes = NO_ID, operations: int = OPERATIONS_NOT_ASKED) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, topic_id=id, topic_authorized_operations=operations)
 
 
 def refuse_metadata(request: MetadataRequest, version: int, error: int) -> Response:
     """Before version 13 there is no place for an error but the topics."""
-    topics = [MetadataResponseTopic(error_code=error, name=topic.name, topic_id=topic.topic_id) for topic in request.topics or []]
-    if version < TOPIC_IDS_ONLY_FROM:
-        topics = [topic for topic in topics if topic.name is not None]
+    topics = [MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or []]
     return MetadataResponse(topics=topics, error_code=error)
 
 
