@@ -1,0 +1,178 @@
+"""Peers that are many, silent, greedy or hostile, and what a started broker logs and spends because of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from struct import unpack
+from typing import Any
+
+from protocol.headers import encode_request
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
+
+LOOPS = ("uvloop", "asyncio")
+STOP_SECONDS = 3.0  # what an orderly stop may take
+
+# With a file of this name in its directory a started broker finds that flushing does not come back.
+SLOW_DISK = """\
+import os, time
+flush = os.fdatasync
+def fdatasync(descriptor):
+    while os.path.exists({gate!r}):
+        time.sleep(0.005)
+    flush(descriptor)
+os.fdatasync = fdatasync
+"""
+
+
+def on(loop: str, *settings: str) -> tuple[str, ...]:
+    """Arguments for the test profile on one event loop, with further settings."""
+    return ("--profile", "test", *(part for setting in (f"event.loop={loop}", *settings) for part in ("--set", setting)))
+
+
+def kept_in(directory: Path, *settings: str) -> tuple[str, ...]:
+    """Arguments for a broker as by default, on a free port, with its data in `directory`."""
+    return ("--listen", "127.0.0.1:0", "--data", str(directory), *(part for setting in settings for part in ("--set", setting)))
+
+
+def bytes_of(request: Any, version: int, correlation_id: int = 1) -> bytes:
+    """One request as it goes over the wire, its length in front."""
+    return encode_request(request.API_KEY, version, correlation_id, "peer", request.encode(version))
+
+
+def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
+    return CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], [])], 5000)
+
+
+EVERY_TOPIC = bytes_of(MetadataRequest(None), 12)
+NO_TOPIC = bytes_of(MetadataRequest([]), 12)
+
+
+def start(*arguments: str, **more: str) -> subprocess.Popen[str]:
+    """`tenure serve`, whether or not it will ever listen."""
+    return subprocess.Popen(
+        (sys.executable, "-P", "-m", "cli", "serve", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**more),
+        cwd=os.sep,
+    )
+
+
+def answered(client: Client, version: int = 12) -> bool:
+    """Whether the broker still serves this client."""
+    return client.ask(MetadataRequest([]), version).brokers[0].node_id == 1
+
+
+@contextmanager
+def clients(count: int, port: int) -> Iterator[list[Client]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Client(port)) for _ in range(count)]
+
+
+def may_open(descriptors: int) -> bool:
+    """Raise this process's own limit of open files; False where that many are not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < descriptors <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= descriptors
+
+
+def send_until_stuck(sock: socket.socket, data: bytes, bytes_max: int, quiet: float = 0.3) -> int:
+    """Send `data` over and over until nobody takes any more for a while; how many bytes were taken."""
+    sock.setblocking(False)
+    sent = 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_WRITE)
+        while sent < bytes_max and selector.select(quiet):
+            with contextlib.suppress(BlockingIOError):
+                sent += sock.send(data[sent % len(data) :])
+    return sent
+
+
+def frames_until_end(sock: socket.socket) -> tuple[list[bytes], bytes]:
+    """Everything that comes until the broker closes in order: whole frames, and the rest that makes none."""
+    sock.settimeout(ANSWER_SECONDS)
+    data = bytearray()
+    while chunk := sock.recv(1 << 20):
+        data += chunk
+    frames, at = [], 0
+    while len(data) - at >= 4:
+        (size,) = unpack(">i", data[at : at + 4])
+        if at + 4 + size > len(data):
+            break
+        frames.append(bytes(data[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return frames, bytes(data[at:])
+
+
+def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
+    """Wait for something that the broker does in its own time."""
+    until = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def refused(port: int) -> bool:
+    """Whether nobody takes a connection there any more."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
+    """What the broker logged so far, oldest first; of one event, or everything."""
+    found = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
+    return [entry for entry in found if not event or entry["event"] == event]
+
+
+def reasons(broker: Broker) -> list[str]:
+    """Why the broker closed connections."""
+    return [entry["reason"] for entry in entries(broker, "connection closed")]
+
+
+def defects(broker: Broker) -> list[str]:
+    """Lines that only a defect of ours writes."""
+    return [line for line in list(broker.lines) if '"exception"' in line or "Traceback" in line or '"level": "error"' in line]
+
+
+def cpu_seconds(broker: Broker) -> float:
+    """Processor time that the broker has used so far."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class SlowDisk:
+    """A disk whose flushes come back only while it is not stuck; `environment` goes to the broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self._gate = directory / "stuck"
+        code = directory / "code"
+        code.mkdir()
+        (code / "sitecustomize.py").write_text(SLOW_DISK.format(gate=str(self._gate)))
+        self.environment = {"PYTHONPATH": f"{code}{os.pathsep}{ROOT}"}
+
+    def stick(self) -> None:
+        self._gate.touch()
+
+    def go_on(self) -> None:
+        self._gate.unlink()

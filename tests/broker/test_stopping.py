@@ -1,0 +1,218 @@
+"""SIGTERM and SIGINT: the broker ends in order and in time, whatever its clients and its disk are doing."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from struct import unpack
+
+import pytest
+
+from broker.start import ExitCode
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreateTopicsResponse
+from protocol.messages.metadata import MetadataRequest
+from tests.broker.peers import (
+    EVERY_TOPIC,
+    LOOPS,
+    NO_TOPIC,
+    STOP_SECONDS,
+    SlowDisk,
+    answered,
+    bytes_of,
+    clients,
+    create,
+    defects,
+    entries,
+    eventually,
+    frames_until_end,
+    kept_in,
+    on,
+    refused,
+    send_until_stuck,
+    start,
+)
+from tests.running import Broker, Client, broker
+
+STORMERS = 8
+CREATED_EACH = 300
+
+
+def timed_stop(started: Broker, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+    begin = time.monotonic()
+    started.signal(number)
+    return started.wait(), time.monotonic() - begin
+
+
+def idle(started: Broker, stack: ExitStack) -> None:
+    for client in stack.enter_context(clients(200, started.port)):
+        client.send(MetadataRequest([]), 12)
+
+
+def half_sent(started: Broker, stack: ExitStack) -> None:
+    for cut, client in enumerate(stack.enter_context(clients(len(NO_TOPIC), started.port))):
+        client.socket.sendall(NO_TOPIC[:cut])
+
+
+def unread(started: Broker, stack: ExitStack) -> None:
+    for client in stack.enter_context(clients(3, started.port)):
+        send_until_stuck(client.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+
+
+def nothing(started: Broker, stack: ExitStack) -> None:
+    """Nobody is connected."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("clients_are", [nothing, idle, half_sent, unread])
+def test_whatever_is_idle_half_sent_or_unread_the_end_is_in_time(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
+    with broker(*on(loop)) as started, ExitStack() as stack:
+        clients_are(started, stack)
+        code, seconds = timed_stop(started)
+    assert (code, defects(started)) == (0, [])
+    assert seconds < STOP_SECONDS
+    assert [entry["event"] for entry in entries(started)][-2:] == ["stopping", "stopped"]
+
+
+def test_an_interrupt_ends_it_as_sigterm_does() -> None:
+    with broker("--profile", "test") as started, Client(started.port) as client:
+        assert answered(client)
+        assert timed_stop(started, signal.SIGINT)[0] == 0
+        assert client.closed()
+    assert entries(started, "stopping")[0]["signal"] == "SIGINT"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nobody_is_let_in_while_it_ends(loop: str) -> None:
+    with broker(*on(loop)) as started, Client(started.port) as stuck:
+        send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+        started.signal(signal.SIGTERM)
+        assert eventually(lambda: refused(started.port), 2)
+        assert started.process.poll() is None, "it ended before anybody could be refused"
+        assert started.wait() == 0
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_was_answered_reaches_whoever_reads_while_it_ends(loop: str) -> None:
+    with broker(*on(loop)) as started, Client(started.port) as late:
+        send_until_stuck(late.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+        started.signal(signal.SIGTERM)
+        frames, rest = frames_until_end(late.socket)
+        assert started.wait() == 0
+    assert (len(frames) > 100, rest) == (True, b"")
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with broker("--profile", "test") as started, Client(started.port) as stuck:
+        send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+        started.signal(signal.SIGTERM)
+        started.await_line("stopping")
+        code, seconds = timed_stop(started)
+    assert code == 128 + signal.SIGTERM
+    assert seconds < 0.4
+    assert entries(started, "stopped") == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_is_durable_was_answered_and_what_was_answered_is_durable(tmp_path: Path, loop: str) -> None:
+    """A stop in the middle of many creations, each of them flushed before it is answered."""
+    arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
+    with broker(*arguments) as started, clients(STORMERS, started.port) as storm:
+        answers: list[tuple[list[bytes], bytes]] = []
+        readers = [threading.Thread(target=lambda c=client: answers.append(frames_until_end(c.socket))) for client in storm]
+        for reader in readers:
+            reader.start()
+        for number, client in enumerate(storm):
+            client.socket.sendall(b"".join(bytes_of(create(f"t{number}-{index}"), 7) for index in range(CREATED_EACH)))
+        assert eventually(lambda: (tmp_path / "__tenure_topics-0" / "00000000000000000000.log").stat().st_size > 2_000)
+        code, seconds = timed_stop(started)
+        for reader in readers:
+            reader.join()
+    assert (code, defects(started)) == (0, [])
+    assert seconds < STOP_SECONDS
+    made = [CreateTopicsResponse.decode(frame, 5, 7)[0].topics[0] for frames, _ in answers for frame in frames]
+    assert all(topic.error_code == ErrorCode.NONE for topic in made)
+    assert all(rest == b"" for _, rest in answers)
+    assert 0 < len(made) < STORMERS * CREATED_EACH, "the stop was not in the middle"
+    with broker(*arguments) as again, Client(again.port) as client:
+        kept = {topic.name: topic.topic_id for topic in client.ask(MetadataRequest(None), 12).topics if not topic.is_internal}
+    assert kept == {topic.name: topic.topic_id for topic in made}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, loop: str) -> None:
+    disk = SlowDisk(tmp_path)
+    arguments = kept_in(tmp_path / "data", f"event.loop={loop}", "offsets.flush=always")
+    with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, unread):
+        assert answered(unread)
+        send_until_stuck(unread.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+        disk.stick()
+        held.send(create("never-durable"), 7)
+        held.send(create("never-begun"), 7)
+        code, seconds = timed_stop(started)
+        assert held.closed()
+    assert code == ExitCode.DISK
+    assert seconds < STOP_SECONDS
+    assert len(defects(started)) == 1, "one line says what happened"
+
+
+def test_a_held_reply_leaves_while_it_ends_when_the_disk_comes_back(tmp_path: Path) -> None:
+    disk = SlowDisk(tmp_path)
+    with broker(*kept_in(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
+        assert answered(held)
+        disk.stick()
+        held.send(create("held"), 7)
+        assert not held_reply_came(held)
+        started.signal(signal.SIGTERM)
+        started.await_line("stopping")
+        disk.go_on()
+        frames, rest = frames_until_end(held.socket)
+        assert started.wait() == 0
+    assert (len(frames), rest) == (1, b"")
+    assert unpack(">i", frames[0][:4]) == (2,)
+
+
+def held_reply_came(client: Client) -> bool:
+    """Whether a reply arrives within a moment, of the many that it would take when nothing holds it."""
+    client.socket.settimeout(0.1)
+    try:
+        return bool(client.socket.recv(1))
+    except TimeoutError:
+        return False
+
+
+def test_the_clean_shutdown_marker_tells_an_orderly_stop_from_any_other(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    marker = data / ".kafka_cleanshutdown"
+    disk = SlowDisk(tmp_path)
+    with broker(*kept_in(data), **disk.environment) as started, Client(started.port) as client:
+        assert answered(client)
+        assert not marker.exists()
+        assert started.stop() == 0
+    assert marker.exists()
+    with broker(*kept_in(data), **disk.environment) as killed:
+        assert not marker.exists()
+        killed.kill()
+    assert not marker.exists()
+    with broker(*kept_in(data), **disk.environment) as stuck, Client(stuck.port) as client:
+        client.ask(create("durable"), 7)
+        disk.stick()
+        client.send(create("never-durable"), 7)
+        assert not held_reply_came(client)
+        assert stuck.stop() == ExitCode.DISK
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.03, 0.06, 0.09, 0.12, 0.18])
+def test_sigterm_while_it_starts_ends_it_quickly_and_quietly(tmp_path: Path, delay: float) -> None:
+    started = start("--profile", "test", TMPDIR=str(tmp_path))
+    time.sleep(delay)  # how far it has come by then is the case itself
+    started.send_signal(signal.SIGTERM)
+    output, errors = started.communicate(timeout=STOP_SECONDS)
+    assert started.returncode == 0 or (started.returncode, output) == (-signal.SIGTERM, "")
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
