@@ -5,10 +5,13 @@ A setting that has no effect here yet is kept and shown like any other: tools th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
+_SPACE = "".join(map(chr, range(33)))  # what Java trims
+_PARTITION_AND_BROKER = re.compile(r"(?:[0-9]+:[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,39 +19,61 @@ class TopicSetting:
     name: str
     kind: str  # int, long, double, boolean, string, list, replicas
     default: str
-    least: float | None = None
-    most: float | None = None
+    least: int | None = None
+    most: int | None = None
     choices: tuple[str, ...] = ()
     also: int | None = None  # one value outside the limits that is allowed nevertheless
 
     def problem(self, value: str) -> str | None:
-        """What Kafka says of a value that it refuses, or None."""
-        said = f"Invalid value {value} for configuration {self.name}"
+        """What Kafka says of a value that it refuses, or None. Space around a value means nothing."""
+        given, value = value, value.strip(_SPACE)
         match self.kind:
             case "boolean":
-                return None if value.strip().lower() in ("true", "false") else f"{said}: Expected value to be either true or false"
+                return None if value.lower() in ("true", "false") else self._invalid(given, "Expected value to be either true or false")
             case "string":
-                return None if value in self.choices else f"{said}: String must be one of: {', '.join(self.choices)}"
+                return None if value in self.choices else self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
             case "list":
-                for item in value.split(","):
-                    if item.strip() not in self.choices:
-                        return f"Invalid value {item.strip()} for configuration {self.name}: String must be one of: {', '.join(self.choices)}"
+                for item in _items(value):
+                    if not item:
+                        return f"Configuration '{self.name}' values must not be empty."
+                    if item not in self.choices:
+                        return self._invalid(item, f"String must be one of: {', '.join(self.choices)}")
                 return None
             case "replicas":
-                return None if _throttled_replicas(value) else f"{said}: [partitionId]:[brokerId],[partitionId]:[brokerId],... or *"
-        number = _number(self.kind, value.strip())
+                return self._replicas_problem(_items(value))
+        number = _number(self.kind, value)
         if number is None:
-            return f"{said}: Not a number of type {self.kind.upper()}"
+            return self._invalid(given, f"Not a number of type {self.kind.upper()}")
+        limit = self._limit_missed(number)
+        return self._invalid(number, f"Value must be {limit}") if limit else None
+
+    def _invalid(self, value: object, why: str) -> str:
+        return f"Invalid value {value} for configuration {self.name}: {why}"
+
+    def _limit_missed(self, number: float) -> str | None:
         if number == self.also:
             return None
-        if self.least is not None and number < self.least:
-            return f"{said}: Value must be at least {self.least:g}" if self.least < 1e6 else f"{said}: Value must be at least {self.least:.0f}"
-        if self.most is not None and number > self.most:
-            return f"{said}: Value must be no more than {self.most:g}"
-        return None
+        low = self.least is not None and number < self.least
+        high = self.most is not None and number > self.most
+        if self.also is not None:
+            return f"between {self.least} and {self.most} or equal to {self.also}" if low or high else None
+        return f"at least {self.least}" if low else f"no more than {self.most}" if high else None
+
+    def _replicas_problem(self, items: list[str]) -> str | None:
+        if "".join(items) == "*" or all(_PARTITION_AND_BROKER.fullmatch(item) for item in items):
+            return None
+        shape = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        why = f"{self.name} must be the literal '*' or a list of replicas in the following format: {shape}"
+        return self._invalid(f"[{', '.join(items)}]", why)
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip(_SPACE) for item in value.split(",")] if value else []
 
 
 def _number(kind: str, text: str) -> float | None:
+    if "_" in text or (kind == "double" and not text.isascii()):  # a number to Python, not to Kafka
+        return None
     try:
         if kind == "double":
             return float(text)
@@ -57,15 +82,6 @@ def _number(kind: str, text: str) -> float | None:
         return None
     low, high = _INT if kind == "int" else _LONG
     return number if low <= number <= high else None
-
-
-def _throttled_replicas(value: str) -> bool:
-    if value.strip() in ("", "*"):
-        return True
-    return all(
-        len(pair) == 2 and pair[0].strip().isdecimal() and pair[1].strip().isdecimal()
-        for pair in (item.split(":") for item in value.split(","))
-    )
 
 
 _LONG_MAX = str(_LONG[1])
@@ -110,16 +126,23 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 }
 
 
-def settings_problem(settings: dict[str, str | None]) -> str | None:
-    """The first thing wrong with a topic's settings, or None."""
-    nulls = sorted(name for name, value in settings.items() if value is None)
+def settings_problem(given: list[tuple[str, str | None]]) -> str | None:
+    """The first thing wrong with a topic's settings, or None. The last of several values for one name counts."""
+    nulls = [name for name, value in given if value is None]
     if nulls:
-        return f"Null value not supported for topic configs: {', '.join(nulls)}"
-    for name, value in settings.items():
-        setting = TOPIC_SETTINGS.get(name)
-        if setting is None:
-            return f"Unknown topic config name: {name}"
-        problem = setting.problem(value or "")
-        if problem is not None:
-            return problem
+        return f"Null value not supported for topic configs: {','.join(nulls)}"
+    settings = {name: value for name, value in given if value is not None}
+    unknown = next((name for name in settings if name not in TOPIC_SETTINGS), None)
+    if unknown is not None:
+        return f"Unknown topic config name: {unknown}"
+    problems = (TOPIC_SETTINGS[name].problem(value) for name, value in settings.items())
+    return next(filter(None, problems), None) or _contradiction(settings)
+
+
+def _contradiction(settings: dict[str, str]) -> str | None:
+    if settings.get("remote.storage.enable", "false").strip(_SPACE).lower() == "true":
+        return "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+    least, most = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if least > most:
+        return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
     return None

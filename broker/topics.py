@@ -39,9 +39,9 @@ def name_problem(name: str) -> str | None:
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
-        return "'.' or '..' is not allowed"
+        return f"'{name}' is not allowed"
     if len(name) > NAME_CHARACTERS_MAX:
-        return f"the length of '{name[:32]}...' is longer than the max allowed length {NAME_CHARACTERS_MAX}"
+        return f"the length of '{name}' is longer than the max allowed length {NAME_CHARACTERS_MAX}"
     if not _NAME_CHARACTERS.issuperset(name):
         return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None

@@ -19,6 +19,7 @@ from protocol.messages.create_topics import (
 )
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own: an accident with one digit too many is no request
+MESSAGE_CHARACTERS_MAX = 1000  # a message may name what the client sent, which may be longer than a reply can hold
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5  # where a setting's value comes from, as DescribeConfigs numbers it
 USE_DEFAULT = -1
 
@@ -46,6 +47,8 @@ class TopicHandlers:
         return [Route(APIS[CreateTopicsRequest.API_KEY], self.create_topics, refuse_create_topics)]
 
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> Response | None:
+        if request.timeout_ms <= 0:
+            return CreateTopicsResponse(topics=[_refusal(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
         times: dict[str, int] = {}
         for topic in request.topics:
             times[topic.name] = times.get(topic.name, 0) + 1
@@ -54,8 +57,6 @@ class TopicHandlers:
         results = []
         for topic in single:
             try:
-                if request.timeout_ms <= 0:
-                    raise Refused(ErrorCode.REQUEST_TIMED_OUT, None)
                 if too_many:
                     raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 results.append(self._create(topic, request.validate_only))
@@ -78,9 +79,7 @@ class TopicHandlers:
         other = self._topics.colliding(name)
         if other is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
-        # The last of several values for one name counts, as in Kafka.
-        settings = {config.name: config.value for config in wanted.configs}
-        problem = settings_problem(settings)
+        problem = settings_problem([(config.name, config.value) for config in wanted.configs])
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
         partitions = self._partitions(wanted)
@@ -89,7 +88,7 @@ class TopicHandlers:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self._topics.partitions} partitions exist and {partitions} more would be over {self._partitions_max} (partitions.max)",
             )
-        chosen = {name: value for name, value in settings.items() if value is not None}
+        chosen = {config.name: config.value for config in wanted.configs if config.value is not None}
         if validate_only:
             return _result(Topic(name, bytes(16), partitions, 0, chosen))
         if not self._registry.writable:
@@ -147,6 +146,7 @@ def _result(topic: Topic) -> CreatableTopicResult:
         name=topic.name,
         topic_id=topic.id,
         error_code=ErrorCode.NONE,
+        error_message=None,
         num_partitions=topic.partitions,
         replication_factor=1,
         configs=[
@@ -163,6 +163,8 @@ def _result(topic: Topic) -> CreatableTopicResult:
 
 
 def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult:
+    if message is not None and len(message) > MESSAGE_CHARACTERS_MAX:
+        message = f"{message[:MESSAGE_CHARACTERS_MAX]}..."
     return CreatableTopicResult(name=name, error_code=error, error_message=message, num_partitions=-1, replication_factor=-1, configs=[])
 
 
