@@ -1,0 +1,188 @@
+"""The same questions to this broker and to Apache Kafka: the replies are equal, but for the deviations listed here.
+
+docs/differences.md tells them to the user.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from struct import unpack
+from typing import Any, NamedTuple
+
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.headers import response_header_version
+from protocol.message import Part, fields_of
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, METADATA, NO_ID, Ids, Question, everything
+from tests.kafka_process import kafka
+from tests.running import Client, broker
+
+KNOWN_SECONDS = 10
+REPLY_SECONDS = 10
+SILENCE_SECONDS = 1  # Kafka keeps silent, with the connection open, where it fails to write its reply
+
+
+class Deviation(NamedTuple):
+    """Differences that are meant: in the replies to these questions, at this place (a pattern each)."""
+
+    question: str
+    place: str
+    why: str
+
+    def explains(self, question: str, place: str) -> bool:
+        return bool(re.match(self.question, question) and re.fullmatch(self.place, place))
+
+
+DEVIATIONS = [
+    Deviation("versions|client id|bytes after the body", r"api_keys\[\d+\]", "an API is offered once it is served, up to the version that is served whole"),
+    Deviation("versions|client id|bytes after the body", "supported_features|finalized_features(_epoch)?", "there is no cluster of brokers that must agree on features"),
+    Deviation(r"versions, newer and empty v\d", "", "a client newer than us is answered whatever follows the first eight bytes of its header"),
+    Deviation("versions, newer.* v-", "", "a negative version is no client that is newer than us: its connection is closed"),
+    Deviation("client id of length -2", "", "a length below -1 is a malformed header, not a null"),
+    Deviation("create", r"topics.*\.topic_id", "a topic that was only validated has no id: Kafka answers one that never exists"),
+    Deviation("create", r".*\[min.insync.replicas\].config_source", "Kafka sets it for the whole cluster when eligible leader replicas are on"),
+    Deviation("create, 1 partitions, 2 replicas", r".*\.error_message", "there is no second broker, whatever Kafka says about directories"),
+    Deviation("create, 10000 partitions", r"topics\[counts\].*", "Kafka's limit of 10,000 records in a batch of its controller refuses one partition less"),
+    Deviation("create, min.cleanable.dirty.ratio", r".*\.error_message", "a double is written as Python writes it"),
+    Deviation("create, .* of (the greatest|great) length", "topics.*", "a message too long for the reply is cut: Kafka answers that the server failed"),
+    Deviation("metadata, missing ones, to be created|metadata, a missing one v[0-3]", r"topics\[(auto|missing)-.*", "the reply waits for the topic: Kafka answers error 3 and creates behind it"),
+    Deviation("metadata by id, neither id nor name v1[23]", "brokers|cluster_id|controller_id|error_code|topics.*", "Kafka fails on it (error -1): here it is an unknown id"),
+    Deviation("metadata.*", r"topics\[__(transaction|share_group)_state\]", "no transactions and no share groups"),
+    Deviation("(metadata of a name|coordinator of a key) that grows", "", "the connection is closed: Kafka's stays open, silent"),
+    Deviation("coordinator, (kind|share)", r".*error_message", "the standard text of the error is in our own words"),
+    Deviation("coordinator, transaction", ".*", "no transactions: a final error instead of one on which clients retry for ever"),
+    Deviation("coordinator, share 'g:AAAAAAA' v6", ".*error_code", "no share groups"),
+]
+
+
+class Peer:
+    """One of the two: asks it, and writes its replies so that they compare."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.ids: Ids = {}
+        with Client(port) as client:
+            self.cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
+        self.client = Client(port)
+
+    def close(self) -> None:
+        self.client.socket.close()
+
+    def ask(self, question: Question) -> Any:
+        """The reply as plain values, or 'closed'."""
+        try:
+            self.client.socket.settimeout(SILENCE_SECONDS if "that grows" in question.name else REPLY_SECONDS)
+            self.client.send_frame(question.frame(self.ids))
+            frame = self.client.frame()
+        except OSError as error:
+            self.close()
+            self.client = Client(self.port)
+            return "no reply" if isinstance(error, TimeoutError) else "closed"
+        reply, version = self.decode(question, frame)
+        self.learn(reply)
+        if question.key == CREATE_TOPICS and not decoded(question, self.ids).validate_only:
+            self.await_topics([one.name for one in reply.topics if one.error_code == 0])
+        if question.key == METADATA:
+            self.await_topics([one.name for one in reply.topics if one.error_code in (3, 5) and "to be created" in question.name])
+        return {"version": version} | self.plain(reply)
+
+    def decode(self, question: Question, frame: bytes) -> tuple[Any, int]:
+        version = question.version
+        if question.key == API_VERSIONS and not 0 <= version <= 4:
+            version = 0
+        at = 4 + response_header_version(question.key, version)
+        reply, end = APIS[question.key].response.decode(frame, at, version)
+        assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"{question.name}: not these bytes again"
+        return reply, version
+
+    def learn(self, reply: Any) -> None:
+        for one in getattr(reply, "topics", []):
+            if one.topic_id != NO_ID and one.name is not None and one.error_code == 0:
+                self.ids[one.name] = one.topic_id
+
+    def await_topics(self, names: list[str]) -> None:
+        """Kafka answers when a topic is in its log; a moment later its brokers know it."""
+        until = time.monotonic() + KNOWN_SECONDS
+        while names:
+            reply = self.client.ask(MetadataRequest(None), 12)
+            self.learn(reply)
+            led = {one.name for one in reply.topics if all(part.leader_id >= 0 for part in one.partitions)}
+            if led.issuperset(names):
+                return
+            assert time.monotonic() < until, f"{names} did not appear"
+            time.sleep(0.01)
+
+    def plain(self, value: Any, field: str = "") -> Any:
+        if isinstance(value, Part):
+            return {name: self.plain(getattr(value, name), name) for name in fields_of(type(value))}
+        if isinstance(value, list):
+            items = [self.plain(item, field) for item in value]
+            keys = ("name", "partition_index", "api_key", "key")
+            if items and isinstance(items[0], dict) and any(key in items[0] for key in keys):
+                key = next(key for key in keys if key in items[0])
+                return {(item[key], number): item for number, item in numbered(items, key)}
+            return items
+        if field == "topic_id":
+            return next((f"id of {name}" for name, id in self.ids.items() if id == value), "no id" if value == NO_ID else value)
+        if field == "cluster_id" and value == self.cluster_id:
+            return "this cluster"
+        if field == "port" and value == self.port:
+            return "this port"
+        return value
+
+
+def numbered(items: list[dict[str, Any]], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The order of topics in a reply means nothing, their number does."""
+    seen: dict[Any, int] = {}
+    for item in items:
+        seen[item[key]] = seen.get(item[key], 0) + 1
+        yield seen[item[key]], item
+
+
+def decoded(question: Question, ids: Ids) -> CreateTopicsRequest:
+    frame = question.frame(ids)
+    (length,) = unpack(">h", frame[8:10])
+    at = 10 + length + (question.version >= CreateTopicsRequest.FLEXIBLE_FROM)
+    return CreateTopicsRequest.decode(frame, at, question.version)[0]
+
+
+def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(ours, dict) and isinstance(kafkas, dict):
+        for key in ours | kafkas:
+            where = key if isinstance(key, str) else f"[{key[0]}]" if key[1] == 1 else f"[{key[0]}, {key[1]}]"
+            yield from differences(ours.get(key, "absent"), kafkas.get(key, "absent"), f"{place}.{where}".replace(".[", "["))
+    elif ours != kafkas:
+        yield place.lstrip("."), ours, kafkas
+
+
+def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
+    unexplained, met = [], set()
+    with kafka(offsets_topic_num_partitions="5") as port, broker("--profile", "test", "--set", "offsets.topic.num.partitions=5") as ours:
+        peers = (Peer(ours.port), Peer(port))
+        await_coordinator(peers[1])
+        for question in everything():
+            for place, mine, kafkas in differences(*[peer.ask(question) for peer in peers]):
+                known = [one for one in DEVIATIONS if one.explains(question.name, place)]
+                met.update(known)
+                if not known:
+                    unexplained.append(f"{question.name} | {place[-80:]} | ours {str(mine)[:200]!r} | Kafka's {str(kafkas)[:200]!r}")
+        for peer in peers:
+            peer.close()
+    assert not unexplained, f"{len(unexplained)} differences:\n" + "\n".join(unexplained[:50])
+    assert met == set(DEVIATIONS), f"met no more: {set(DEVIATIONS) - met}"
+
+
+def await_coordinator(peer: Peer) -> None:
+    """Kafka makes its topic of offsets for the first who asks, and answers error 15 until it is there."""
+    until = time.monotonic() + KNOWN_SECONDS
+    answers = []
+    while not answers or answers[-1]:
+        assert time.monotonic() < until
+        answers.append(peer.client.ask(FindCoordinatorRequest(key="g"), 3).error_code)
+        time.sleep(0.02)
+    assert answers[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,0 +1,91 @@
+"""Apache Kafka itself as a process: one node, on free ports of 127.0.0.1, with a directory that goes with it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.oracle import JAVA, kafka_jars, run_java
+
+START_SECONDS = 60
+STOP_SECONDS = 10
+CLUSTER_ID = "dGVudXJlLW9yYWNsZS0wMQ"
+
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+
+LOGGING = """
+rootLogger.level=error
+rootLogger.appenderRef.stderr.ref=stderr
+appender.stderr.type=Console
+appender.stderr.name=stderr
+appender.stderr.target=SYSTEM_ERR
+appender.stderr.layout.type=PatternLayout
+appender.stderr.layout.pattern=%p %c %m%n
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that were free a moment ago: for programs that must be told one before they start."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+@contextmanager
+def kafka(**settings: str) -> Iterator[int]:
+    """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots."""
+    jars = kafka_jars()
+    with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        port, controller = free_ports(2)
+        properties = folder / "server.properties"
+        more = "".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
+        properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder) + more)
+        (folder / "log4j2.properties").write_text(LOGGING)
+        run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, cwd=folder)
+        command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars}/*"]
+        with (folder / "output").open("w+b") as output:
+            process = subprocess.Popen(
+                [*command, "kafka.Kafka", str(properties)], cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+            try:
+                await_listening(process, port, folder / "output")
+                yield port
+            finally:
+                process.send_signal(signal.SIGKILL)  # nothing of it is wanted any more
+                process.wait(STOP_SECONDS)
+
+
+def await_listening(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert process.poll() is None, f"Kafka ended with {process.returncode}: {output.read_text()}"
+            assert time.monotonic() < until, f"Kafka does not listen after {START_SECONDS} s: {output.read_text()}"
+            time.sleep(0.05)
