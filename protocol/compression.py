@@ -103,6 +103,8 @@ def decompress_snappy(data: bytes, bytes_max: int) -> bytes:
     parts = []
     room = bytes_max
     at = len(SNAPPY_HEADER)
+    if len(data) < at:
+        raise ProtocolError("snappy that is cut short")
     while at < len(data):
         if len(data) - at < BLOCK_BYTES.size:
             raise ProtocolError("snappy that is cut short")
@@ -110,9 +112,11 @@ def decompress_snappy(data: bytes, bytes_max: int) -> bytes:
         at += BLOCK_BYTES.size
         if size < 0 or size > len(data) - at:
             raise ProtocolError(f"a snappy block of {size} bytes, {len(data) - at} are there")
-        block = decompress_snappy_block(data[at : at + size], room)
-        parts.append(block)
+        block = decompress_snappy_block(data[at : at + size], bytes_max)
         room -= len(block)
+        if room < 0:
+            raise ProtocolError(f"snappy of more than {bytes_max} bytes")
+        parts.append(block)
         at += size
     return b"".join(parts)
 

@@ -1,0 +1,117 @@
+"""The codecs of record batches: what was compressed comes back, and nothing else does anything but say so."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from contextlib import suppress
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.compression import SNAPPY_HEADER, Compression, compress, decompress
+from protocol.errors import ProtocolError
+
+CODECS = list(Compression)
+PACKED = CODECS[1:]
+LIMIT = 1 << 20
+TEXT = b"".join(b"line %d of the text, " % n for n in range(9_000))
+
+
+@given(st.sampled_from(CODECS), st.binary(max_size=5_000), st.integers(1, 40))
+def test_what_was_compressed_comes_back(codec: Compression, data: bytes, times: int) -> None:
+    assert decompress(compress(data * times, codec), codec, LIMIT) == data * times
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("data", [TEXT, bytes(900_000), b""], ids=["text", "zeros", "nothing"])
+def test_data_of_many_blocks_comes_back_within_exactly_its_size(codec: Compression, data: bytes) -> None:
+    packed = compress(data, codec)
+    assert decompress(packed, codec, len(data)) == data
+    if data:
+        assert len(packed) < len(data) / 2
+        with pytest.raises(ProtocolError, match=f"of more than {len(data) - 1} bytes"):
+            decompress(packed, codec, len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_cut_is_found_or_leaves_whole_blocks(codec: Compression) -> None:
+    packed = compress(TEXT[:3_000], codec)
+    for cut in range(len(packed)):
+        if codec == Compression.SNAPPY and cut == len(SNAPPY_HEADER):
+            continue  # a stream of no blocks
+        with pytest.raises(ProtocolError):
+            decompress(packed[:cut], codec, LIMIT)
+
+
+@given(st.sampled_from(PACKED), st.binary(max_size=100), st.booleans())
+def test_noise_gives_bytes_within_the_limit_or_a_protocol_error(codec: Compression, noise: bytes, with_magic: bool) -> None:
+    data = compress(b"", codec)[:8] + noise if with_magic else noise
+    with suppress(ProtocolError):
+        assert len(decompress(data, codec, 10_000)) <= 10_000
+
+
+@given(st.sampled_from(PACKED), st.data())
+def test_changed_bytes_give_bytes_within_the_limit_or_a_protocol_error(codec: Compression, data: st.DataObject) -> None:
+    packed = bytearray(compress(TEXT[:2_000], codec))
+    for at in data.draw(st.lists(st.integers(0, len(packed) - 1), min_size=1, max_size=3)):
+        packed[at] = data.draw(st.integers(0, 255))
+    with suppress(ProtocolError):
+        assert len(decompress(bytes(packed), codec, 10_000)) <= 10_000
+
+
+def test_snappy_is_read_with_and_without_the_framing_of_java() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(TEXT))
+    assert decompress(raw, Compression.SNAPPY, LIMIT) == TEXT
+    assert compress(TEXT, Compression.SNAPPY).startswith(b"\x82SNAPPY\0\0\0\0\1\0\0\0\1")
+
+
+@pytest.mark.parametrize("announced", [-1, 1 << 30, 0x7FFFFFFF])
+def test_a_snappy_block_of_a_length_that_is_not_there_is_refused(announced: int) -> None:
+    with pytest.raises(ProtocolError, match="a snappy block of"):
+        decompress(SNAPPY_HEADER + announced.to_bytes(4, "big", signed=True) + b"abc", Compression.SNAPPY, LIMIT)
+
+
+def test_a_snappy_length_that_no_input_of_that_size_can_have_is_refused_before_there_is_room_for_it() -> None:
+    lying = b"\xff\xff\xff\x2f" + b"\0a" * 4  # 100 MB
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="12 bytes of snappy that announce 100663295"):
+            decompress(lying, Compression.SNAPPY, 1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_bomb_costs_its_limit_at_most(codec: Compression) -> None:
+    bomb = compress(bytes(50_000_000), codec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="of more than 2000000 bytes"):
+            decompress(bomb, codec, 2_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 4_500_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_bytes_behind_the_end_are_refused(codec: Compression) -> None:
+    with pytest.raises(ProtocolError):
+        decompress(compress(TEXT, codec) + b"garbage", codec, LIMIT)
+
+
+def test_many_gzip_members_take_linear_time_whether_they_are_read_or_refused() -> None:
+    member = gzip.compress(b"")
+    with suppress(ProtocolError):
+        assert decompress(member * 50_000, Compression.GZIP, LIMIT) == b""
+
+
+@pytest.mark.parametrize("codec", [5, 7, -1])
+def test_an_unknown_codec_is_refused(codec: int) -> None:
+    with pytest.raises(ProtocolError):
+        decompress(b"", codec, LIMIT)
+    with pytest.raises(ProtocolError):
+        compress(b"", codec)
