@@ -111,6 +111,12 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
         gc.disable()  # nothing made while starting is garbage
+        try:
+            return await self._run()
+        finally:
+            self.acceptor.close()
+
+    async def _run(self) -> int:
         addresses = self._listen()
         store = LocalStore(self.config, self._loop)
         try:

@@ -31,7 +31,7 @@ def _resolve(listener: Listener) -> list[tuple[int, str, int]]:
     try:
         found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = _reason(error) if isinstance(error, OSError) else str(error)
         raise StartError(f"cannot listen on {listener.endpoint}: {reason}", ExitCode.LISTEN) from None
     addresses = [(family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, _, _, _, where in found]
     return list(dict.fromkeys(addresses))
@@ -83,4 +83,6 @@ def _open(family: int, address: str, port: int, scope: int, backlog: int) -> soc
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the port is taken by another process"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "not an address of this machine"
     return (error.strerror or str(error)).lower()
