@@ -1,0 +1,217 @@
+"""What keeps a broker from starting is one line and an exit code; what differs from the defaults is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.start import ExitCode
+from tests.broker.peers import LOOPS, answered, clients, create, entries, kept_in, start
+from tests.running import Broker, Client, broker
+
+
+def failed_start(*arguments: str, **more: str) -> tuple[int, list[str]]:
+    """The exit code and what was said; apart from the settings in force that is the failure alone."""
+    process = start(*arguments, **more)
+    output, errors = process.communicate(timeout=20)
+    assert output == "", "it claims to listen"
+    return process.returncode, [line for line in errors.splitlines() if not harmless(line)]
+
+
+def harmless(line: str) -> bool:
+    return line.startswith("{") and json.loads(line)["level"] in ("info", "warning")
+
+
+def below_a_file(directory: Path) -> Path:
+    (directory / "file").touch()
+    return directory / "file" / "data"
+
+
+def a_file(directory: Path) -> Path:
+    (directory / "file").touch()
+    return directory / "file"
+
+
+def not_for_folders(directory: Path) -> Path:
+    return Path("/proc/tenure")
+
+
+def a_dangling_link(directory: Path) -> Path:
+    (directory / "link").symlink_to(directory / "nothing" / "there")
+    return directory / "link"
+
+
+@pytest.mark.parametrize("place", [below_a_file, a_file, not_for_folders, a_dangling_link])
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+    directory = place(tmp_path)
+    code, lines = failed_start(*kept_in(directory))
+    assert code == ExitCode.DIRECTORY
+    assert len(lines) == 1
+    assert lines[0].startswith(f"tenure: data directory {directory}: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_of_somebody_elses_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    code, lines = failed_start(*kept_in(tmp_path / "data"))
+    tmp_path.chmod(0o700)
+    assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path / 'data'}: Permission denied"])
+
+
+def test_a_directory_in_use_is_one_line_that_says_by_whom_and_harms_nobody(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path)) as first, Client(first.port) as client:
+        code, lines = failed_start(*kept_in(tmp_path))
+        assert code == ExitCode.LOCKED
+        assert len(lines) == 1
+        assert lines[0].startswith(f"tenure: data directory {tmp_path} is in use by process {first.pid} ")
+        assert client.ask(create("still-served"), 7).topics[0].error_code == 0
+
+
+def test_the_lock_goes_with_a_killed_process(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path)) as first:
+        first.kill()
+    with broker(*kept_in(tmp_path)) as second, Client(second.port) as client:
+        assert answered(client)
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, lines = failed_start("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
+    assert code == ExitCode.LISTEN
+    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process"]
+
+
+def test_one_of_several_ports_that_is_taken_is_enough(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{port}"
+        code, lines = failed_start("--data", str(tmp_path / "data"), "--set", listeners)
+    assert code == ExitCode.LISTEN
+    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("192.0.2.1:0", "not an address of this machine"),
+        ("[2001:db8::1]:0", "not an address of this machine"),
+        ("nowhere.invalid:0", "name or service not known"),
+        ("127.0.0.1:1", None),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_one_line(tmp_path: Path, address: str, reason: str | None) -> None:
+    if reason is None:
+        if os.geteuid() == 0:
+            pytest.skip("root may listen on every port")
+        reason = "permission denied"
+    code, lines = failed_start("--listen", address, "--data", str(tmp_path / "data"))
+    assert code == ExitCode.LISTEN
+    assert lines == [f"tenure: cannot listen on {address}: {reason}"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
+def test_a_wildcard_alone_is_one_line_with_what_to_add(tmp_path: Path, host: str) -> None:
+    code, lines = failed_start("--listen", f"{host}:9092", "--data", str(tmp_path / "data"))
+    assert (code, len(lines)) == (ExitCode.CONFIG, 1)
+    assert "--advertise HOST:9092" in lines[0]
+
+
+def test_every_wrong_setting_is_told_at_once_with_where_it_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "tenure.toml"
+    file.write_text('"num.partitions" = 0\n')
+    code, lines = failed_start(
+        "--config", str(file), "--set", "max.connections=many", "--set", "ssl.keystore.location=x", TENURE_OFFSETS_FLUSH="sometimes"
+    )
+    assert (code, len(lines)) == (ExitCode.CONFIG, 4)
+    told = "\n".join(lines)
+    for part in ("max.connections=many (--set)", "ssl.keystore.location=x (--set)", "num.partitions=0", str(file), "TENURE_OFFSETS_FLUSH"):
+        assert part in told
+    assert all(line.startswith("tenure: ") for line in lines)
+
+
+def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    code, _ = failed_start("--profile", "test", "--listen", "192.0.2.1:0", TMPDIR=str(tmp_path))
+    assert code == ExitCode.LISTEN
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: str) -> None:
+    process = start("--profile", "test", "--set", f"event.loop={loop}", "--set", "listeners=PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0")
+    assert process.stdout is not None
+    listening = [process.stdout.readline(), process.stdout.readline()]
+    process.terminate()
+    rest, _ = process.communicate(timeout=10)
+    ports = [int(line.rpartition(":")[2]) for line in listening]
+    assert listening == [f"listening PLAINTEXT 127.0.0.1:{ports[0]}\n", f"listening INSIDE 127.0.0.1:{ports[1]}\n"]
+    assert rest == ""
+    assert len({0, *ports}) == 3
+
+
+def test_every_setting_that_differs_is_printed_with_where_it_came_from(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
+        shown = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
+    assert shown == {
+        "listeners": ("127.0.0.1:0", "--listen"),
+        "log.dirs": (str(tmp_path), "--data"),
+        "num.partitions": ("3", "--set"),
+        "max.connections": ("7", "environment TENURE_MAX_CONNECTIONS"),
+    }
+
+
+def test_twenty_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Each with its own port and data, and neither leaves anything behind."""
+    processes = [start("--profile", "test", TMPDIR=str(tmp_path)) for _ in range(20)]
+    try:
+        ports = []
+        for process in processes:
+            assert process.stdout is not None
+            ports.append(int(process.stdout.readline().rpartition(":")[2]))
+        for number, port in enumerate(ports):
+            with Client(port) as client:
+                assert client.ask(create(f"of-{number}"), 7).topics[0].error_code == 0
+        assert len(list(tmp_path.iterdir())) == 20
+        for process in processes:
+            process.terminate()
+        errors = [process.communicate(timeout=10)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * 20
+    assert not any('"level": "error"' in text or "Traceback" in text for text in errors)
+    assert list(tmp_path.iterdir()) == []
+
+
+def a_log_nobody_reads(directory: Path) -> tuple[str, ...]:
+    """The prefix of a command whose standard error is a pipe with nobody behind it."""
+    os.mkfifo(directory / "log")
+    return ("sh", "-c", 'exec "$@" 2>"$0"', str(directory / "log"))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path, loop: str) -> None:
+    command = a_log_nobody_reads(tmp_path)
+    unread = os.open(tmp_path / "log", os.O_RDWR)
+    try:
+        started = Broker("--profile", "test", "--set", f"event.loop={loop}", command=command)
+        try:
+            with Client(started.port) as client:
+                for _ in range(8):
+                    with clients(100, started.port) as nonsense:
+                        for peer in nonsense:
+                            peer.send_frame(b"nonsense")
+                        assert all(peer.closed() for peer in nonsense)
+                    assert answered(client)
+            assert os.read(unread, 1), "nothing was logged"
+            assert started.stop() == 0
+        finally:
+            started.kill()
+    finally:
+        os.close(unread)
