@@ -32,9 +32,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Broker:
-    """A started `tenure serve`; its standard error is collected as it comes."""
+    """A started `tenure serve`, once it listens on as many `listeners` as that; its standard error is collected as it comes."""
 
-    def __init__(self, *arguments: str, command: tuple[str, ...] = (), **more: str) -> None:
+    def __init__(self, *arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> None:
         begin = time.monotonic()
         self.process = subprocess.Popen(
             (*command, sys.executable, "-P", "-m", "cli", "serve", *arguments),
@@ -49,12 +49,15 @@ class Broker:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.listeners: dict[str, tuple[str, int]] = {}
-        self._await_listening(begin)
+        try:
+            self._await_listening(begin, listeners)
+        except BaseException:
+            self.kill()
+            raise
         self.started_after = time.monotonic() - begin
 
-    def _await_listening(self, begin: float) -> None:
+    def _await_listening(self, begin: float, wanted: int) -> None:
         assert self.process.stdout is not None
-        wanted = 1
         while len(self.listeners) < wanted:
             line = self.process.stdout.readline()
             found = re.fullmatch(r"listening (\S+) (.*):(\d+)\n", line)
@@ -119,8 +122,8 @@ class Broker:
 
 
 @contextmanager
-def broker(*arguments: str, **more: str) -> Iterator[Broker]:
-    started = Broker(*arguments, **more)
+def broker(*arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> Iterator[Broker]:
+    started = Broker(*arguments, command=command, listeners=listeners, **more)
     try:
         yield started
     finally:
