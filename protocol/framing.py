@@ -1,7 +1,7 @@
 """A byte stream into length-prefixed frames.
 
-Chunks are kept as they came until a frame is whole: a frame that announces 100 MB costs what has arrived of it, and
-is joined once.
+What has arrived of a frame grows in one buffer until it is whole: 100 MB that are announced cost nothing, and 100 MB
+that come in chunks of a few bytes cost 100 MB, where a list of the chunks would cost many times as much.
 """
 
 from __future__ import annotations
@@ -17,25 +17,30 @@ frame_size: Final = Struct(">i").unpack_from
 class Framer:
     """Frames of one connection, without their lengths; `frame_bytes_max` is the largest that is read."""
 
-    __slots__ = ("_chunks", "_frame_bytes_max", "_need", "pending")
+    __slots__ = ("_buffer", "_frame_bytes_max", "_need", "pending")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._chunks: list[bytes] = []
+        self._buffer = bytearray()
         self.pending = 0  # bytes of a frame that is not whole yet
         self._need = 4  # bytes until there is more to know: a length, or a whole frame
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. ProtocolError: a length that cannot be; nothing more comes from here."""
+        frames: list[bytes] = []
         if self.pending:
-            self._chunks.append(data)
+            self._buffer += data
             self.pending += len(data)
             if self.pending < self._need:
-                return []
-            data = b"".join(self._chunks)
-            self._chunks.clear()
+                return frames
+            have = memoryview(self._buffer)
+            self._buffer = bytearray()
             self.pending = 0
-        frames: list[bytes] = []
+            if self._need > 4:  # copied once, as it may be large
+                frames.append(bytes(have[4 : self._need]))
+                data = bytes(have[self._need :])
+            else:
+                data = bytes(have)
         at = 0
         end = len(data)
         while end - at >= 4:
@@ -51,7 +56,6 @@ class Framer:
         else:
             self._need = 4
         if at < end:
-            rest = data[at:] if at else data
-            self._chunks.append(rest)
-            self.pending = len(rest)
+            self._buffer += data[at:]
+            self.pending = end - at
         return frames

@@ -358,7 +358,8 @@ def test_what_kafka_stored_uncompressed_is_built_again_byte_for_byte(golden: dic
 def test_kio_reads_what_is_built() -> None:
     batch, size = read_batch(build(FOUR, leader_epoch=3, producer_id=5, producer_epoch=6, base_sequence=7), 0)
     assert contents(FOUR) == [
-        (record.offset, record.key, record.value, tuple((header.key, header.value) for header in record.headers)) for record in batch.records
+        (record.offset, record.key, record.value, tuple((header.key, header.value) for header in record.headers))
+        for record in batch.records
     ]
     assert (batch.partition_leader_epoch, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (3, 5, 6, 7)
     assert size == batch.batch_length + 12

@@ -1,0 +1,132 @@
+"""A byte stream into frames: the same frames however the bytes arrive, and nothing kept that a peer only announces."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from itertools import pairwise
+from struct import Struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import ProtocolError
+from protocol.framing import Framer
+
+LENGTH = Struct(">i")
+LIMIT = 100 * 1024 * 1024
+
+
+def stream(frames: list[bytes]) -> bytes:
+    return b"".join(LENGTH.pack(len(frame)) + frame for frame in frames)
+
+
+def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
+    return [frame for chunk in chunks for frame in framer.feed(chunk)]
+
+
+def test_a_stream_cut_at_any_two_places_gives_the_same_frames() -> None:
+    frames = [b"first", b"", b"x" * 9, b"", b"", b"last"]
+    data = stream(frames)
+    for one in range(len(data) + 1):
+        for two in range(one, len(data) + 1):
+            assert fed(Framer(LIMIT), data[:one], data[one:two], data[two:]) == frames
+
+
+def test_a_stream_byte_by_byte_gives_each_frame_with_its_last_byte() -> None:
+    framer = Framer(LIMIT)
+    seen = [framer.feed(bytes([byte])) for byte in stream([b"ab", b"", b"c"])]
+    assert seen == [[]] * 5 + [[b"ab"]] + [[]] * 3 + [[b""]] + [[]] * 4 + [[b"c"]]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=12), st.lists(st.integers(0, 500), max_size=12))
+def test_a_stream_in_any_chunks_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+    data = stream(frames)
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    chunks = [data[begin:end] for begin, end in pairwise(places)]
+    assert fed(Framer(40), *chunks) == frames
+
+
+def test_every_frame_of_a_chunk_comes_at_once_and_the_rest_waits() -> None:
+    framer = Framer(LIMIT)
+    frames = [b"%d" % n for n in range(1_000)]
+    assert framer.feed(stream(frames) + b"\0\0\0\2z") == frames
+    assert framer.feed(b"") == []
+    assert framer.feed(b"y\0") == [b"zy"]
+    assert framer.feed(b"\0\0\1!") == [b"!"]
+
+
+def test_a_frame_of_the_largest_size_is_read_and_one_byte_more_refused() -> None:
+    assert fed(Framer(7), b"\0\0\0\7", b"seven!!") == [b"seven!!"]
+    with pytest.raises(ProtocolError, match=r"8 bytes, allowed are 0 to 7 \(socket.request.max.bytes\)"):
+        Framer(7).feed(b"\0\0\0\x08")
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), LIMIT + 1, (1 << 31) - 1, 0x47455420])
+def test_a_length_that_cannot_be_is_refused_with_its_fourth_byte(length: int) -> None:
+    packed = LENGTH.pack(length)
+    for before in (b"", stream([b"a frame"])):
+        framer = Framer(LIMIT)
+        framer.feed(before + packed[:3])
+        with pytest.raises(ProtocolError, match=f"{length} bytes"):
+            framer.feed(packed[3:])
+
+
+def test_an_announcement_of_100_mb_costs_what_has_arrived() -> None:
+    tracemalloc.start()
+    try:
+        framer = Framer(LIMIT)
+        assert framer.feed(LENGTH.pack(LIMIT) + b"only this") == []
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+        chunk = bytes(65_536)
+        for _ in range(16):
+            assert framer.feed(chunk[:1] + chunk[1:]) == []
+        assert tracemalloc.get_traced_memory()[1] < 20 * 65_536
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.alone
+def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
+    """That would be 512 copies of 16 MiB on average; the measure is one plain join, with room for a slow machine."""
+    chunks = [bytes(65_536)] * 512
+    framer = Framer(LIMIT)
+    begun = time.process_time()
+    joined = b"".join(chunks)
+    once = time.process_time() - begun
+    framer.feed(LENGTH.pack(len(joined)))
+    begun = time.process_time()
+    frames = fed(framer, *chunks)
+    taken = time.process_time() - begun
+    assert frames == [joined]
+    assert taken < 20 * max(once, 0.005)
+
+
+def test_what_waits_is_at_most_the_frame_under_way() -> None:
+    """Whatever came before it has been handed out, nothing of it is kept."""
+    framer = Framer(LIMIT)
+    tracemalloc.start()
+    try:
+        for n in range(300):
+            data = stream([b"x" * 10_000] * 2)
+            framer.feed(data[: 10_004 + n])
+            framer.feed(data[10_004 + n :])
+            assert framer.pending == 0
+        del data
+        assert tracemalloc.get_traced_memory()[0] < 5_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_that_trickles_in_costs_its_size_not_its_chunks() -> None:
+    framer = Framer(LIMIT)
+    framer.feed(LENGTH.pack(1 << 20))
+    tracemalloc.start()
+    try:
+        for n in range(100_000):
+            framer.feed(b"%02d" % (n % 100))
+        assert framer.pending == 4 + 200_000
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
