@@ -15,6 +15,8 @@ from protocol.records import read_record, with_version
 CONSUMER_OFFSETS = "__consumer_offsets"
 # Where the registry itself lives; not a topic that anybody may list or read.
 REGISTRY_LOG = "__tenure_topics"
+# Folders of these names are logs of ours: a topic of such a name would share one with them.
+RESERVED_NAMES = (REGISTRY_LOG, "__coordinator_notes")
 NO_ID = bytes(16)
 
 NAME_CHARACTERS_MAX = 249
@@ -38,6 +40,8 @@ def name_problem(name: str) -> str | None:
     """Why Kafka would not have a topic of this name, or None."""
     if not name:
         return "the empty string is not allowed"
+    if name in RESERVED_NAMES:
+        return f"'{name}' is kept for the broker itself"
     if name in (".", ".."):
         return f"'{name}' is not allowed"
     if len(name) > NAME_CHARACTERS_MAX:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -117,8 +118,8 @@ def test_a_missing_topic_is_created_only_for_those_who_allow_it(client: Client) 
     assert metadata(client, "automatic").topics[0].topic_id == made.topic_id
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline"])
-def test_names_that_kafka_refuses_are_refused(client: Client, name: str) -> None:
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline", "__tenure_topics", "__coordinator_notes"])
+def test_names_that_cannot_be_are_refused(client: Client, name: str) -> None:
     made = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -329,6 +330,17 @@ def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as second:
         assert topics_of(second.port) == before
         second.await_line("cut")
+
+
+def test_debug_shows_every_frame_decoded_and_info_none() -> None:
+    for level, shown in (("debug", True), ("info", False)):
+        with broker("--profile", "test", "--set", f"log.level={level}", "--set", "log.format=json") as started:
+            with Client(started.port) as client:
+                metadata(client, "shown", version=9)
+            started.stop()
+            frames = [json.loads(line) for line in started.lines if '"Metadata"' in line]
+            assert [(frame["event"], frame["version"], frame["correlation_id"]) for frame in frames] == ([("<", 9, 1), (">", 9, 1)] if shown else [])
+            assert not shown or "name='shown'" in frames[0]["message"]
 
 
 def test_starting_is_quick(tmp_path: Path) -> None:
