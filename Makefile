@@ -50,7 +50,7 @@ uncompile: ## remove what compile built
 
 compiled-test: setup ## the tests of protocol on a compiled copy, under build/
 	@$(BIN)/python -m project.compiled --copy build/compiled protocol
-	@PYTHONPATH=build/compiled COMPILED=build/compiled $(BIN)/pytest -p project.only_compiled --import-mode=append tests/protocol
+	@PYTHONPATH=build/compiled COMPILED=build/compiled $(BIN)/pytest -p project.only_compiled --import-mode=append -n 2 tests/protocol
 
 dist: setup ## wheel and sdist, into dist/
 	@rm -rf dist build/lib tenure.egg-info; mkdir -p build

@@ -9,15 +9,20 @@ import os
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from setup import compiled_modules
 
 FOLDER = Path(os.environ["COMPILED"]).resolve()
+MODULES = [name.removesuffix(".py").replace("/", ".") for name in compiled_modules(FOLDER)]
+
+
+def pytest_configure() -> None:
+    for name in MODULES:
+        origin = Path(str(import_module(name).__file__))
+        if origin.suffix != ".so" or not origin.is_relative_to(FOLDER):
+            raise pytest.UsageError(f"{name} comes from {origin}, which is not compiled in {FOLDER}")
 
 
 def pytest_report_header() -> str:
-    names = [name.removesuffix(".py").replace("/", ".") for name in compiled_modules(FOLDER)]
-    for name in names:
-        origin = Path(str(import_module(name).__file__))
-        if origin.suffix != ".so" or not origin.is_relative_to(FOLDER):
-            raise RuntimeError(f"{name} comes from {origin}, which is not compiled in {FOLDER}")
-    return f"compiled: all {len(names)} modules of {FOLDER.name} that setup.py names"
+    return f"compiled: all {len(MODULES)} modules that setup.py names under {FOLDER}"
