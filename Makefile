@@ -6,7 +6,7 @@ PYTHON_GIVEN := $(if $(PYTHON),--this-python)
 FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3 ~/.pyenv/versions/3.1[123].*/bin/python3); do \
 	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && break; \
 	python=; done; \
-	test -n "$$python" || { echo "setup: needs $(or $(PYTHON),Python) 3.11, 3.12 or 3.13 with venv (Debian: python3-venv), or PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check generate bench compile uncompile compiled-test dist lock clean

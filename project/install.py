@@ -41,6 +41,9 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("setup: interrupted", file=sys.stderr)
+            return 130
     return 0
 
 
@@ -88,6 +91,7 @@ def stamp(folder: Path) -> dict[str, str] | None:
 
 def install_lock(folder: Path) -> None:
     print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {DEVELOPMENT.relative_to(ROOT)}", flush=True)
+    (folder / STAMP).unlink(missing_ok=True)  # first: what is interrupted from here on must not pass for complete
     venv.create(folder, clear=True, with_pip=True, symlinks=True)
     locked = ["--require-hashes", "--only-binary=:all:", "--no-deps"]
     wheels = str(folder / WHEELS)

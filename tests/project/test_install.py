@@ -98,13 +98,15 @@ def test_another_python_makes_it_anew_only_when_it_was_asked_for(environment: Re
     assert environment.ready(this_python=True) == EVERYTHING
 
 
-def test_an_interrupted_setup_leaves_no_stamp(environment: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(folder: Path, verb: str, *arguments: str) -> None:
+@pytest.mark.parametrize("wanting", ["locks", "project"])
+def test_an_interrupted_setup_does_not_pass_for_a_complete_one(environment: Recorded, monkeypatch: pytest.MonkeyPatch, wanting: str) -> None:
+    def interrupted(*arguments: object, **how: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
+        patched.setattr(install, wanting, lambda *_: "another")
+        patched.setattr(venv, "create", interrupted)  # which begins with removing what is there
         patched.setattr(install, "pip", interrupted)
-        patched.setattr(install, "project", lambda: "another version")
         with pytest.raises(KeyboardInterrupt):
             environment.ready()
     assert environment.ready() == EVERYTHING
