@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -80,7 +81,8 @@ class Acceptor:
         self._connections = connections
         self._connections_max = connections_max
         self._per_peer_max = per_peer_max
-        self._descriptor_limit = max(1, descriptors_max - RESERVED_DESCRIPTORS)
+        self._reserve = min(RESERVED_DESCRIPTORS, descriptors_max // 2)
+        self._descriptors_max = descriptors_max - self._reserve
         self._buffered = buffered
         self._sockets: list[tuple[socket.socket, Address]] = []
         self._tasks: set[asyncio.Task[object]] = set()
@@ -140,8 +142,8 @@ class Acceptor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Descriptors are given out lowest first: this number says how many are in use.
-        if accepted.fileno() >= self._descriptor_limit:
-            self._pause(f"the last {RESERVED_DESCRIPTORS} descriptors are kept for those who are served (open-file limit)")
+        if accepted.fileno() >= self._descriptors_max:
+            self._pause(f"the last {self._reserve} descriptors are kept for those who are served (open-file limit)")
 
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
         try:
@@ -155,6 +157,9 @@ class Acceptor:
         if not self._paused:
             log.warning("accepting pauses", reason=why)
         self._paused = why
+        self._retry_later()
+
+    def _retry_later(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._loop.call_later(RETRY_SECONDS, self._resume)
@@ -162,14 +167,25 @@ class Acceptor:
     def _resume(self) -> None:
         if self._accepting or not self._paused or not self._sockets:
             return
-        if self._retry is not None:
-            self._retry.cancel()
+        self._retry_later()
+        if not self._descriptor_left():
+            return
         self.start()
         for sock, listener in list(self._sockets):
             self._readable(sock, listener)
         if self._accepting:
             log.info("accepting goes on")
             self._paused = ""
+            self._retry.cancel()
+
+    def _descriptor_left(self) -> bool:
+        """Whether one more connection leaves the reserve alone; somebody is served however low the limit is."""
+        try:
+            lowest = os.dup(self._sockets[0][0].fileno())
+        except OSError:
+            return False
+        os.close(lowest)
+        return lowest < self._descriptors_max or not self._connections.live
 
     def _stop_reading(self) -> None:
         self._accepting = False
