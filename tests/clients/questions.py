@@ -294,12 +294,12 @@ def coordinators() -> Iterator[Question]:
 
 def frames() -> Iterator[Question]:
     for version in (4, 7, 12):
-        name = b"\xff" * 20_000  # each byte becomes a character of three bytes: the reply cannot repeat it
-        legacy, flexible = pack(">ih", 1, len(name)) + name, b"\2" + b"\xa1\x9c\1" + name
+        growing = b"\xff" * 20_000  # each byte becomes a character of three bytes: the reply cannot repeat it
+        legacy, flexible = pack(">ih", 1, len(growing)) + growing, b"\2\xa1\x9c\1" + growing
         body = flexible.replace(b"\2", b"\2" + NO_ID, 1) + b"\0\0\0" if version == 12 else legacy
         yield raw(f"metadata of a name that grows v{version}", METADATA, version, head(METADATA, version) + body + b"\0\0")
     for version in (0, 3, 4):
-        body = (b"\0\2" + b"\xa1\x9c\1" + name + b"\0") if version == 4 else pack(">h", len(name)) + name + b"\0" * (version > 0)
+        body = (b"\0\2" + b"\xa1\x9c\1" + growing + b"\0") if version == 4 else pack(">h", len(growing)) + growing + b"\0" * (version > 0)
         yield raw(f"coordinator of a key that grows v{version}", FIND_COORDINATOR, version, head(FIND_COORDINATOR, version) + body)
     for version in (4, 7):
         yield create("name of the greatest length", topic("n" * 32_767), version=version, validate=True)
