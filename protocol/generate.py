@@ -37,7 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m protocol.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 when a file is stale")
     options = parser.parse_args(arguments)
-    files = rendered()
+    try:
+        files = rendered()
+    except ValueError as error:  # what the schema asks for cannot be
+        print(error, file=sys.stderr)
+        return 1
     for name in stale(files):
         path = MESSAGES / name
         if options.check:

@@ -23,8 +23,13 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def message_of(api: str, side: str, name: str, versions: Versions) -> Message:
-    """The message `name`, which kio keeps in `kio.schema.<api>.v<n>.<side>`."""
-    classes = {v: getattr(importlib.import_module(f"kio.schema.{api}.v{v}.{side}"), name) for v in range(versions[0], versions[1] + 1)}
+    """The message `name`, which kio keeps in `kio.schema.<api>.v<n>.<side>`.
+
+    Versions newer than kio's are taken to be its newest: what they add is declared in protocol/schema/apis.toml.
+    """
+    classes: dict[int, Any] = {}
+    for version in range(versions[0], versions[1] + 1):
+        classes[version] = kio_class(api, side, name, version) or classes[version - 1]
     flexible = [v for v, cls in classes.items() if cls.__flexible__]
     assert flexible == list(range(flexible[0] if flexible else NEVER, versions[1] + 1)), f"{name}: once flexible, always flexible"
     key = int(getattr(classes[versions[1]], "__api_key__", -1))
@@ -35,6 +40,14 @@ def message_of(api: str, side: str, name: str, versions: Versions) -> Message:
         about="",
         api_key=None if key < 0 else key,
     )
+
+
+def kio_class(api: str, side: str, name: str, version: int) -> Any:
+    """kio's class for one version of a message, None where it has none."""
+    try:
+        return getattr(importlib.import_module(f"kio.schema.{api}.v{version}.{side}"), name)
+    except ModuleNotFoundError:
+        return None
 
 
 def struct_of(name: str, classes: dict[int, Any]) -> Struct:

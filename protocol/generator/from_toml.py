@@ -37,8 +37,33 @@ def api_modules() -> list[Module]:
             assert message.api_key == api["key"], f"{name}: kio says key {message.api_key}"
             message.about = f"{name} {side.lower()}"
             module.messages.append(message)
+        add_fields(module, api.get("new", []))
+        check_newest(api, versions)
         modules.append(module)
     return modules
+
+
+def add_fields(module: Module, new: list[dict[str, Any]]) -> None:
+    """Put fields that kio does not know yet behind the fields that they follow on the wire."""
+    for item in new:
+        for message in module.messages:
+            for struct in (*message.struct.nested(), message.struct):
+                if struct.name == item["in"]:
+                    at = [field.name for field in struct.fields].index(item["after"]) + 1
+                    struct.fields.insert(at, field_of(item, message.versions, {}))
+                    break
+            else:
+                continue
+            break
+        else:
+            raise ValueError(f"apis.toml: there is no {item['in']} in {module.name}")
+
+
+def check_newest(api: dict[str, Any], versions: Versions) -> None:
+    """A version that kio lacks must say what it adds; nothing at all is said by `new = []`."""
+    name = api["name"]
+    if from_kio.kio_class(snake(name), "request", f"{name}Request", versions[1]) is None and "new" not in api:
+        raise ValueError(f"kio does not know {name} version {versions[1]}: declare its fields as [[api.new]] in protocol/schema/apis.toml")
 
 
 def record_modules() -> list[Module]:

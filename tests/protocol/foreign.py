@@ -18,6 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from protocol.apis import APIS
+from protocol.generator import from_kio
 from protocol.generator.from_toml import modules, snake
 from protocol.generator.model import Message, Module, Struct
 
@@ -33,8 +34,9 @@ def cases() -> Iterator[tuple[str, int]]:
     """Every message and version that kio has too."""
     for api in APIS.values():
         for version in range(api.served[0], api.served[1] + 1):
-            yield f"{api.name}Request", version
-            yield f"{api.name}Response", version
+            for side in ("Request", "Response"):
+                if from_kio.kio_class(snake(api.name), side.lower(), api.name + side, version) is not None:
+                    yield api.name + side, version
     for name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         for version in range(4):
             yield name, version

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol import generate
+from protocol.generator import from_toml
 
 RENDERED = generate.rendered()
 
@@ -40,3 +41,18 @@ def test_nothing_that_serves_imports_the_generator() -> None:
             assert "import kio" not in text
             assert "from kio" not in text
             assert "protocol.generator" not in text
+
+
+def test_a_version_that_kio_lacks_is_refused_until_its_fields_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    join_group = {"key": 11, "name": "JoinGroup", "advertised": [0, 10]}
+    monkeypatch.setattr(from_toml, "apis", lambda: [join_group])
+    with pytest.raises(ValueError, match="JoinGroup version 10"):
+        from_toml.api_modules()
+    rack = {"in": "JoinGroupRequest", "after": "reason", "name": "rack_id", "type": "string", "nullable": True, "versions": "10+"}
+    join_group["new"] = [rack]
+    (module,) = from_toml.api_modules()
+    fields = module.messages[0].struct.fields
+    assert [(field.name, field.versions) for field in fields[-2:]] == [("reason", (8, 10)), ("rack_id", (10, 10))]
+    join_group["new"] = [rack | {"in": "JoinGrupRequest"}]
+    with pytest.raises(ValueError, match="JoinGrupRequest"):
+        from_toml.api_modules()
