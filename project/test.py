@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +27,11 @@ class Tally(NamedTuple):
     failed: int
     skipped: int
     exit_code: int
+    reasons: tuple[str, ...] = ()  # why tests were skipped
 
     def plus(self, other: Tally) -> Tally:
-        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped, self.exit_code or other.exit_code)
+        passed, failed, skipped = self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        return Tally(passed, failed, skipped, self.exit_code or other.exit_code, self.reasons + other.reasons)
 
 
 def main(arguments: list[str]) -> int:
@@ -45,6 +48,9 @@ def main(arguments: list[str]) -> int:
     print()
     if missing := [minor for minor in wanted if minor not in tallies]:
         print(f"Not tested, because not found: Python {', '.join(missing)}")
+    for minor, tally in tallies.items():
+        for reason, count in sorted(Counter(tally.reasons).items()):
+            print(f"Skipped with Python {minor}: {count} x {reason}")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -101,18 +107,19 @@ def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Ta
         return Tally(0, 0, 0, 0)
     if not report.exists():
         return Tally(0, 1, 0, exit_code or 1)
-    tests, failed, skipped = counts(report)
-    return Tally(tests - failed - skipped, failed, skipped, exit_code or min(failed, 1))
+    return read(report, exit_code)
 
 
-def counts(report: Path) -> tuple[int, int, int]:
-    """How many tests pytest's report knows, how many of them failed, how many were skipped."""
+def read(report: Path, exit_code: int) -> Tally:
+    """What pytest's report says; where it and the exit code disagree, the worse of the two."""
     tests = failed = skipped = 0
-    for one in ElementTree.parse(report).iter("testsuite"):
+    tree = ElementTree.parse(report)
+    for one in tree.iter("testsuite"):
         tests += int(one.get("tests", 0))
         failed += int(one.get("failures", 0)) + int(one.get("errors", 0))
         skipped += int(one.get("skipped", 0))
-    return max(tests, failed + skipped), failed, skipped
+    reasons = tuple(one.get("message", "") for one in tree.iter("skipped"))
+    return Tally(max(tests - failed - skipped, 0), failed, skipped, exit_code or min(failed, 1), reasons)
 
 
 if __name__ == "__main__":

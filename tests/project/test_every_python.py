@@ -9,7 +9,9 @@ from project import test as words
 from project.test import Tally
 
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
-REPORT = '<testsuites><testsuite errors="{errors}" failures="{failures}" skipped="{skipped}" tests="{tests}"/></testsuites>'
+REPORT = '<testsuites><testsuite errors="{errors}" failures="{failures}" skipped="{skipped}" tests="{tests}"><testcase>{body}</testcase></testsuite></testsuites>'
+
+SKIPPED = '<skipped type="pytest.skip" message="needs Java"/><skipped type="pytest.skip" message="needs tc"/>'
 
 
 def fake_python(folder: Path, says: str, minor: str = "3.12") -> Path:
@@ -31,13 +33,14 @@ def test_a_python_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: 
 
 
 def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    tallies = {"3.11": Tally(7, 0, 2, 0), "3.13": Tally(8, 1, 0, 1)}
+    tallies = {"3.11": Tally(7, 0, 2, 0, ("needs Java", "needs Java")), "3.13": Tally(8, 1, 0, 1)}
     monkeypatch.delenv("PYTHONS", raising=False)
     monkeypatch.setattr(words, "environment_of", lambda minor: Path(minor) if minor in tallies else None)
     monkeypatch.setattr(words, "suite", lambda _, minor, __: tallies[minor])
     assert words.main([]) == 1
-    assert capsys.readouterr().out.splitlines()[-3:] == [
+    assert capsys.readouterr().out.splitlines()[-4:] == [
         "Not tested, because not found: Python 3.12",
+        "Skipped with Python 3.11: 2 x needs Java",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -67,10 +70,10 @@ def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("exit_code", "report", "tally"),
     [
-        (0, REPORT.format(tests=9, failures=0, errors=0, skipped=2), Tally(7, 0, 2, 0)),
-        (1, REPORT.format(tests=9, failures=1, errors=1, skipped=2), Tally(5, 2, 2, 1)),
-        (3, REPORT.format(tests=9, failures=0, errors=0, skipped=0), Tally(9, 0, 0, 3)),
-        (0, REPORT.format(tests=9, failures=1, errors=0, skipped=0), Tally(8, 1, 0, 1)),
+        (0, REPORT.format(tests=9, failures=0, errors=0, skipped=2, body=SKIPPED), Tally(7, 0, 2, 0, ("needs Java", "needs tc"))),
+        (1, REPORT.format(tests=9, failures=1, errors=1, skipped=2, body=SKIPPED), Tally(5, 2, 2, 1, ("needs Java", "needs tc"))),
+        (3, REPORT.format(tests=9, failures=0, errors=0, skipped=0, body=""), Tally(9, 0, 0, 3)),
+        (0, REPORT.format(tests=9, failures=1, errors=0, skipped=0, body=""), Tally(8, 1, 0, 1)),
         (4, None, Tally(0, 1, 0, 4)),
         (0, None, Tally(0, 1, 0, 1)),
         (5, None, Tally(0, 0, 0, 0)),
