@@ -20,6 +20,8 @@ from protocol.framing import Framer, frame_size
 # chunk, and reads every reply at once, would keep all others waiting for seconds. Replies of one turn are one write.
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 65_536
+# What a frame that waits costs besides its bytes: frames may be empty, and then only this bounds them.
+WAITING_FRAME_BYTES = 64
 
 
 class Transport(Protocol):
@@ -182,7 +184,7 @@ class Connection:
             if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
             frame = waiting.popleft()
-            self._waiting_bytes -= len(frame)
+            self._waiting_bytes -= len(frame) + WAITING_FRAME_BYTES
             self._work([frame])
         if self._out:
             self._write()
@@ -264,7 +266,7 @@ class Connection:
     def _wait(self, frames: list[bytes]) -> None:
         for frame in frames:
             self._waiting.append(frame)
-            self._waiting_bytes += len(frame)
+            self._waiting_bytes += len(frame) + WAITING_FRAME_BYTES
         self._pace_reading()
 
     def _pace_reading(self) -> None:

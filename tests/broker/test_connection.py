@@ -151,6 +151,11 @@ def test_what_arrives_behind_a_parked_reply_is_bounded(bench: Bench) -> None:
     assert len(bench.seen) == 6
 
 
+def test_empty_frames_that_wait_are_bounded_too(bench: Bench) -> None:
+    bench.arrives(b"park", *[b""] * (WAITING_MAX // 60))
+    assert not bench.wire.reading
+
+
 def test_a_peer_that_does_not_read_is_no_longer_read_from_nor_worked_for(bench: Bench) -> None:
     bench.answer = lambda frame: b"r" * 4_000
     for number in range(20):
