@@ -12,16 +12,20 @@ from typing import Protocol
 
 from broker.clock import Clock
 from broker.logs import get_logger
+from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
 from protocol.batch import build_facts, facts_of
-from protocol.errors import ErrorCode
-from storage import AppendFailed, OwnedLog
+from protocol.errors import ErrorCode, ProtocolError
+from storage import AppendFailed, DamagedLog, OwnedLog
 
 log = get_logger("broker.journal")
 
 RETRY_MS_MIN = 250
 RETRY_MS_MAX = 15_000
+
+# A disk that does not read, bytes that are not what was written, a record that this version cannot understand.
+UNREADABLE = (OSError, DamagedLog, ProtocolError)
 
 
 class Shard(Protocol):
@@ -63,13 +67,16 @@ class Journal:
         self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
-        self.open()
+        try:
+            self.open()
+        except UNREADABLE as error:
+            raise StartError(f"{name} cannot be read: {error}", ExitCode.DATA) from error
 
     def now(self) -> int:
         return self._clock.now
 
     def open(self) -> None:
-        """Fold the log into the shard."""
+        """Fold the log into the shard; raises one of UNREADABLE."""
         shard = self.shard
         shard.clear()
         for batches in self._owned.replay():
@@ -122,7 +129,7 @@ class Journal:
         try:
             self.open()
             self.readable = True
-        except OSError as error:
+        except UNREADABLE as error:
             self.shard.clear()
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
@@ -140,6 +147,7 @@ class Journal:
     def _recovered(self, failure: AppendFailed | None) -> None:
         if failure is not None:
             self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
+            log.warning("log stays suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
             self._wake(self._clock.tick() + self._retry_ms)
             return
         self._reopen()

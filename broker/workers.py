@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 Job = tuple[Callable[[], Any], Callable[[Any], None]]
@@ -24,12 +24,24 @@ class Workers:
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `work` in some thread; `done` gets its result, or the exception it raised, in the loop's thread."""
         if len(self._threads) < self._count:
-            thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start_thread()
         self._jobs.put((work, done))
 
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more threads: those there are have to do
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
+
     def close(self) -> None:
+        """Threads end with the job they have; nothing waits for them. What nobody began is not done any more."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._jobs.get_nowait()
         for _ in self._threads:
             self._jobs.put(None)
 

@@ -4,7 +4,8 @@ from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk
 from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced
 from storage.handles import Handles
-from storage.log import Flush, Log, Recovery
+from storage.log import Flush, Log, told
+from storage.opening import Recovery, Repair
 from storage.store import HeldBy, LogId, LogStore, OwnedLog, Position
 
 __all__ = [
@@ -26,4 +27,6 @@ __all__ = [
     "OwnedLog",
     "Position",
     "Recovery",
+    "Repair",
+    "told",
 ]

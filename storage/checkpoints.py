@@ -5,7 +5,6 @@ from __future__ import annotations
 from storage.disk import Disk
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
 
 Partition = tuple[str, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.checkpoints import RECOVERY_POINTS, Partition, read_offsets, write_offsets
 from storage.disk import Disk, Lock
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
@@ -36,8 +36,7 @@ class DataDirectory:
         what is not ours is left untouched.
         """
         try:
-            if disk.exists(path):
-                _check_format(disk, path)
+            _check(disk, path, node_id, cluster_id)
             disk.make_folder(path)
             lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
         except OSError as error:
@@ -45,27 +44,35 @@ class DataDirectory:
         if isinstance(lock, str):
             raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
         try:
+            _check(disk, path, node_id, cluster_id)  # whoever had it until now may have changed it
             meta = _take_possession(disk, path, node_id, cluster_id, new_id)
             return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"))
         except OSError as error:
             lock.release()
             raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
-        except DirectoryForeign:
+        except BaseException:
             lock.release()
             raise
 
     def begin(self) -> None:
         """From now on a crash leaves logs that need checking."""
-        if self.clean:
-            self._disk.remove(f"{self.path}/{CLEAN_FILE}")
-            self._disk.sync_folder(self.path)
+        try:
+            if self.clean:
+                self._disk.remove(f"{self.path}/{CLEAN_FILE}")
+                self._disk.sync_folder(self.path)
+        except OSError as error:
+            self.close()
+            raise DirectoryUnusable(f"data directory {self.path}: {error.strerror or error}") from error
 
     def log_folder(self, name: str, partition: int) -> str:
         return f"{self.path}/{name}-{partition}"
 
-    def checkpoint(self, recovery_points: dict[Partition, int], starts: dict[Partition, int]) -> None:
-        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
-        write_offsets(self._disk, f"{self.path}/{LOG_STARTS}", starts)
+    def checkpoint(self, recovery_points: dict[Partition, int]) -> None:
+        """Logs that are not ours to open (a Kafka's) keep their points."""
+        points = self.recovery_points | recovery_points
+        if points != self.recovery_points:
+            write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", points)
+            self.recovery_points = points
 
     def mark_clean(self) -> None:
         """Every log is flushed and closed: Kafka's own marker, in its form."""
@@ -75,14 +82,18 @@ class DataDirectory:
         self._lock.release()
 
 
-def _check_format(disk: Disk, path: str) -> None:
-    file = f"{path}/{FORMAT_FILE}"
-    if not disk.exists(file):
-        return  # new, or Kafka's
-    text = disk.read_text(file).strip()
-    if not text.isdecimal() or int(text) > FORMAT:
+def _check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
+    """Raises DirectoryForeign for what is not ours; a file that is not there belongs to nobody."""
+    if disk.exists(f"{path}/{FORMAT_FILE}"):  # new, or Kafka's, where it does not
+        _check_format(path, disk.read_text(f"{path}/{FORMAT_FILE}").strip())
+    if disk.exists(f"{path}/{META_FILE}"):
+        _check_meta(f"{path}/{META_FILE}", _properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
+
+
+def _check_format(path: str, text: str) -> None:
+    if not (text.isascii() and text.isdigit()) or int(text) > FORMAT:
         raise DirectoryForeign(
-            f"data directory {path} has format {text or 'nothing'!s} and this version reads up to {FORMAT}; start the version that wrote it"
+            f"data directory {path} has format {text or 'nothing'} and this version reads up to {FORMAT}; start the version that wrote it"
         )
 
 
@@ -90,7 +101,6 @@ def _take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_i
     file = f"{path}/{META_FILE}"
     if disk.exists(file):
         meta = _properties(disk.read_text(file))
-        _check_meta(file, meta, node_id, cluster_id)
     else:
         meta = {"node.id": str(node_id), "directory.id": new_id(), "version": "1", "cluster.id": cluster_id or new_id()}
         disk.replace_text(file, "".join(f"{name}={value}\n" for name, value in meta.items()))
@@ -106,9 +116,13 @@ def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) 
         raise DirectoryForeign(f"{file} is damaged: it has no version and cluster.id that can be read")
     stored_node = meta.get("node.id", meta.get("broker.id", ""))
     if stored_node != str(node_id):
-        raise DirectoryForeign(f"{file} belongs to node {stored_node or 'unknown'}, not {node_id}: set node.id={stored_node} or another directory")
+        raise DirectoryForeign(
+            f"{file} belongs to node {stored_node or 'unknown'}, not {node_id}: set node.id={stored_node} or use another directory"
+        )
     if cluster_id and meta["cluster.id"] != cluster_id:
-        raise DirectoryForeign(f"{file} belongs to cluster {meta['cluster.id']}, not {cluster_id}: leave cluster.id out or use another directory")
+        raise DirectoryForeign(
+            f"{file} belongs to cluster {meta['cluster.id']}, not {cluster_id}: leave cluster.id out or use another directory"
+        )
 
 
 def _properties(text: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -42,7 +43,9 @@ class Disk(Protocol):
 
     def list(self, folder: str) -> list[str]: ...
 
-    def make_folder(self, path: str) -> None: ...
+    def make_folder(self, path: str) -> None:
+        """With the folders above it; each name safe against power loss."""
+        ...
 
     def read_text(self, path: str) -> str: ...
 
@@ -133,7 +136,13 @@ class OsDisk:
         return sorted(os.listdir(folder))
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            os.mkdir(folder)
+            self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -141,13 +150,16 @@ class OsDisk:
 
     def replace_text(self, path: str, text: str) -> None:
         new = f"{path}.new"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.write(descriptor, text.encode())
-            _sync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(new, path)
+            with contextlib.closing(self.open(new, create=True)) as file:
+                file.truncate(0)
+                file.write(0, text.encode())
+                file.sync()
+            os.replace(new, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
         self.sync_folder(os.path.dirname(path))
 
     def rename(self, old: str, new: str) -> None:
@@ -164,12 +176,16 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str, holder: str) -> OsLock | str:
+        # Kafka locks the same file, in the other of the two ways that know nothing of each other.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            OsFile(descriptor).write(0, holder.encode())
+        except OSError as error:
             with contextlib.closing(OsFile(descriptor)) as file:
-                return file.read(0, 1000).decode("utf-8", "replace").strip()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder.encode(), 0)
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    return file.read(0, 1000).decode("utf-8", "replace").strip()
+            raise
         return OsLock(descriptor)

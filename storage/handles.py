@@ -6,13 +6,16 @@ from storage.disk import Disk, File
 
 
 class Handles:
-    """Files by path, opened on use; the one used longest ago is closed first, but never one that is pinned."""
+    """Files by path, opened on use; the one used longest ago is closed first, but never one that is pinned.
+
+    Not for several threads: what runs elsewhere gets a pinned file, or Handles of its own.
+    """
 
     def __init__(self, disk: Disk, open_max: int = 512) -> None:
         self.disk = disk
         self._open_max = open_max
         self._files: dict[str, File] = {}  # in the order of use
-        self._pins: dict[str, tuple[File, int]] = {}
+        self._pins: dict[File, int] = {}
 
     def file(self, path: str, create: bool = False) -> File:
         """Good until the next call here; pin it to keep it longer."""
@@ -26,21 +29,20 @@ class Handles:
     def pin(self, path: str) -> File:
         """Stays open until `unpin`, whatever becomes of the path: a flush in another thread uses it."""
         file = self.file(path)
-        pinned, pins = self._pins.get(path, (file, 0))
-        self._pins[path] = (pinned, pins + 1)
-        return pinned
+        self._pins[file] = self._pins.get(file, 0) + 1
+        return file
 
-    def unpin(self, path: str) -> None:
-        file, pins = self._pins.pop(path)
-        if pins > 1:
-            self._pins[path] = (file, pins - 1)
-        elif self._files.get(path) is not file:
+    def unpin(self, file: File) -> None:
+        pins = self._pins.pop(file) - 1
+        if pins:
+            self._pins[file] = pins
+        elif file not in self._files.values():
             file.close()
 
     def forget(self, path: str) -> None:
         """The file is removed or renamed, or its log closes."""
         file = self._files.pop(path, None)
-        if file is not None and path not in self._pins:
+        if file is not None and file not in self._pins:
             file.close()
 
     def close(self) -> None:
@@ -50,7 +52,7 @@ class Handles:
     def _make_room(self) -> None:
         if len(self._files) < self._open_max:
             return
-        for path in self._files:
-            if path not in self._pins:
+        for path, file in self._files.items():
+            if file not in self._pins:
                 self.forget(path)
                 return

@@ -1,7 +1,8 @@
 """Where in a segment an offset or a time is: one entry for every few KiB of log, in Kafka's own files.
 
 `.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both grow
-strictly. An index says nothing that the log does not: one that is missing or makes no sense is built again.
+strictly. An index says nothing that the log does not: one that is missing or makes no sense is built again, and the
+batch that an entry leads to is looked at before it is believed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ _OFFSET: Final = Struct(">ii")
 _TIME: Final = Struct(">qi")
 
 INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
+BATCH_BYTES_MIN: Final = 61
 
 
 class Index:
@@ -23,7 +25,7 @@ class Index:
 
     def __init__(self, base: int) -> None:
         self.base = base
-        self.offsets: list[int] = []  # relative to the base
+        self.offsets: list[int] = []  # relative to the base: the last one of the batch that begins at the position
         self.positions: list[int] = []
         self.times: list[int] = []
         self.time_offsets: list[int] = []
@@ -43,22 +45,23 @@ class Index:
             self.times.append(timestamp)
             self.time_offsets.append(offset - self.base)
 
-    def position_of(self, offset: int) -> int:
-        """Where to begin reading for `offset`: not behind its batch."""
+    def entry_for(self, offset: int) -> tuple[int, int]:
+        """Where to begin reading for `offset`, not behind its batch, and the last offset of the batch there; (0, -1) if unknown."""
         found = bisect_right(self.offsets, offset - self.base) - 1
-        return self.positions[found] if found >= 0 else 0
+        return (self.positions[found], self.base + self.offsets[found]) if found >= 0 else (0, -1)
 
     def offset_before(self, timestamp: int) -> int:
         """An offset at which nothing before it is as late as `timestamp`."""
         found = bisect_right(self.times, timestamp - 1) - 1
         return self.base + (self.time_offsets[found] if found >= 0 else 0)
 
-    def cut(self, position: int, offset: int) -> None:
-        """The log ends before `position` and `offset` now."""
+    def cut(self, position: int) -> None:
+        """The log ends before `position` now; what is not before the last entry that stays has to be noted again."""
         while self.positions and self.positions[-1] >= position:
             self.positions.pop()
             self.offsets.pop()
-        while self.time_offsets and self.time_offsets[-1] + self.base >= offset:
+        last = self.offsets[-1] if self.offsets else -1
+        while self.time_offsets and self.time_offsets[-1] > last:
             self.time_offsets.pop()
             self.times.pop()
         self._at_last = self.positions[-1] if self.positions else 0
@@ -68,6 +71,11 @@ class Index:
 
     def time_bytes(self) -> bytes:
         return b"".join(map(_TIME.pack, self.times, self.time_offsets))
+
+
+def index_bytes_max(log_bytes: int) -> int:
+    """More than any index of a log of this size has: Kafka makes room for ten MiB, whatever is in it."""
+    return (log_bytes // BATCH_BYTES_MIN + 2) * _OFFSET.size * _TIME.size
 
 
 def read_index(base: int, offset_bytes: bytes, time_bytes: bytes, log_bytes: int) -> Index | None:
@@ -81,14 +89,17 @@ def read_index(base: int, offset_bytes: bytes, time_bytes: bytes, log_bytes: int
     for offset, position in _OFFSET.iter_unpack(offset_bytes):
         if offset == 0 and position == 0:
             break
-        if (index.offsets and (offset <= index.offsets[-1] or position <= index.positions[-1])) or not 0 <= position < log_bytes:
+        if (
+            offset <= (index.offsets[-1] if index.offsets else -1)
+            or not (index.positions[-1] if index.positions else 0) < position < log_bytes
+        ):
             return None
         index.offsets.append(offset)
         index.positions.append(position)
     for timestamp, offset in _TIME.iter_unpack(time_bytes):
-        if timestamp == 0 and offset == 0 and index.times:
+        if timestamp == 0 and offset == 0:
             break
-        if index.times and (timestamp <= index.times[-1] or offset < index.time_offsets[-1]):
+        if timestamp <= (index.times[-1] if index.times else -1) or offset < (index.time_offsets[-1] if index.time_offsets else 0):
             return None
         index.times.append(timestamp)
         index.time_offsets.append(offset)

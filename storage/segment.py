@@ -8,7 +8,7 @@ from typing import Final
 from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import Index, read_index
+from storage.index import Index, index_bytes_max, read_index
 
 CHUNK_BYTES: Final = 1 << 20
 NAME_DIGITS: Final = 20
@@ -21,7 +21,18 @@ def segment_name(base: int) -> str:
 class Segment:
     """A segment as far as it is known to be good: `size` bytes that end before `next_offset`."""
 
-    __slots__ = ("base", "handles", "index", "max_timestamp", "max_timestamp_offset", "next_offset", "path", "size", "unsynced")
+    __slots__ = (
+        "base",
+        "handles",
+        "index",
+        "index_saved",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "path",
+        "size",
+        "unsynced",
+    )
 
     def __init__(self, handles: Handles, folder: str, base: int) -> None:
         self.handles = handles
@@ -32,6 +43,7 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base
         self.index = Index(base)
+        self.index_saved = False
         self.unsynced = False
 
     @property
@@ -41,12 +53,13 @@ class Segment:
     def append(self, batch: bytes | bytearray, header: BatchHeader) -> None:
         """Write one batch behind the others. When that fails the file is as before, or OSError comes from the cutting."""
         file = self.handles.file(self.log_path)
+        self.unsynced = True
         try:
             file.write(self.size, batch)
         except OSError:
             file.truncate(self.size)
             raise
-        self.unsynced = True
+        self.index_saved = False
         self.note(header)
 
     def note(self, header: BatchHeader) -> None:
@@ -58,88 +71,157 @@ class Segment:
         self.size += header.size
         self.next_offset = header.last_offset + 1
 
+    # Reading.
+
     def check(self, from_start: bool) -> str:
         """Read the file up to its end or the first batch that is none; why it stopped short, or "".
 
-        From the start every checksum is verified. Otherwise, after an orderly stop, headers alone are read, from the
-        last place that the index knows.
+        From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
+        stored index knows.
         """
         length = self.handles.file(self.log_path).size()
-        if not from_start:
-            self._load_index(length)
-        for header, body in self.batches(self.size, length):
-            try:
-                if from_start:
-                    validate(body, 0, len(body))
-                if header.base_offset < self.next_offset:
+        stored = (-1, -1) if from_start else self._load_index(length)
+        try:
+            for header, _ in self.batches(self.size, length, from_start):
+                if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
                     return f"offset {header.base_offset} where at least {self.next_offset} must be"
-            except CorruptBatch as error:
-                return str(error)
-            self.note(header)
-        return "" if self.size == length else "a batch is cut short"
+                self.note(header)
+        except CorruptBatch as error:
+            return str(error)
+        self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
+        self.index_saved = stored == (len(self.index.positions), len(self.index.times))
+        return ""
 
-    def batches(self, at: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Header and bytes of each whole batch in the file between two positions; stops where none can be."""
-        file = self.handles.file(self.log_path)
+    def batches(self, at: int, end: int, verify: bool) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Header and bytes of each batch in the file between two positions; CorruptBatch where none is."""
         chunk, chunk_at = b"", at
-        while end - at >= HEADER_BYTES:
+        while at < end:
             offset = at - chunk_at
             if len(chunk) - offset < HEADER_BYTES:
-                chunk, chunk_at, offset = file.read(at, min(CHUNK_BYTES, end - at)), at, 0
-                if len(chunk) < HEADER_BYTES:
-                    return
-            try:
-                header = read_header(chunk, offset)
-            except CorruptBatch:
-                return
-            if header.size < HEADER_BYTES or header.size > end - at:
-                return
+                chunk, chunk_at, offset = self._read(at, min(CHUNK_BYTES, end - at)), at, 0
+            header = read_header(chunk, offset)
+            if header.size > end - at:
+                raise CorruptBatch("a batch is cut short")
             if len(chunk) - offset < header.size:
-                chunk, chunk_at, offset = file.read(at, max(min(CHUNK_BYTES, end - at), header.size)), at, 0
-                if len(chunk) < header.size:
-                    return
+                chunk, chunk_at, offset = self._read(at, max(min(CHUNK_BYTES, end - at), header.size)), at, 0
+            if verify:
+                validate(chunk, offset, len(chunk))
             yield header, chunk[offset : offset + header.size]
             at += header.size
-            file = self.handles.file(self.log_path)
+
+    def _read(self, at: int, size: int) -> bytes:
+        data = self.handles.file(self.log_path).read(at, size)
+        if len(data) < size:
+            raise CorruptBatch("the file is shorter than it was")
+        return data
 
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
-        """Whole batches from the one that holds `offset` on, as far as they end before `end`, about a MiB at a time."""
+        """Whole batches from the one that holds `offset` on, as far as they end before `end`, about a MiB at a time.
+
+        Every checksum is verified; DamagedLog where one is wrong.
+        """
         parts: list[bytes] = []
         size = 0
-        for header, batch in self.batches(self.index.position_of(offset), self.size):
-            if header.last_offset < offset:
-                continue
-            if header.last_offset >= end:
-                break
-            parts.append(batch)
-            size += len(batch)
-            if size >= CHUNK_BYTES:
-                yield b"".join(parts)
-                parts, size = [], 0
+        at = self._near(offset)
+        try:
+            for header, batch in self.batches(at, self.size, True):
+                at += header.size
+                if header.last_offset < offset:
+                    continue
+                if header.last_offset >= end:
+                    break
+                parts.append(batch)
+                size += len(batch)
+                if size >= CHUNK_BYTES:
+                    yield b"".join(parts)
+                    parts, size = [], 0
+        except CorruptBatch as error:
+            raise DamagedLog(self.log_path, at, str(error)) from error
         if parts:
             yield b"".join(parts)
+
+    def position_from(self, offset: int) -> int:
+        """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
+        at = self._near(offset)
+        try:
+            for header, _ in self.batches(at, self.size, False):
+                if header.last_offset >= offset:
+                    return at
+                at += header.size
+        except CorruptBatch as error:
+            raise DamagedLog(self.log_path, at, str(error)) from error
+        return at
+
+    def _near(self, offset: int) -> int:
+        """Where to begin reading for `offset`; the start if the index does not lead to the batch that it names."""
+        position, last_offset = self.index.entry_for(offset)
+        if position and self._header_at(position, last_offset, self.size) is None:
+            return 0
+        return position
+
+    def _header_at(self, position: int, last_offset: int, end: int) -> BatchHeader | None:
+        """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
+        try:
+            header = read_header(self.handles.file(self.log_path).read(position, HEADER_BYTES), 0)
+        except CorruptBatch:
+            return None
+        return header if header.last_offset == last_offset and header.size <= end - position else None
 
     def damaged_at(self, reason: str) -> DamagedLog:
         return DamagedLog(self.log_path, self.size, reason)
 
-    def position_from(self, offset: int) -> int:
-        """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
-        at = self.index.position_of(offset)
-        for header, _ in self.batches(at, self.size):
-            if header.last_offset >= offset:
-                return at
-            at += header.size
-        return at
+    # Changing what is there.
 
     def cut(self, position: int) -> None:
         """Forget and remove everything from `position` on; a batch begins there or the file ends."""
-        kept = Segment(self.handles, self.path.rpartition("/")[0], self.base)
-        for header, _ in self.batches(0, position):
-            kept.note(header)
-        self.handles.file(self.log_path).truncate(kept.size)
-        self.size, self.next_offset, self.index = kept.size, kept.next_offset, kept.index
-        self.max_timestamp, self.max_timestamp_offset = kept.max_timestamp, kept.max_timestamp_offset
-        self.unsynced = True
+        file = self.handles.file(self.log_path)
+        if file.size() != position:
+            file.truncate(position)
+            self.unsynced = True
+        if position == self.size:
+            return
+        self.index.cut(position)
+        self._resume()
+        try:
+            for header, _ in self.batches(self.size, position, False):
+                self.note(header)
+        except CorruptBatch as error:
+            raise self.damaged_at(str(error)) from error
+        self.index_saved = False
+
+    def _resume(self) -> None:
+        """Go back to the last batch that the index names, or to the start."""
+        index = self.index
+        header = None
+        if index.positions:
+            header = self._header_at(index.positions[-1], self.base + index.offsets[-1], self.handles.file(self.log_path).size())
+        if header is None:
+            self.index = Index(self.base)
+            self.size, self.next_offset = 0, self.base
+            self.max_timestamp, self.max_timestamp_offset = -1, self.base
+        else:
+            self.size, self.next_offset = index.positions[-1], header.base_offset
+            if index.times:
+                self.max_timestamp, self.max_timestamp_offset = index.times[-1], self.base + index.time_offsets[-1]
+            else:
+                self.max_timestamp, self.max_timestamp_offset = -1, self.base
+
+    def _load_index(self, length: int) -> tuple[int, int]:
+        """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
+        stored = []
+        for ending in (".index", ".timeindex"):
+            if not self.handles.disk.exists(self.path + ending):
+                return -1, -1
+            file = self.handles.file(self.path + ending)
+            stored.append(file.read(0, min(file.size(), index_bytes_max(length))))
+            self.handles.forget(self.path + ending)
+        index = read_index(self.base, stored[0], stored[1], length)
+        if index is None:
+            return -1, -1
+        counts = len(index.positions), len(index.times)
+        self.index = index
+        self._resume()
+        return counts
 
     def save_index(self) -> None:
         """Both index files, for Kafka's tools and the next opening."""
@@ -150,29 +232,7 @@ class Segment:
             file.truncate(0)
             file.write(0, data)
             self.handles.forget(path)
-
-    def _load_index(self, length: int) -> None:
-        """Take up the stored index and go on behind the last batch it names."""
-        disk = self.handles.disk
-        stored = []
-        for ending in (".index", ".timeindex"):
-            if not disk.exists(self.path + ending):
-                return
-            file = self.handles.file(self.path + ending)
-            stored.append(file.read(0, file.size()))
-            self.handles.forget(self.path + ending)
-        index = read_index(self.base, stored[0], stored[1], length)
-        if index is None or not index.positions:
-            return
-        header = next((header for header, _ in self.batches(index.positions[-1], length)), None)
-        if header is None or header.last_offset - self.base != index.offsets[-1]:
-            return
-        self.index = index
-        self.size = index.positions[-1]
-        self.next_offset = header.base_offset
-        if index.times:
-            self.max_timestamp = index.times[-1]
-            self.max_timestamp_offset = self.base + index.time_offsets[-1]
+        self.index_saved = True
 
     def close(self) -> None:
         self.handles.forget(self.log_path)

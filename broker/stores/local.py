@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from broker.config import Config
 from broker.logs import get_logger
@@ -20,6 +21,8 @@ from storage import (
     DirectoryForeign,
     DirectoryLocked,
     DirectoryUnusable,
+    Disk,
+    Flush,
     Handles,
     HeldBy,
     Log,
@@ -27,32 +30,32 @@ from storage import (
     OsDisk,
     OwnedLog,
     Position,
+    Repair,
+    told,
 )
 
 log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
-PROBE_FILE = "writing-works"
-PROBE_BYTES = 65_536  # a disk with less room than this counts as full still
 
 Appended = Callable[[Position | AppendFailed], None]
+Done = Callable[[AppendFailed | None], None]
 
 
 class LocalStore:
     """A LogStore over the data directory. Raises StartError when that cannot be used."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         self.loop = loop
         self.policy = config.offsets_flush
         self.flush_seconds = config.offsets_flush_interval_ms / 1000
         self._segment_bytes = config.offsets_topic_segment_bytes
-        self._disk = OsDisk()
-        self.directory = _open_directory(self._disk, config)
+        disk = disk or OsDisk()
+        self.directory = _open_directory(disk, config)
         self.cluster_id = self.directory.cluster_id
-        self.handles = Handles(self._disk)
+        self.handles = Handles(disk)
         self.workers = Workers(loop, FLUSH_THREADS)
         self._logs: dict[LogId, LocalLog] = {}
-        self.directory.begin()
 
     def acquire(self, id: LogId, done: Callable[[OwnedLog | HeldBy], None]) -> None:
         """Open the log. Raises StartError when it is damaged: such a log serves nobody until somebody decides."""
@@ -63,8 +66,8 @@ class LocalStore:
             opened, recovery = Log.open(self.handles, folder, self._segment_bytes, recovery_point, directory.clean)
         except DamagedLog as error:
             raise StartError(str(error), ExitCode.DATA) from None
-        except AppendFailed as error:
-            raise StartError(str(error), ExitCode.DISK) from None
+        except OSError as error:
+            raise StartError(told(error, folder), ExitCode.DISK) from None
         if recovery.cut_bytes:
             log.warning(
                 "torn end of a log cut off", file=recovery.path, position=recovery.position, bytes=recovery.cut_bytes, reason=recovery.reason
@@ -76,44 +79,32 @@ class LocalStore:
         """Hear of a flush that failed while nobody waited for it."""
         self._logs[id].failed = failed
 
-    def probe(self) -> None:
-        """Find out whether writing works: raises OSError if not. Runs in a worker thread."""
-        path = f"{self.directory.path}/{PROBE_FILE}"
-        disk = OsDisk()
-        file = disk.open(path, create=True)
-        try:
-            file.write(0, bytes(PROBE_BYTES))
-            file.sync()
-        finally:
-            file.close()
-            disk.remove(path)
-
     def flush_all(self, done: Callable[[bool], None]) -> None:
         """Flush every log; whether all of them are safe now."""
-        waiting = set(self._logs.values())
-        failed: list[LocalLog] = []
+        waiting = list(self._logs.values())
+        failures: list[AppendFailed] = []
 
-        def flushed(one: LocalLog, failure: AppendFailed | None) -> None:
+        def flushed(failure: AppendFailed | None) -> None:
             if failure is not None:
-                failed.append(one)
-            waiting.discard(one)
+                failures.append(failure)
+            waiting.pop()
             if not waiting:
-                done(not failed)
+                done(not failures)
 
         if not waiting:
             done(True)
-        for one in list(waiting):
-            one.flush(lambda failure, one=one: flushed(one, failure))  # type: ignore[misc]
+        for owned in list(waiting):
+            owned.flush(flushed)
 
     def mark_clean(self) -> None:
         """After `flush_all`: close the logs and say that the next start need not check them."""
-        points, starts = {}, {}
-        for id, owned in self._logs.items():
-            owned.log.close()
-            points[id.name, id.partition] = owned.log.flushed_offset
-            starts[id.name, id.partition] = owned.log.start_offset
-        self.directory.checkpoint(points, starts)
-        self.directory.mark_clean()
+        try:
+            for owned in self._logs.values():
+                owned.log.close()
+            self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
+            self.directory.mark_clean()
+        except OSError as error:
+            raise StartError(f"stopped, but {told(error, self.directory.path)}; the next start checks the logs", ExitCode.DISK) from None
 
     def close(self) -> None:
         self.workers.close()
@@ -132,7 +123,7 @@ class LocalLog:
         self._store = store
         self._flushing = False
         self._flush_planned = False
-        self._flush_again: list[Callable[[AppendFailed | None], None]] = []
+        self._flush_next: list[Done] = []
 
     def usable(self) -> bool:
         return self.log.usable and self.epoch == self.log.epoch
@@ -155,60 +146,70 @@ class LocalLog:
             self._store.loop.call_later(self._store.flush_seconds, self._flush_as_planned)
         done(position)
 
-    def flush(self, done: Callable[[AppendFailed | None], None]) -> None:
+    def flush(self, done: Done) -> None:
         """Flush in a worker thread, one at a time for a log; who comes meanwhile is served by the next."""
         if self._flushing:
-            self._flush_again.append(done)
+            self._flush_next.append(done)
+            return
+        try:
+            flush = self.log.start_flush()
+        except AppendFailed as failure:
+            done(failure)
             return
         self._flushing = True
-        flush = self.log.start_flush()
+        self._store.workers.submit(flush.run, partial(self._flushed, flush, done))
 
-        def finish(result: object) -> None:
-            self._flushing = False
-            failure: AppendFailed | None = None
-            try:
-                self.log.finish_flush(flush, result if isinstance(result, OSError) else None)
-            except AppendFailed as error:
-                failure = error
-            done(failure)
-            again, self._flush_again = self._flush_again, []
-            if again:
-                self.flush(lambda failure: _tell(again, failure))
-
-        self._store.workers.submit(flush.run, finish)
+    def _flushed(self, flush: Flush, done: Done, result: object) -> None:
+        self._flushing = False
+        failure: AppendFailed | None = None
+        try:
+            self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
+        except AppendFailed as error:
+            failure = error
+        waiting, self._flush_next = self._flush_next, []
+        if waiting:
+            # Started before anybody hears of this one; after a failure it fails at once.
+            self.flush(partial(_tell, waiting))
+        done(failure)
 
     def _flush_as_planned(self) -> None:
         self._flush_planned = False
-        self.flush(lambda failure: self.failed(failure) if failure is not None else None)
+        self.flush(self._flushed_as_planned)
 
-    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+    def _flushed_as_planned(self, failure: AppendFailed | None) -> None:
+        if failure is not None:
+            self.failed(failure)
+
+    def recover(self, done: Done) -> None:
         """Try whether writing works again; if so, cut the log back to what was acknowledged."""
+        if self._flushing:
+            done(AppendFailed("the flush under way does not end"))
+            return
+        repair = self.log.start_repair(keep_unflushed=self._store.policy != "always")
+        self._store.workers.submit(repair.run, partial(self._repaired, repair, done))
 
-        def probed(result: object) -> None:
-            failure: AppendFailed | None = None
-            try:
-                if isinstance(result, OSError):
-                    raise result
-                self.log.recover(keep_unflushed=self._store.policy != "always")
-            except OSError as error:
-                failure = AppendFailed(error.strerror or str(error))
-            done(failure)
-
-        self._store.workers.submit(self._store.probe, probed)
+    def _repaired(self, repair: Repair, done: Done, result: object) -> None:
+        if isinstance(result, Exception):
+            done(AppendFailed(told(result, self.log.folder)))
+            return
+        self.log.finish_repair(repair)
+        done(None)
 
     def release(self) -> None:
         self.log.claim()  # whoever still holds this is refused from now on
 
 
-def _tell(waiting: list[Callable[[AppendFailed | None], None]], failure: AppendFailed | None) -> None:
+def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:
     for one in waiting:
         one(failure)
 
 
-def _open_directory(disk: OsDisk, config: Config) -> DataDirectory:
+def _open_directory(disk: Disk, config: Config) -> DataDirectory:
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
-        return DataDirectory.open(disk, os.path.abspath(config.data_directory), config.node_id, config.cluster_id, holder, new_id)
+        directory = DataDirectory.open(disk, os.path.abspath(config.data_directory), config.node_id, config.cluster_id, holder, new_id)
+        directory.begin()
+        return directory
     except DirectoryLocked as error:
         raise StartError(str(error), ExitCode.LOCKED) from None
     except DirectoryForeign as error:

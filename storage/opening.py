@@ -1,0 +1,169 @@
+"""Making the segments of a folder sound: after a crash, and after a failure that the process survived.
+
+Only the last segment can have a torn end, for a log rolls when everything before is flushed. What else is found damaged
+is never skipped silently. A repair writes what was told but not flushed into a segment of its own: where it was
+interrupted, two segments have it, and the later one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.disk import Disk
+from storage.errors import DamagedLog
+from storage.handles import Handles
+from storage.segment import NAME_DIGITS, Segment
+
+ENDINGS: Final = (".log", ".index", ".timeindex")
+REWRITING: Final = ".rewriting"
+PROBE: Final = ".probe"
+PROBE_BYTES: Final = 65_536  # a disk with less room than this counts as full still
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found: bytes cut from the end of which file, and why; nothing cut is the ordinary case."""
+
+    path: str = ""
+    position: int = 0
+    cut_bytes: int = 0
+    reason: str = ""
+
+
+def segment_bases(disk: Disk, folder: str) -> list[int]:
+    """In order; other names are none of ours."""
+    names = [name for name in disk.list(folder) if len(name) == NAME_DIGITS + 4 and name.endswith(".log")]
+    return sorted(int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit())
+
+
+def open_segments(handles: Handles, folder: str, recovery_point: int, clean: bool) -> tuple[list[Segment], Recovery]:
+    """The segments, of which after an unclean stop the last is read from its start and cut where it is torn.
+
+    Raises DamagedLog for damage anywhere else, and before `recovery_point`: that much was flushed.
+    """
+    bases = segment_bases(handles.disk, folder)
+    segments: list[Segment] = []
+    reasons: list[str] = []
+    for base in bases:
+        segment = Segment(handles, folder, base)
+        reasons.append(segment.check(from_start=not clean and base == bases[-1]))
+        segments.append(segment)
+    recovery = Recovery()
+    if segments and reasons[-1]:
+        recovery = _cut_torn_end(segments[-1], reasons[-1], recovery_point, clean)
+    for number, segment in enumerate(segments[:-1]):
+        after = segments[number + 1]
+        if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
+            if clean or after is not segments[-1] or after.next_offset < segment.next_offset:
+                raise segment.damaged_at(reasons[number] or f"it reaches into {after.log_path}")
+            segment.cut(segment.position_from(after.base))
+        elif reasons[number]:
+            raise segment.damaged_at(reasons[number])
+    return segments, recovery
+
+
+def _cut_torn_end(segment: Segment, reason: str, recovery_point: int, clean: bool) -> Recovery:
+    if clean or segment.next_offset < recovery_point:
+        raise segment.damaged_at(reason)
+    recovery = Recovery(segment.log_path, segment.size, segment.handles.file(segment.log_path).size() - segment.size, reason)
+    segment.cut(segment.size)
+    return recovery
+
+
+def sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
+    """What was found, and the names under which it was found, is there after the next crash too."""
+    for segment in segments:
+        if segment.unsynced or segment is segments[-1]:
+            handles.file(segment.log_path).sync()
+            segment.unsynced = False
+    handles.disk.sync_folder(folder)
+    handles.disk.sync_folder(folder.rpartition("/")[0])
+
+
+class Repair:
+    """One attempt to make a log usable again. `run` blocks and may be called in any thread: it has handles of its own."""
+
+    def __init__(self, disk: Disk, folder: str, flushed_offset: int, next_offset: int, rewrite: bool) -> None:
+        self.segments: list[Segment] = []
+        self._disk = disk
+        self._folder = folder
+        self._flushed_offset = flushed_offset
+        self._next_offset = next_offset
+        self._rewrite = rewrite
+
+    def run(self) -> None:
+        """Raises OSError while the disk still refuses, DamagedLog when what was told to somebody is not there."""
+        self._probe()
+        if not self._disk.exists(self._folder):
+            return
+        handles = Handles(self._disk, 8)
+        try:
+            segments, _ = open_segments(handles, self._folder, self._flushed_offset, False)
+            _keep_to(segments, self._next_offset)
+            if self._rewrite and self._flushed_offset < self._next_offset:
+                segments = self._rewritten(handles, segments)
+            sync(handles, self._folder, segments)
+            self.segments = segments
+        finally:
+            handles.close()
+
+    def _probe(self) -> None:
+        """Is there room, and does writing work?"""
+        path = f"{self._folder}{PROBE}"
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, bytes(PROBE_BYTES))
+            file.sync()
+        finally:
+            file.close()
+            self._disk.remove(path)
+
+    def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
+        """After a failed flush the pages may never reach the disk, so what is behind it is written anew.
+
+        The old bytes go only when the new ones are safe.
+        """
+        old = segments[-1]
+        new = Segment(handles, self._folder, max(self._flushed_offset, old.base))
+        path = f"{new.log_path}{REWRITING}"
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            for chunk in old.chunks(new.base, old.next_offset):
+                file.write(file.size(), chunk)
+            file.sync()
+        finally:
+            file.close()
+        handles.forget(new.log_path)
+        self._disk.rename(path, new.log_path)
+        self._disk.sync_folder(self._folder)
+        if reason := new.check(from_start=True):
+            raise new.damaged_at(reason)
+        if new.base == old.base:
+            return [*segments[:-1], new]
+        old.cut(old.position_from(new.base))
+        old.unsynced = True
+        return [*segments, new]
+
+
+def _keep_to(segments: list[Segment], offset: int) -> None:
+    """Cut what is behind `offset`; everything before it must be there."""
+    if not segments:
+        if offset:
+            raise DamagedLog("", 0, "it has no segments any more")
+        return
+    last = segments[-1]
+    if last.next_offset < offset:
+        raise last.damaged_at(f"it ends before offset {offset}")
+    last.cut(last.position_from(offset))
+
+
+def remove_leftovers(disk: Disk, folder: str) -> None:
+    """What an interrupted repair had not finished."""
+    if disk.exists(f"{folder}{PROBE}"):
+        disk.remove(f"{folder}{PROBE}")
+    for name in disk.list(folder):
+        if name.endswith(REWRITING):
+            disk.remove(f"{folder}/{name}")

@@ -1,0 +1,187 @@
+"""A log on a disk that works: appended, flushed, rolled, read, and opened again."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import DamagedLog, Fenced, Handles, Log
+from storage.epochs import read_epochs
+from tests.storage.conftest import Place
+from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
+
+FIRST = "00000000000000000000"
+
+
+def test_a_folder_is_made_by_the_first_append(place: Place) -> None:
+    log, recovery = reopen(place.disk, place.path)
+    assert (log.next_offset, log.start_offset, log.size, recovery.cut_bytes) == (0, 0, 0, 0)
+    assert log.flush() == 0
+    assert not place.disk.exists(f"{place.path}/{FOLDER}")
+    assert log.append(batch("a", 3), 0) == 0
+    assert place.disk.exists(f"{place.path}/{FOLDER}/{FIRST}.log")
+
+
+def test_an_empty_folder_is_an_empty_log(place: Place) -> None:
+    place.disk.make_folder(f"{place.path}/{FOLDER}")
+    log, _ = reopen(place.disk, place.path)
+    assert (log.next_offset, names(log)) == (0, [])
+    log.append(batch("a"), 0)
+    assert names(log) == ["a.0"]
+
+
+def test_what_is_appended_is_read_with_offset_and_epoch_stamped(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    assert [log.append(batch(name, 2), 0) for name in "abc"] == [0, 2, 4]
+    assert names(log) == ["a.0", "a.1", "b.0", "b.1", "c.0", "c.1"]
+    assert [(header.base_offset, header.leader_epoch) for header in headers(log)] == [(0, 0), (2, 0), (4, 0)]
+
+
+def test_a_scan_begins_with_the_batch_that_holds_the_offset_and_ends_before_the_end(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for name in "abcd":
+        log.append(batch(name, 2), 0)
+    assert names(log, 3) == ["b.0", "b.1", "c.0", "c.1", "d.0", "d.1"]
+    assert names(log, 2, 5) == ["b.0", "b.1"]
+    assert names(log, 8) == []
+
+
+def test_it_rolls_where_a_batch_would_not_fit_and_a_batch_larger_than_a_segment_has_one_of_its_own(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=1000)
+    for number, padding in enumerate((10, 800, 5000, 10, 10)):
+        log.append(batch(f"b{number}", padding=padding), 0)
+    files = [name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log")]
+    assert [int(name[:20]) for name in files] == [0, 2, 3]
+    assert names(log) == [f"b{number}.0" for number in range(5)]
+    assert names(log, 2) == ["b2.0", "b3.0", "b4.0"]
+
+
+def test_it_rolls_where_an_offset_would_be_too_far_from_the_base(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(holed(batch("a"), (1 << 31) - 1), 0)
+    log.append(batch("b"), 0)
+    assert place.disk.exists(f"{place.path}/{FOLDER}/{1 << 31:020d}.log")
+    assert names(log) == ["a.0", "b.0"]
+
+
+def holed(data: bytes, last_offset_delta: int) -> bytes:
+    """A batch as a cleaner leaves it: the offsets of records that are gone count still."""
+    from google_crc32c import value as crc32c
+
+    changed = bytearray(data)
+    changed[23:27] = last_offset_delta.to_bytes(4, "big")
+    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def test_offsets_may_leave_holes(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(holed(batch("a"), 9), 0)
+    assert log.append(batch("b"), 0) == 10
+    log.flush()
+    log, _ = reopen(place.disk, place.path)
+    assert (names(log, 5), names(log, 10), log.next_offset) == (["a.0", "b.0"], ["b.0"], 11)
+
+
+def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("a"), 0)
+    flush = log.start_flush()
+    log.append(batch("b"), 0)
+    flush.run()
+    log.finish_flush(flush, None)
+    assert (log.flushed_offset, log.next_offset) == (1, 2)
+    assert log.flush() == 2
+
+
+def test_it_does_not_roll_under_a_flush(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=200)
+    log.append(batch("a", padding=150), 0)
+    flush = log.start_flush()
+    log.append(batch("b", padding=150), 0)
+    assert not place.disk.exists(f"{place.path}/{FOLDER}/{1:020d}.log")
+    flush.run()
+    log.finish_flush(flush, None)
+    log.append(batch("c", padding=150), 0)
+    assert (log.flushed_offset, names(log)) == (2, ["a.0", "b.0", "c.0"])
+    assert place.disk.exists(f"{place.path}/{FOLDER}/{2:020d}.log")
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_it_goes_on_where_it_was_after_it_is_opened_again(place: Place, clean: bool) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=5000)
+    for number in range(20):
+        log.append(batch(f"b{number}", 2, padding=500), log.epoch)
+    log.flush()
+    log.close()
+    log, recovery = reopen(place.disk, place.path, clean=clean, segment_bytes=5000)
+    assert (recovery.cut_bytes, log.next_offset, log.flushed_offset, log.epoch) == (0, 40, 40, 1)
+    assert log.append(batch("new"), 1) == 40
+    assert names(log) == [f"b{number}.{record}" for number in range(20) for record in range(2)] + ["new.0"]
+    assert log.newest_timestamp == 1001
+
+
+def test_each_owner_has_its_epoch_in_kafkas_checkpoint(place: Place) -> None:
+    folder = f"{place.path}/{FOLDER}"
+    for start in (0, 1, 2):
+        log, _ = reopen(place.disk, place.path)
+        assert log.append(batch("a"), log.epoch) == start
+        log.flush()
+    assert place.disk.read_text(f"{folder}/leader-epoch-checkpoint") == "0\n3\n0 0\n1 1\n2 2\n"
+    reopen(place.disk, place.path)
+    assert read_epochs(place.disk, folder) == [(0, 0), (1, 1), (2, 2)]  # who wrote nothing leaves no trace
+
+
+@pytest.mark.parametrize("text", ["", "0\n", "0\nx\n", "0\n5\n0 0\n", "0\n1\none two\n", "1\n1\n7\n"])
+def test_an_epoch_checkpoint_that_makes_no_sense_says_nothing(place: Place, text: str) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("a"), 0)
+    log.flush()
+    overwrite(place.disk, f"{place.path}/{FOLDER}/leader-epoch-checkpoint", text.encode())
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("b"), log.epoch)
+    assert names(log) == ["a.0", "b.0"]
+
+
+def test_whoever_owned_it_before_is_fenced(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("a"), 0)
+    assert log.claim() == 1
+    with pytest.raises(Fenced, match="owned at epoch 1, not 0"):
+        log.append(batch("b"), 0)
+    assert log.append(batch("c"), 1) == 1
+    assert [header.leader_epoch for header in headers(log)] == [0, 1]
+
+
+def test_names_that_are_no_segments_are_left_alone(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("a"), 0)
+    log.flush()
+    for name in ("notes.log", "0000000000000000000x.log", "٠" * 20 + ".log", f"{FIRST}.log.deleted", f"{FIRST}.snapshot", "partition.metadata"):
+        overwrite(place.disk, f"{place.path}/{FOLDER}/{name}", b"whatever")
+    log, _ = reopen(place.disk, place.path)
+    assert names(log) == ["a.0"]
+    assert read(place.disk, f"{place.path}/{FOLDER}/notes.log") == b"whatever"
+
+
+def test_segments_that_overlap_are_refused(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for name in "abc":
+        log.append(batch(name), 0)
+    log.flush()
+    one = len(batch("a"))
+    data = read(place.disk, f"{place.path}/{FOLDER}/{FIRST}.log")
+    overwrite(place.disk, f"{place.path}/{FOLDER}/{1:020d}.log", data[one : 2 * one])
+    for clean in (True, False):  # it ends before what it would have to replace
+        with pytest.raises(DamagedLog, match=FIRST):
+            reopen(place.disk, place.path, clean=clean)
+
+
+def test_descriptors_are_given_back(place: Place) -> None:
+    handles = Handles(place.disk)
+    log, _ = Log.open(handles, f"{place.path}/{FOLDER}", 300, 0, False)
+    for number in range(10):
+        log.append(batch(f"b{number}", padding=100), 0)
+    log.flush()
+    log.close()
+    assert handles._files == {}
+    assert handles._pins == {}
