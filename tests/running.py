@@ -133,8 +133,9 @@ def broker(*arguments: str, command: tuple[str, ...] = (), listeners: int = 1, *
 class Client:
     """One connection; requests and replies as our own messages, or as bytes."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", client_id: str | None = "test") -> None:
-        self.socket = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
+    def __init__(self, port: int, host: str = "127.0.0.1", client_id: str | None = "test", source: str | None = None) -> None:
+        came_from = None if source is None else (source, 0)
+        self.socket = socket.create_connection((host, port), timeout=ANSWER_SECONDS, source_address=came_from)
         self.client_id = client_id
         self._correlation_id = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import socket
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages.metadata import MetadataRequest
 from tests.broker.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, entries, eventually, kept_in
 from tests.running import Broker, Client, broker
 
@@ -85,3 +87,19 @@ def test_a_limit_below_the_reserve_still_serves_somebody(tmp_path: Path) -> None
         for number in range(5):
             with Client(started.port) as client:
                 assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
+
+
+def test_when_not_one_descriptor_is_left_accepting_pauses_until_there_is(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path)) as started, Client(started.port) as before:
+        assert answered(before)
+        resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
+        with Client(started.port) as late:
+            late.send(MetadataRequest([]), 12)
+            assert "no descriptor is free" in started.await_line("accepting pauses")
+            used = cpu_seconds(started)
+            assert answered(before)
+            assert served([late.socket], 0.3) == []
+            assert cpu_seconds(started) - used < 0.1
+            resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (256, 256))
+            assert late.receive(MetadataRequest([]), 12).brokers
+        assert len(entries(started, "accepting pauses")) == 1
