@@ -93,7 +93,7 @@ class Connection:
         self.host = host
         self.listener = listener
         self.peer = peer  # the client's address, without its port
-        self.last_active = host.clock.now
+        self.last_active = host.clock.tick()
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
         self.stopping = False
