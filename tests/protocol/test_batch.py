@@ -22,7 +22,6 @@ from kio.records.readers import read_batch
 from protocol.batch import (
     HEADER,
     HEADER_BYTES,
-    BatchHeader,
     Compression,
     CorruptBatch,
     Record,
@@ -112,10 +111,15 @@ def test_facts_are_built_as_records_are(facts: list[tuple[bytes, bytes | None]],
     assert list(facts_of(batch)) == facts
 
 
+def test_many_facts_come_back() -> None:
+    facts = [(b"key-%d" % n, b"v" * n if n % 3 else None) for n in range(9_000)]
+    assert list(facts_of(build_facts(facts, T))) == facts
+
+
 def test_every_field_of_the_header_is_where_kafka_has_it() -> None:
     batch = build(FOUR, base_offset=0, leader_epoch=7, producer_id=11, producer_epoch=12, base_sequence=13, transactional=True)
     header = read_header(b"..." + batch, 3)
-    seen = {name: getattr(header, name) for name in BatchHeader.__slots__ if name != "crc"}
+    seen = {name: getattr(header, name) for name in ("size", *FIELDS) if name not in ("crc", "length")}
     assert seen == {
         "base_offset": 0,
         "size": len(batch),
@@ -202,7 +206,7 @@ def test_a_batch_cut_anywhere_is_refused(codec: Compression) -> None:
     for cut in range(len(batch)):
         with pytest.raises(CorruptBatch):
             validate(batch[:cut], 0, cut)
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(CorruptBatch, match=r"a batch( header)? is cut short"):
             records(batch[:cut], 0)
         with pytest.raises(CorruptBatch):
             list(facts_of(batch + batch[: cut or 1]))
@@ -263,6 +267,14 @@ def test_a_header_that_cannot_be_is_refused_with_its_reason(fields: dict[str, in
 def test_a_record_that_cannot_be_is_refused_with_its_reason(record: str, reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         records(with_body(bytes.fromhex(record)), 0)
+
+
+@pytest.mark.parametrize("record", ["0d 00 00 00 01 01 00", "0e 00 00 00 01 01 00", "0a 00 00 00 01 01 00", "0c 00 00 00 7e 01 00"])
+def test_a_fact_that_does_not_fit_its_record_is_refused(record: str) -> None:
+    with pytest.raises(CorruptBatch, match="a record"):
+        list(facts_of(with_body(bytes.fromhex(record))))
+    with pytest.raises(CorruptBatch, match="a record"):
+        list(facts_of(with_body(bytes.fromhex(record) * 2, count=2)))
 
 
 def test_offsets_that_do_not_grow_are_refused() -> None:
