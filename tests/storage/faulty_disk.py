@@ -43,6 +43,10 @@ class Content:
         self.durable = bytes(image)
         self.pending.clear()
 
+    def give_up(self) -> None:
+        """Writes never arrive; where the file ends is kept with the names and does."""
+        self.pending = [(at, data) for at, data in self.pending if data is None]
+
     def crash(self, random: Random) -> None:
         image = bytearray(self.durable)
         survivors = random.randint(0, len(self.pending))
@@ -117,14 +121,14 @@ class FaultyFile:
     def write(self, at: int, data: bytes | bytearray) -> None:
         self._check()
         self._disk.step(self._path)
+        if self._disk.fail_writes:
+            self._disk.fail_writes -= 1
+            self._content.change(at, bytes(data[: len(data) // 2]))
+            raise system_error(errno.EIO)
         room = self._disk.room_for(self._content, at, len(data))
         self._content.change(at, bytes(data[:room]))
         if room < len(data):
             raise system_error(errno.ENOSPC)
-        if self._disk.fail_writes:
-            self._disk.fail_writes -= 1
-            self._content.change(at + len(data) // 2, None)
-            raise system_error(errno.EIO)
 
     def size(self) -> int:
         self._check()
@@ -145,7 +149,7 @@ class FaultyFile:
         if self._disk.fail_syncs:
             self._disk.fail_syncs -= 1
             if self._disk.failed_sync_loses:
-                self._content.pending.clear()
+                self._content.give_up()
             raise system_error(errno.EIO)
         self._content.sync()
 
@@ -188,10 +192,11 @@ class FaultyDisk:
     # Faults
 
     def crash(self) -> None:
-        """The power goes and comes back."""
+        """The power goes and comes back; nothing is planted any more."""
         self.life += 1
         self.opened = 0
         self.crash_at = -1
+        self.fail_writes = self.fail_syncs = self.fail_folder_syncs = self.fail_truncates = 0
         self.locks.clear()
         self.root.crash(self.random)
 

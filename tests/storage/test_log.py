@@ -156,7 +156,14 @@ def test_names_that_are_no_segments_are_left_alone(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     log.flush()
-    for name in ("notes.log", "0000000000000000000x.log", "٠" * 20 + ".log", f"{FIRST}.log.deleted", f"{FIRST}.snapshot", "partition.metadata"):
+    for name in (
+        "notes.log",
+        "0000000000000000000x.log",
+        "٠" * 20 + ".log",
+        f"{FIRST}.log.deleted",
+        f"{FIRST}.snapshot",
+        "partition.metadata",
+    ):
         overwrite(place.disk, f"{place.path}/{FOLDER}/{name}", b"whatever")
     log, _ = reopen(place.disk, place.path)
     assert names(log) == ["a.0"]

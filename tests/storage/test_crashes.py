@@ -1,0 +1,456 @@
+"""What a log keeps when the power goes, the disk is full, or writing fails: on the disk that can do all that."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.storage.logs import FOLDER, batch, names, overwrite, read, reopen
+
+LOG = f"/data/{FOLDER}/00000000000000000000.log"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return made()
+
+
+def made(seed: int = 0) -> FaultyDisk:
+    disk = FaultyDisk(Random(seed))
+    disk.make_folder("/data")
+    return disk
+
+
+def filled(disk: FaultyDisk, count: int = 3, segment_bytes: int = 1 << 20) -> Log:
+    log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
+    for number in range(count):
+        log.append(batch(f"b{number}"), log.epoch)
+    log.flush()
+    return log
+
+
+# Torn ends and damage
+
+
+def test_cut_at_every_byte_it_opens_with_the_batches_that_are_whole(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    ends = [0]
+    for name in "abc":
+        log.append(batch(name), 0)
+        ends.append(log.size)
+    log.flush()
+    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
+    whole = read(place.disk, path)
+    step = 1 if isinstance(place.disk, FaultyDisk) else 7
+    for length in range(0, len(whole) + 1, step):
+        overwrite(place.disk, path, whole[:length])
+        log, recovery = reopen(place.disk, place.path)
+        kept = sum(end <= length for end in ends[1:])
+        assert names(log) == ["a.0", "b.0", "c.0"][:kept]
+        assert recovery.cut_bytes == length - ends[kept]
+        assert recovery.position == (ends[kept] if recovery.cut_bytes else 0)
+        assert bool(recovery.reason) == bool(recovery.cut_bytes)
+        log.append(batch("new"), log.epoch)
+        assert names(log)[kept:] == ["new.0"]
+
+
+def test_a_tail_of_zeros_is_cut_and_reported(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    size = log.size
+    overwrite(disk, LOG, read(disk, LOG) + bytes(5000))
+    log, recovery = reopen(disk, "/data")
+    assert (recovery.path, recovery.position, recovery.cut_bytes) == (LOG, size, 5000)
+    assert recovery.reason == "a batch of magic 0"
+    assert read(disk, LOG)[size:] == b""
+
+
+def test_a_flipped_byte_below_the_recovery_point_is_damage_and_behind_it_the_torn_end(disk: FaultyDisk) -> None:
+    filled(disk)
+    whole = read(disk, LOG)
+    one = len(whole) // 3
+    outside_the_checksum = {*range(one, one + 8), *range(one + 12, one + 16)}  # offset and epoch, as Kafka has it
+    for at in sorted(set(range(one, 2 * one)) - outside_the_checksum):
+        flipped = bytearray(whole)
+        flipped[at] ^= 0x40
+        overwrite(disk, LOG, bytes(flipped))
+        with pytest.raises(DamagedLog) as caught:
+            reopen(disk, "/data", recovery_point=2)
+        assert (caught.value.path, caught.value.position) == (LOG, one)
+        assert LOG in str(caught.value)
+        assert f"byte {one}" in str(caught.value)
+        assert read(disk, LOG) == bytes(flipped)  # nobody has touched it
+        log, recovery = reopen(disk, "/data", recovery_point=1)
+        assert (names(log), recovery.position) == (["b0.0"], one)
+
+
+def test_an_offset_that_goes_back_is_damage(disk: FaultyDisk) -> None:
+    filled(disk)
+    whole = read(disk, LOG)
+    one = len(whole) // 3
+    overwrite(disk, LOG, whole + whole[one : 2 * one])
+    log, recovery = reopen(disk, "/data")
+    assert (recovery.position, recovery.reason) == (3 * one, "offset 1 where at least 3 must be")
+    assert names(log) == ["b0.0", "b1.0", "b2.0"]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_flipped_byte_in_a_segment_before_the_last_is_damage_found_when_it_is_read(disk: FaultyDisk, clean: bool) -> None:
+    log = filled(disk, 6, segment_bytes=200)
+    log.close()
+    path = next(f"/data/{FOLDER}/{name}" for name in disk.list(f"/data/{FOLDER}") if name.endswith("2.log"))
+    whole = bytearray(read(disk, path))
+    whole[-3] ^= 1
+    overwrite(disk, path, bytes(whole))
+    log, _ = reopen(disk, "/data", clean=clean)
+    with pytest.raises(DamagedLog, match="checksum") as caught:
+        names(log)
+    assert (caught.value.path, caught.value.position) == (path, len(whole) // 2)
+
+
+def test_a_segment_before_the_last_that_is_cut_short_is_damage(disk: FaultyDisk) -> None:
+    filled(disk, 6, segment_bytes=200).close()
+    whole = read(disk, LOG)
+    for length in (len(whole) - 1, len(whole) // 2 + 5):
+        overwrite(disk, LOG, whole[:length])
+        with pytest.raises(DamagedLog, match="cut short"):
+            reopen(disk, "/data")
+
+
+def test_after_an_orderly_stop_no_tail_is_torn(disk: FaultyDisk) -> None:
+    filled(disk).close()
+    overwrite(disk, LOG, read(disk, LOG)[:-1])
+    with pytest.raises(DamagedLog, match="cut short"):
+        reopen(disk, "/data", clean=True)
+
+
+def test_bytes_that_changed_under_an_open_log_are_damage(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    overwrite(disk, LOG, read(disk, LOG)[: log.size // 2])
+    with pytest.raises(DamagedLog, match="shorter than it was"):
+        names(log)
+
+
+# Whatever happens, whenever the power goes
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 400)),
+        st.tuples(st.just("flush"), st.just(0)),
+        st.tuples(st.just("fail flush and recover"), st.integers(0, 1)),
+        st.tuples(st.just("fail append"), st.integers(0, 1)),
+        st.tuples(st.just("stop"), st.just(0)),
+        st.tuples(st.just("crash"), st.integers(0, 12)),
+    ),
+    max_size=30,
+)
+
+
+class Run:
+    """A log and what is known of it: names in the order of their offsets, of which some are flushed."""
+
+    def __init__(self, seed: int, segment_bytes: int) -> None:
+        self.disk = made(seed)
+        self.segment_bytes = segment_bytes
+        self.kept: list[str] = []
+        self.flushed = 0
+        self.number = 0
+        self.clean = False
+        self.log, _ = self.opened()
+
+    def opened(self):  # type: ignore[no-untyped-def]
+        return reopen(self.disk, "/data", segment_bytes=self.segment_bytes, recovery_point=self.flushed, clean=self.clean)
+
+    def take(self, step: str, size: int) -> None:
+        if step == "append":
+            self.append(size)
+        elif step == "flush":
+            self.flushed = self.log.flush()
+        elif step == "fail flush and recover":
+            self.fail_flush(bool(size))
+        elif step == "fail append":
+            self.disk.fail_writes, self.disk.fail_truncates = 1, size
+            with pytest.raises(AppendFailed):
+                self.append(1)
+            self.kept.pop()
+            self.disk.fail_writes = self.disk.fail_truncates = 0
+            if not self.log.usable:
+                self.log.recover(keep_unflushed=True)
+        elif step == "stop":
+            self.flushed = self.log.flush()
+            self.log.close()
+            self.clean = True
+            self.log, _ = self.opened()
+            self.clean = False
+            assert names(self.log) == self.kept
+        else:
+            self.disk.crash_at = size
+
+    def append(self, size: int) -> None:
+        self.number += 1
+        self.kept.append(f"n{self.number}.0")
+        assert self.log.append(batch(f"n{self.number}", padding=size), self.log.epoch) == len(self.kept) - 1
+        self.flushed = max(self.flushed, self.log.flushed_offset)
+
+    def fail_flush(self, keep: bool) -> None:
+        self.log.append(batch("dirt"), self.log.epoch)
+        self.kept.append("dirt.0")
+        self.flushed = max(self.flushed, self.log.flushed_offset)
+        self.disk.fail_syncs = 1
+        self.disk.failed_sync_loses = self.disk.random.random() < 0.7
+        with pytest.raises(AppendFailed):
+            self.log.flush()
+        assert not self.log.usable
+        self.log.recover(keep_unflushed=keep)
+        if not keep:
+            del self.kept[self.flushed :]
+        assert names(self.log) == self.kept
+        self.flushed = self.log.flushed_offset
+        assert self.flushed == len(self.kept)
+
+    def check_after_crash(self) -> None:
+        self.disk.crash()
+        self.clean = False
+        self.log, _ = self.opened()
+        found = names(self.log)
+        assert found == self.kept[: len(found)]
+        assert len(found) >= self.flushed
+        self.kept = found
+        self.flushed = self.log.flushed_offset
+        assert self.flushed == len(found)
+        assert names(reopen(self.disk, "/data")[0]) == found
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 1 << 32), segment_bytes=st.sampled_from([150, 600, 1 << 20]), steps=STEPS)
+def test_it_opens_with_a_prefix_of_what_was_appended_and_everything_flushed(seed: int, segment_bytes: int, steps: list[Step]) -> None:
+    run = Run(seed, segment_bytes)
+    for step, size in [*steps, ("crash", 0)]:
+        try:
+            run.take(step, size)
+        except Crashed:
+            run.check_after_crash()
+    run.check_after_crash()
+
+
+@pytest.mark.parametrize("flushed", [0, 2])
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_crash_at_each_step_of_a_repair_loses_nothing_that_was_told(flushed: int, loses: bool) -> None:
+    for step in range(60):
+        disk = made(step)
+        log, _ = reopen(disk, "/data")
+        for number in range(4):
+            log.append(batch(f"b{number}"), 0)
+            if number + 1 == flushed:
+                log.flush()
+        disk.fail_syncs, disk.failed_sync_loses = 1, loses
+        with pytest.raises(AppendFailed):
+            log.flush()
+        disk.crash_at = step
+        try:
+            log.recover(keep_unflushed=True)
+        except Crashed:
+            disk.crash()
+            log, _ = reopen(disk, "/data", recovery_point=flushed)
+            found = names(log)
+            assert found == [f"b{number}.0" for number in range(len(found))]
+            assert len(found) >= flushed
+            log.append(batch("new"), log.epoch)
+            continue
+        disk.crash()
+        log, _ = reopen(disk, "/data")
+        assert names(log) == ["b0.0", "b1.0", "b2.0", "b3.0"]
+        assert not [name for name in disk.list(f"/data/{FOLDER}") if name.endswith("rewriting")]
+        assert step > 8
+        return
+    raise AssertionError("it never ended")
+
+
+def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: FaultyDisk) -> None:
+    for point in range(1, 6):
+        disk = made()
+        log = filled(disk, 2)
+        log.append(batch("b2"), log.epoch)
+        disk.fail_syncs = 1
+        with pytest.raises(AppendFailed):
+            log.flush()
+        for attempt in range(point):
+            disk.fail_syncs = 1 if attempt % 2 else 2 - attempt % 2
+            disk.fail_folder_syncs = attempt % 3
+            repair = log.start_repair(keep_unflushed=True)
+            with pytest.raises(OSError, match="error"):
+                repair.run()
+            assert not log.usable
+        disk.fail_syncs = disk.fail_folder_syncs = 0
+        log.recover(keep_unflushed=True)
+        assert names(log) == ["b0.0", "b1.0", "b2.0"]
+        disk.crash()
+        assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0"]
+
+
+def test_a_repair_that_cannot_find_what_was_told_says_so(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    disk.fail_syncs = 1
+    log.append(batch("b3"), log.epoch)
+    with pytest.raises(AppendFailed):
+        log.flush()
+    overwrite(disk, LOG, read(disk, LOG)[:-5])
+    with pytest.raises(DamagedLog, match="ends before offset 4"):
+        log.recover(keep_unflushed=True)
+    assert not log.usable
+    log.recover(keep_unflushed=False)
+    assert names(log) == ["b0.0", "b1.0", "b2.0"]
+
+
+# A disk that is full, or fails
+
+
+def test_on_a_full_disk_the_log_is_as_it_was_and_later_appends_work(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    before = read(disk, LOG)
+    for room in (0, 1, 40, len(before) // 3 - 1):
+        disk.room = room
+        with pytest.raises(AppendFailed, match="the disk of .* is full"):
+            log.append(batch("lost"), log.epoch)
+        assert log.usable
+        assert (read(disk, LOG), log.next_offset) == (before, 3)
+    disk.room = None
+    assert log.append(batch("b3"), log.epoch) == 3
+    log.flush()
+    disk.crash()
+    assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0", "b3.0"]
+
+
+def test_a_full_disk_at_the_first_append_or_at_a_roll_leaves_a_log_that_goes_on(disk: FaultyDisk) -> None:
+    for size in range(0, 400, 9):
+        disk = made(size)
+        log, _ = reopen(disk, "/data", segment_bytes=200)
+        disk.room = size
+        appended = []
+        for number in range(6):
+            try:
+                log.append(batch(f"b{number}"), 0)
+                appended.append(f"b{number}.0")
+            except AppendFailed:
+                assert log.usable
+        assert names(log) == appended
+        disk.room = None
+        log.append(batch("new"), 0)
+        log.flush()
+        disk.crash()
+        assert names(reopen(disk, "/data")[0]) == [*appended, "new.0"]
+
+
+def test_a_half_batch_that_cannot_be_cut_makes_it_unusable_until_it_is_repaired(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    disk.fail_writes = disk.fail_truncates = 1
+    with pytest.raises(AppendFailed):
+        log.append(batch("lost"), log.epoch)
+    assert not log.usable
+    with pytest.raises(AppendFailed, match="repaired"):
+        log.append(batch("lost"), log.epoch)
+    with pytest.raises(AppendFailed, match="repaired"):
+        log.start_flush()
+    assert names(log) == ["b0.0", "b1.0", "b2.0"]
+    log.recover(keep_unflushed=True)
+    assert log.append(batch("b3"), log.epoch) == 3
+
+
+@pytest.mark.parametrize("fails", ["fail_syncs", "fail_folder_syncs"])
+def test_a_roll_that_fails_halfway_loses_nothing(fails: str) -> None:
+    disk = made()
+    log, _ = reopen(disk, "/data", segment_bytes=100)
+    log.append(batch("b0"), 0)
+    setattr(disk, fails, 1)
+    with pytest.raises(AppendFailed):
+        log.append(batch("b1"), 0)
+    assert log.usable == (fails == "fail_folder_syncs")
+    if not log.usable:
+        log.recover(keep_unflushed=True)
+    assert log.append(batch("b1"), 0) == 1
+    log.flush()
+    disk.crash()
+    assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0"]
+
+
+def test_a_failed_flush_is_not_tried_again(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.append(batch("b3"), log.epoch)
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed, match="Input/output error"):
+        log.flush()
+    syncs = disk.syncs
+    for attempt in (log.flush, log.start_flush, lambda: log.append(batch("b4"), log.epoch)):
+        with pytest.raises(AppendFailed, match="repaired"):
+            attempt()
+    assert (disk.syncs, log.flushed_offset) == (syncs, 3)
+
+
+def test_a_flush_for_which_there_is_no_descriptor_has_failed(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(disk)
+    log.append(batch("b3"), log.epoch)
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(log._handles, "pin", refuse)
+    with pytest.raises(AppendFailed, match="Too many open files"):
+        log.flush()
+    monkeypatch.undo()
+    assert not log.usable
+    log.recover(keep_unflushed=True)
+    assert names(log) == ["b0.0", "b1.0", "b2.0", "b3.0"]
+
+
+def test_a_disk_that_does_not_read_is_an_error_not_an_empty_log(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    disk.unreadable = ".log"
+    with pytest.raises(OSError, match="Input/output"):
+        names(log)
+    with pytest.raises(OSError, match="Input/output"):
+        reopen(disk, "/data")
+    disk.unreadable = ""
+    assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0"]
+
+
+def test_a_read_only_disk_does_not_open_and_takes_nothing(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    disk.read_only = True
+    with pytest.raises(AppendFailed, match="Read-only"):
+        log.append(batch("lost"), log.epoch)
+    with pytest.raises(OSError, match="Read-only"):
+        reopen(disk, "/data")
+
+
+def test_every_descriptor_comes_back_after_failures(disk: FaultyDisk) -> None:
+    handles = Handles(disk)
+    log, _ = Log.open(handles, f"/data/{FOLDER}", 200, 0, False)
+    for number in range(5):
+        log.append(batch(f"b{number}"), 0)
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed):
+        log.flush()
+    disk.fail_syncs = 1
+    with pytest.raises(OSError, match="error"):
+        log.recover(keep_unflushed=True)
+    log.recover(keep_unflushed=True)
+    log.close()
+    handles.close()
+    assert disk.opened == 0
+
+
+def test_a_short_write_is_finished_or_fails(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    import os
+
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: whole(descriptor, data[:3], at))
+    disk = OsDisk()
+    disk.replace_text(f"{tmp_path}/text", "0123456789")
+    assert disk.read_text(f"{tmp_path}/text") == "0123456789"

@@ -1,0 +1,262 @@
+"""The data directory: whose it is, who has it now, and what is left alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
+from storage.checkpoints import read_offsets, write_offsets
+from tests.running import environment
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite
+
+NODE = 1
+
+
+class Ids:
+    """Ids that a test can tell."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __call__(self) -> str:
+        self.given += 1
+        return f"id-{self.given}"
+
+
+def opened(place: Place, node_id: int = NODE, cluster_id: str = "") -> DataDirectory:
+    return DataDirectory.open(place.disk, f"{place.path}/data", node_id, cluster_id, "process 7", Ids())
+
+
+def stopped(place: Place) -> None:
+    directory = opened(place)
+    directory.begin()
+    directory.checkpoint({("orders", 0): 5})
+    directory.mark_clean()
+    directory.close()
+
+
+def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
+    """Names, times and bytes of everything in a folder."""
+    found = {}
+    for root, _, files in os.walk(folder):
+        found[root] = (os.stat(root).st_mtime_ns, b"")
+        for name in files:
+            path = Path(root, name)
+            found[str(path)] = (path.stat().st_mtime_ns, path.read_bytes())
+    return found
+
+
+def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> None:
+    first = opened(place)
+    assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
+    first.begin()
+    first.close()
+    second = opened(place, cluster_id="id-2")
+    assert (second.directory_id, second.cluster_id) == ("id-1", "id-2")
+    text = place.disk.read_text(f"{place.path}/data/meta.properties")
+    assert text == "node.id=1\ndirectory.id=id-1\nversion=1\ncluster.id=id-2\n"
+    assert place.disk.read_text(f"{place.path}/data/tenure.format") == "1\n"
+
+
+def test_a_cluster_id_that_is_asked_for_is_taken(place: Place) -> None:
+    assert opened(place, cluster_id="mine").cluster_id == "mine"
+
+
+def test_an_orderly_stop_is_marked_until_the_next_start_begins(place: Place) -> None:
+    stopped(place)
+    directory = opened(place)
+    assert (directory.clean, directory.recovery_points) == (True, {("orders", 0): 5})
+    assert place.disk.read_text(f"{place.path}/data/.kafka_cleanshutdown") == '{"version":0,"brokerEpoch":-1}'
+    directory.close()
+    directory = opened(place)  # looking at it changes nothing
+    assert directory.clean
+    directory.begin()
+    directory.close()
+    assert not opened(place).clean
+
+
+def test_recovery_points_of_logs_that_are_not_ours_stay(place: Place) -> None:
+    stopped(place)
+    directory = opened(place)
+    directory.checkpoint({("payments of all", 3): 7})
+    directory.close()
+    path = f"{place.path}/data/recovery-point-offset-checkpoint"
+    assert place.disk.read_text(path) == "0\n2\norders 0 5\npayments of all 3 7\n"
+    assert read_offsets(place.disk, path) == {("orders", 0): 5, ("payments of all", 3): 7}
+
+
+@pytest.mark.parametrize("text", ["", "0", "0\n1\n", "0\nmany\n", "0\n1\norders zero 5\n", "0\n2\norders 0 5\n", "\xff\xfe"])
+def test_a_checkpoint_that_makes_no_sense_is_none(place: Place, text: str) -> None:
+    overwrite(place.disk, f"{place.path}/points", text.encode("latin-1"))
+    assert read_offsets(place.disk, f"{place.path}/points") == {}
+    write_offsets(place.disk, f"{place.path}/points", {("orders", 0): 1})
+    assert read_offsets(place.disk, f"{place.path}/points") == {("orders", 0): 1}
+
+
+def test_a_second_owner_hears_who_is_the_first(place: Place) -> None:
+    first = opened(place)
+    with pytest.raises(DirectoryLocked, match="data is in use by process 7"):
+        opened(place)
+    first.close()
+    opened(place).close()
+
+
+LOCKER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+getattr(fcntl, sys.argv[2])(file, fcntl.LOCK_EX)
+file.write("process of another kind")
+file.flush()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["flock", "lockf"])  # ours, and the one of Java and so of Kafka
+def test_another_process_keeps_it_while_it_lives(tmp_path: Path, way: str) -> None:
+    place = Place(OsDisk(), str(tmp_path))
+    stopped(place)
+    command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), way]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        for _ in range(2):
+            with pytest.raises(DirectoryLocked, match="in use by process of another kind"):
+                opened(place)
+        other.kill()
+    opened(place).close()
+
+
+def test_the_lock_ends_with_the_process_that_crashed() -> None:
+    disk = FaultyDisk()
+    place = Place(disk, "/place")
+    opened(place)
+    disk.crash()
+    opened(place).close()
+
+
+FOREIGN = {
+    "tenure.format": [
+        ("2\n", "has format 2 and this version reads up to 1"),
+        ("\n", "has format nothing"),
+        ("latest", "has format latest"),
+    ],
+    "meta.properties": [
+        ("node.id=7\nversion=1\ncluster.id=c\n", "belongs to node 7, not 1: set node.id=7"),
+        ("version=1\ncluster.id=c\n", "belongs to node unknown"),
+        ("node.id=1\nversion=1\ncluster.id=theirs\n", "belongs to cluster theirs, not ours"),
+        ("node.id=1\nversion=2\ncluster.id=c\n", "is damaged"),
+        ("node.id=1\nversion=1\n", "is damaged"),
+        ("", "is damaged"),
+        ("\0" * 100, "is damaged"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("file", "text", "message"), [(file, *case) for file, cases in FOREIGN.items() for case in cases])
+def test_what_is_not_ours_is_refused_and_left_untouched(tmp_path: Path, file: str, text: str, message: str) -> None:
+    place = Place(OsDisk(), str(tmp_path))
+    stopped(place)
+    (tmp_path / "data" / file).write_text(text)
+    before = snapshot(str(tmp_path))
+    with pytest.raises(DirectoryForeign, match=message):
+        opened(place, cluster_id="ours" if "theirs" in text else "")
+    assert snapshot(str(tmp_path)) == before
+    (tmp_path / "data" / file).unlink()
+    opened(place).close()  # and nobody holds the lock
+
+
+def test_the_directory_that_kafka_stopped_is_taken_with_its_ids(place: Place) -> None:
+    text = (
+        "#\n#Sat Nov 21 09:41:09 UTC 2026\nnode.id=1\ndirectory.id=umQ6PWBacwC-isn-2j2Gkw\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
+    )
+    place.disk.make_folder(f"{place.path}/data")
+    overwrite(place.disk, f"{place.path}/data/meta.properties", text.encode())
+    overwrite(place.disk, f"{place.path}/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":13}')
+    overwrite(place.disk, f"{place.path}/data/recovery-point-offset-checkpoint", b"0\n1\n__consumer_offsets 0 12\n")
+    directory = opened(place)
+    assert (directory.cluster_id, directory.directory_id, directory.clean) == ("MkU3OEVBNTcwNTJENDM2Qg", "umQ6PWBacwC-isn-2j2Gkw", True)
+    assert directory.recovery_points == {("__consumer_offsets", 0): 12}
+    assert place.disk.read_text(f"{place.path}/data/meta.properties") == text
+
+
+def test_a_directory_of_kafkas_before_directory_ids_is_taken(place: Place) -> None:
+    place.disk.make_folder(f"{place.path}/data")
+    overwrite(place.disk, f"{place.path}/data/meta.properties", b"version=0\nbroker.id=1\ncluster.id=c\n")
+    directory = opened(place)
+    assert (directory.node_id, directory.cluster_id, directory.directory_id) == (1, "c", "")
+
+
+@pytest.mark.parametrize("step", range(24))
+def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> None:
+    disk = FaultyDisk()
+    disk.random.seed(step)
+    place = Place(disk, "/place")
+    disk.crash_at = step
+    try:
+        stopped(place)
+    except BaseException:
+        disk.crash()
+    disk.crash_at = -1
+    directory = opened(place)
+    assert directory.cluster_id == "id-2"
+    if directory.clean:
+        assert directory.recovery_points == {("orders", 0): 5}
+
+
+def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
+    disk = FaultyDisk()
+    place = Place(disk, "/place")
+    disk.room = 10
+    with pytest.raises(DirectoryUnusable, match="data directory /place/data: No space left on device"):
+        opened(place)
+    disk.room = None
+    stopped(place)
+    disk.read_only = True
+    with pytest.raises(DirectoryUnusable, match="Read-only file system"):
+        opened(place)
+    disk.read_only = False
+    disk.unreadable = "meta.properties"
+    with pytest.raises(DirectoryUnusable, match="Input/output error"):
+        opened(place)
+    disk.unreadable = ""
+    directory = opened(place)
+    disk.fail_folder_syncs = 1
+    with pytest.raises(DirectoryUnusable, match="Input/output error"):
+        directory.begin()
+    opened(place).close()  # every failure gave the lock back
+
+
+def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a folder")
+    with pytest.raises(DirectoryUnusable, match=os.strerror(errno.ENOTDIR) + "|" + os.strerror(errno.EEXIST)):
+        opened(Place(OsDisk(), str(tmp_path)))
+
+
+def test_a_lock_that_cannot_be_written_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(OsDisk(), str(tmp_path))
+
+    def full(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = len(os.listdir("/dev/fd"))
+    monkeypatch.setattr(os, "ftruncate", full)
+    with pytest.raises(DirectoryUnusable, match="No space left"):
+        opened(place)
+    monkeypatch.undo()
+    assert len(os.listdir("/dev/fd")) == before
+    opened(place).close()
+
+
+def test_folders_above_are_made_too(tmp_path: Path) -> None:
+    OsDisk().make_folder(f"{tmp_path}/a/b/c")
+    OsDisk().make_folder(f"{tmp_path}/a/b/c")
+    assert (tmp_path / "a/b/c").is_dir()

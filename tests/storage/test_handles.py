@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from storage import Handles
+from tests.storage.faulty_disk import FaultyDisk
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    for name in "abcd":
+        disk.open(f"/{name}", create=True).close()
+    return disk
+
+
+def test_no_more_files_are_open_than_allowed(disk: FaultyDisk) -> None:
+    handles = Handles(disk, 2)
+    for name in "abcdabcd":
+        handles.file(f"/{name}")
+        assert disk.opened <= 2
+    handles.close()
+    assert disk.opened == 0
+
+
+def test_the_one_used_longest_ago_is_closed_first(disk: FaultyDisk) -> None:
+    handles = Handles(disk, 2)
+    first = handles.file("/a")
+    handles.file("/b")
+    assert handles.file("/a") is first
+    handles.file("/c")
+    assert handles.file("/a") is first
+
+
+def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: FaultyDisk) -> None:
+    handles = Handles(disk, 1)
+    file = handles.pin("/a")
+    assert handles.pin("/a") is file
+    handles.file("/b")
+    handles.forget("/a")
+    handles.unpin(file)
+    file.sync()
+    assert disk.opened == 2
+    handles.unpin(file)
+    assert disk.opened == 1
+
+
+def test_a_pin_outlives_its_name(disk: FaultyDisk) -> None:
+    handles = Handles(disk)
+    old = handles.pin("/a")
+    handles.forget("/a")
+    disk.rename("/b", "/a")
+    new = handles.pin("/a")
+    assert new is not old
+    handles.unpin(old)
+    assert handles.file("/a") is new
+    handles.unpin(new)
+    assert handles.file("/a") is new
+
+
+def test_a_file_that_cannot_be_opened_takes_no_room(disk: FaultyDisk) -> None:
+    handles = Handles(disk, 2)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No such file"):
+            handles.file("/missing")
+    assert handles.file("/a").size() == 0

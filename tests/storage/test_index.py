@@ -1,0 +1,161 @@
+"""The index files: their bytes are Kafka's, and nothing depends on them."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from storage import Log
+from storage.index import INTERVAL_BYTES, Index, read_index
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
+
+BASE = "00000000000000000000"
+COUNT = 40
+PADDING = 1500
+
+
+def written(place: Place) -> Log:
+    """A closed log of batches of two records, of which an index names every third."""
+    log, _ = reopen(place.disk, place.path)
+    for number in range(COUNT):
+        log.append(batch(f"b{number}", 2, padding=PADDING // 2, timestamp=1_000 * (number + 1)), 0)
+    log.flush()
+    log.close()
+    return log
+
+
+def index_files(place: Place) -> tuple[bytes, bytes]:
+    path = f"{place.path}/{FOLDER}/{BASE}"
+    return read(place.disk, f"{path}.index"), read(place.disk, f"{path}.timeindex")
+
+
+def test_the_offset_index_has_relative_last_offset_and_position_for_every_four_kib(place: Place) -> None:
+    log = written(place)
+    indexed, position, last = [], 0, 0
+    for number, header in enumerate(headers(log)):
+        if position - last >= INTERVAL_BYTES:
+            indexed.append((number, position))
+            last = position
+        position += header.size
+    offsets, times = index_files(place)
+    assert offsets == b"".join(pack(">ii", 2 * number + 1, position) for number, position in indexed)
+    entries = [pack(">qi", 1_000 * (number + 1) + 1, 2 * number + 1) for number, _ in indexed]
+    newest = pack(">qi", 1_000 * COUNT + 1, 2 * COUNT - 1)
+    assert times == b"".join(entries if newest in entries else [*entries, newest])
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 7, 8, 40, 41, 78, 79])
+def test_reading_begins_at_the_batch_that_holds_the_offset(place: Place, offset: int) -> None:
+    written(place)
+    log, _ = reopen(place.disk, place.path, clean=True)
+    assert names(log, offset) == [f"b{number}.{record}" for number in range(offset // 2, COUNT) for record in range(2)]
+
+
+def broken(stored: bytes) -> list[bytes]:
+    """An index as crashes, Kafka and bad memory leave it."""
+    middle = len(stored) // 2
+    return [
+        b"",
+        stored + bytes(10_000 * 24),
+        bytes(len(stored)),
+        stored[:-3],
+        stored[: 24 * (len(stored) // 48)],
+        stored[:middle] + bytes([stored[middle] ^ 1]) + stored[middle + 1 :],
+        stored[:-1] + bytes([stored[-1] ^ 1]),
+        stored[::-1],
+        b"\xff" * len(stored),
+    ]
+
+
+@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("ending", ["index", "timeindex"])
+def test_an_index_that_is_missing_or_wrong_changes_nothing_that_is_read(place: Place, ending: str, number: int) -> None:
+    written(place)
+    path = f"{place.path}/{FOLDER}/{BASE}.{ending}"
+    overwrite(place.disk, path, broken(read(place.disk, path))[number])
+    for _ in range(2):
+        log, _ = reopen(place.disk, place.path, clean=True)
+        for offset in (0, 9, 30, 55, 79):
+            assert names(log, offset) == [f"b{n}.{record}" for n in range(offset // 2, COUNT) for record in range(2)]
+        assert log.next_offset == 2 * COUNT
+        log.close()
+
+
+@pytest.mark.parametrize("gone", [("index",), ("timeindex",), ("index", "timeindex")])
+def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -> None:
+    written(place)
+    before = index_files(place)
+    for ending in gone:
+        place.disk.remove(f"{place.path}/{FOLDER}/{BASE}.{ending}")
+    log, _ = reopen(place.disk, place.path, clean=True)
+    log.close()
+    assert index_files(place) == before
+
+
+def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
+    written(place)
+    offsets, times = index_files(place)
+    index = read_index(0, offsets + bytes(8 * 1000), times + bytes(12 * 1000), 1 << 20)
+    assert index is not None
+    assert (index.offset_bytes(), index.time_bytes()) == (offsets, times)
+    empty = read_index(0, bytes(80), bytes(120), 1 << 20)
+    assert empty is not None
+    assert (empty.offsets, empty.times) == ([], [])
+
+
+def test_an_index_of_a_closed_segment_is_read_and_not_the_segment() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = reopen(disk, "/data", segment_bytes=20_000)
+    for number in range(100):
+        log.append(batch(f"b{number}", padding=1000), 0)
+    log.flush()
+    log.close()
+    before = len(disk.changes)
+    log, _ = reopen(disk, "/data", clean=True)
+    log.close()
+    assert disk.changes[before:] == []
+    assert names(log, 99) == ["b99.0"]
+
+
+def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
+    index = Index(100)
+    for number, timestamp in enumerate((10, 20, 15, 30, 30, 40)):
+        newest, at = max((t, -n) for n, t in enumerate((10, 20, 15, 30, 30, 40)[: number + 1]))
+        index.add(100 + number, (number + 1) * INTERVAL_BYTES, newest, 100 - at)
+        assert timestamp <= newest
+    assert (index.times, index.time_offsets) == ([10, 20, 30, 40], [0, 1, 3, 5])
+    assert [index.offset_before(timestamp) for timestamp in (0, 10, 11, 20, 21, 30, 31, 40, 41)] == [
+        100,
+        100,
+        100,
+        100,
+        101,
+        101,
+        103,
+        103,
+        105,
+    ]
+    assert index.entry_for(99) == (0, -1)
+    assert index.entry_for(103) == (4 * INTERVAL_BYTES, 103)
+
+
+def test_what_is_cut_from_a_log_is_cut_from_its_index() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = reopen(disk, "/data")
+    for number in range(40):
+        log.append(batch(f"b{number}", padding=1000, timestamp=1000 + number), 0)
+        if number == 19:
+            log.flush()
+    log.recover(keep_unflushed=False)
+    assert (log.next_offset, log.newest_timestamp) == (20, 1019)
+    segment = log._segments[0]
+    assert max(segment.index.positions) < log.size
+    assert max(segment.index.time_offsets) < 20
+    for number in range(20, 40):
+        log.append(batch(f"n{number}", padding=1000, timestamp=1000 + number), 0)
+    assert names(log, 18) == ["b18.0", "b19.0", *(f"n{number}.0" for number in range(20, 40))]
