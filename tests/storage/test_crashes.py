@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk
+from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk, Recovery
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read, reopen
@@ -165,7 +167,7 @@ class Run:
         self.clean = False
         self.log, _ = self.opened()
 
-    def opened(self):  # type: ignore[no-untyped-def]
+    def opened(self) -> tuple[Log, Recovery]:
         return reopen(self.disk, "/data", segment_bytes=self.segment_bytes, recovery_point=self.flushed, clean=self.clean)
 
     def take(self, step: str, size: int) -> None:
@@ -317,7 +319,7 @@ def test_on_a_full_disk_the_log_is_as_it_was_and_later_appends_work(disk: Faulty
     before = read(disk, LOG)
     for room in (0, 1, 40, len(before) // 3 - 1):
         disk.room = room
-        with pytest.raises(AppendFailed, match="the disk of .* is full"):
+        with pytest.raises(AppendFailed, match=r"the disk of .* is full"):
             log.append(batch("lost"), log.epoch)
         assert log.usable
         assert (read(disk, LOG), log.next_offset) == (before, 3)
@@ -446,9 +448,7 @@ def test_every_descriptor_comes_back_after_failures(disk: FaultyDisk) -> None:
     assert disk.opened == 0
 
 
-def test_a_short_write_is_finished_or_fails(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    import os
-
+def test_a_short_write_is_finished_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: whole(descriptor, data[:3], at))
     disk = OsDisk()

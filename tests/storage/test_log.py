@@ -159,7 +159,7 @@ def test_names_that_are_no_segments_are_left_alone(place: Place) -> None:
     for name in (
         "notes.log",
         "0000000000000000000x.log",
-        "٠" * 20 + ".log",
+        "\u0660" * 20 + ".log",
         f"{FIRST}.log.deleted",
         f"{FIRST}.snapshot",
         "partition.metadata",

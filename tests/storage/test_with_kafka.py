@@ -1,0 +1,79 @@
+"""Files that a real Kafka wrote, opened by us; files of ours, looked at by Kafka's own tool."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from protocol.batch import build_facts, iterate, records
+from storage import Handles, Log, OsDisk
+from tests.oracle import run_java
+from tests.storage.logs import FOLDER, batch, reopen
+
+# Sixty records in batches of their own and five in a compressed one, written by Apache Kafka 4.3.1 with
+# index.interval.bytes=1024 and copied while it ran: a hundred of the zeros that it puts behind its index entries are left.
+WRITTEN = Path(__file__).parent / "kafka_written" / "stored1-0"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_segment_that_kafka_wrote_opens_and_goes_on(tmp_path: Path, clean: bool) -> None:
+    folder = tmp_path / "stored1-0"
+    shutil.copytree(WRITTEN, folder)
+    log, recovery = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
+    assert (recovery.cut_bytes, log.next_offset, log.epoch) == (0, 65, 1)
+    found = [record for chunk in log.scan() for header in batches(chunk) for record in records(chunk, header)]
+    assert [record.offset for record in found] == list(range(65))
+    assert [record.key for record in found[:60]] == [b"k%d" % n for n in range(60)]
+    assert [(record.key, record.headers) for record in found[60:]] == [(b"gzip%d" % n, ((b"h", b"1"),)) for n in range(5)]
+    assert log.newest_timestamp == 1_700_000_001_004
+    for offset in (0, 17, 33, 59, 62):
+        chunk = next(log.scan(offset))
+        header = next(iterate(chunk, 0, len(chunk)))
+        assert header.base_offset <= offset <= header.last_offset
+    assert log.append(batch("ours"), log.epoch) == 65
+    log.flush()
+    log.close()
+    assert (folder / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 65\n"
+
+
+def batches(chunk: bytes) -> list[int]:
+    at, starts = 0, []
+    for header in iterate(chunk, 0, len(chunk)):
+        starts.append(at)
+        at += header.size
+    return starts
+
+
+def test_the_index_that_kafka_wrote_is_used(tmp_path: Path) -> None:
+    folder = tmp_path / "stored1-0"
+    shutil.copytree(WRITTEN, folder)
+    log, _ = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, True)
+    index = log._segments[0].index
+    assert len(index.positions) > 3
+    assert index.positions[0] < 4096  # denser than ours would be
+
+
+def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path: Path) -> None:
+    log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
+    for number in range(100):
+        log.append(batch(f"b{number}", 2, padding=300, timestamp=1_000 + 7 * number), 0)
+    log.append(build_facts([(b"key", b"value"), (b"gone", None)], 5_000), 0)
+    log.flush()
+    log.close()
+    folder = tmp_path / FOLDER
+    logs = sorted(folder.glob("*.log"))
+    assert len(logs) == 3
+    printed = run_java(DUMP, "--files", ",".join(map(str, logs)), "--print-data-log", "--deep-iteration")
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", printed, re.MULTILINE)] == list(range(202))
+    assert "isvalid: false" not in printed
+    complaints = re.compile(r"mismatch|found invalid|out of order|not found|corrupt|is not|exception", re.IGNORECASE)
+    for check in ("--index-sanity-check", "--verify-index-only"):
+        files = [*map(str, sorted(folder.glob("*.index"))), *map(str, sorted(folder.glob("*.timeindex")))]
+        assert len(files) == 6
+        printed = run_java(DUMP, "--files", ",".join(files), check)
+        assert not complaints.search(printed), printed
+        assert check != "--index-sanity-check" or printed.count("passed sanity check") == 6
