@@ -41,7 +41,7 @@ class Index:
         self.add_time(timestamp, timestamp_offset)
 
     def add_time(self, timestamp: int, offset: int) -> None:
-        if timestamp >= 0 and (not self.times or timestamp > self.times[-1]):
+        if timestamp > 0 and (not self.times or timestamp > self.times[-1]):
             self.times.append(timestamp)
             self.time_offsets.append(offset - self.base)
 
@@ -99,7 +99,7 @@ def read_index(base: int, offset_bytes: bytes, time_bytes: bytes, log_bytes: int
     for timestamp, offset in _TIME.iter_unpack(time_bytes):
         if timestamp == 0 and offset == 0:
             break
-        if timestamp <= (index.times[-1] if index.times else -1) or offset < (index.time_offsets[-1] if index.time_offsets else 0):
+        if timestamp <= (index.times[-1] if index.times else 0) or offset < (index.time_offsets[-1] if index.time_offsets else 0):
             return None
         index.times.append(timestamp)
         index.time_offsets.append(offset)

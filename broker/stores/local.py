@@ -70,7 +70,11 @@ class LocalStore:
             raise StartError(told(error, folder), ExitCode.DISK) from None
         if recovery.cut_bytes:
             log.warning(
-                "torn end of a log cut off", file=recovery.path, position=recovery.position, bytes=recovery.cut_bytes, reason=recovery.reason
+                "torn end of a log cut off",
+                file=recovery.path,
+                position=recovery.position,
+                bytes=recovery.cut_bytes,
+                reason=recovery.reason,
             )
         self._logs[id] = LocalLog(self, id, opened)
         done(self._logs[id])

@@ -8,6 +8,7 @@ import pytest
 
 from broker.clock import Clock
 from broker.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal
+from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn, TurnEnd
 from coordinator import Fact, Hold
 from protocol.batch import build_facts, facts_of
@@ -94,7 +95,7 @@ class Machine:
         self.shard = Values()
         turn: Turn = Turn.__new__(Turn)
         turn.clock = self.clock
-        turn.touch = self.touched.append  # type: ignore[method-assign]
+        turn.touch = self.touched.append  # type: ignore[method-assign, assignment]
         turn.wake_by = lambda at: None  # type: ignore[method-assign]
         self.journal = Journal("values-0", self.shard, self.log, turn, 1 << 20, LATE_MS)
 
@@ -239,3 +240,30 @@ def test_settled_means_that_nothing_is_on_its_way_any_more(machine: Machine) -> 
     assert told == [True]
     machine.log.succeed()
     assert told == [True, True]
+
+
+@pytest.mark.parametrize("stored", [b"no batch at all", build_facts([(b"key", b"value")], 0)[:-1]])
+def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable_later(machine: Machine, stored: bytes) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.stored.append(stored)
+    machine.log.refuse()
+    assert (machine.journal.writable, machine.journal.readable) == (False, False)
+    assert machine.shard.values == {}
+    with pytest.raises(StartError, match="values-0 cannot be read") as caught:
+        Journal("values-0", machine.shard, machine.log, machine.journal._turn, 1 << 20, LATE_MS)
+    assert caught.value.code == ExitCode.DATA
+
+
+def test_damage_found_while_it_is_suspended_keeps_it_suspended(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.refuse()
+    machine.log.stored.append(b"damaged")
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.journal.readable) == (False, False)
+    machine.log.stored.pop()
+    machine.passes(RETRY_MS_MAX)
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.journal.readable) == (True, True)

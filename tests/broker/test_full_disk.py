@@ -1,0 +1,132 @@
+"""A started broker whose disk really is full, and directories that it cannot use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.running import ANSWER_SECONDS, Client, broker, environment
+
+DISK_KIB = 512
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small disk of its own needs Linux, root and mount")
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"this system does not let us mount a small disk: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return filler
+
+
+def create(client: Client, name: str) -> ErrorCode:
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    return ErrorCode(client.ask(CreateTopicsRequest([topic], 5000), 7).topics[0].error_code)
+
+
+def listed(client: Client) -> set[str]:
+    reply = client.ask(MetadataRequest(None), 12)
+    return {topic.name for topic in reply.topics if not topic.is_internal}
+
+
+def create_until(client: Client, error: ErrorCode, told: set[str]) -> None:
+    """Create topics until one is answered with `error`; `told` gets those that were made."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < until:
+        name = f"topic-{time.monotonic_ns()}"
+        got = create(client, name)
+        assert got in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        if got == ErrorCode.NONE:
+            told.add(name)
+        if got == error:
+            return
+        if error == ErrorCode.NONE:
+            time.sleep(0.02)  # until it tries again
+    raise AssertionError(f"never {error.name}")
+
+
+@pytest.mark.parametrize("flush", ["always", "interval", "never"])
+def test_on_a_full_disk_nothing_is_made_everything_is_shown_and_all_that_was_told_is_kept(small_disk: Path, flush: str) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data", str(small_disk / "data"), "--set", f"offsets.flush={flush}")
+    told: set[str] = set()
+    with broker(*arguments) as running, Client(running.port) as client:
+        create_until(client, ErrorCode.NONE, told)
+        filler = fill(small_disk)
+        create_until(client, ErrorCode.KAFKA_STORAGE_ERROR, told)
+        assert "is full" in running.await_line("log suspended")
+        assert listed(client) == told
+        assert create(client, "still-full") == ErrorCode.KAFKA_STORAGE_ERROR
+        filler.unlink()
+        running.await_line("log serves again")
+        create_until(client, ErrorCode.NONE, told)
+        assert listed(client) == told
+        running.kill()
+    with broker(*arguments) as running, Client(running.port) as client:
+        assert listed(client) == told
+        assert running.stop() == 0
+
+
+def test_a_broker_starts_on_no_disk_that_is_full(small_disk: Path) -> None:
+    fill(small_disk)
+    code, said = failing("--data", str(small_disk / "data"))
+    assert (code, said) == (73, f"tenure: data directory {small_disk / 'data'}: No space left on device")
+
+
+def failing(*arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a broker that does not start, but for what it logs first."""
+    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False)
+    return done.returncode, "\n".join(line for line in done.stderr.splitlines() if not line.startswith("{"))
+
+
+def test_what_is_wrong_with_the_directory_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    arguments = ("--data", str(data))
+    with broker("--listen", "127.0.0.1:0", *arguments) as running:
+        pid = running.pid
+        code, said = failing(*arguments)
+        assert code == 75
+        assert said.startswith(f"tenure: data directory {data} is in use by process {pid} since ")
+        assert running.stop() == 0
+    log = data / "__tenure_topics-0" / "00000000000000000000.log"
+    sound = log.read_bytes()
+    log.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    code, said = failing(*arguments)
+    assert (code, said.count("\n")) == (65, 0)
+    assert f"{log} is damaged at byte " in said
+    log.write_bytes(sound)
+    (data / "tenure.format").write_text("2\n")
+    code, said = failing(*arguments)
+    assert (code, said.count("\n")) == (65, 0)
+    assert "has format 2" in said
+    shutil.rmtree(data)
+    data.write_text("a file")
+    code, said = failing(*arguments)
+    assert (code, said) == (73, f"tenure: data directory {data}: File exists")

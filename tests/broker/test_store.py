@@ -1,0 +1,450 @@
+"""The local store with a shard on top, on a disk that fails when the test says so and threads that wait for the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from broker.clock import Clock
+from broker.config import Config, load_config
+from broker.journal import Journal
+from broker.start import ExitCode, StartError
+from broker.stores.local import LocalLog, LocalStore, new_id
+from broker.turn import Turn, TurnEnd
+from broker.workers import Workers
+from storage import AppendFailed, HeldBy, LogId, OwnedLog
+from tests.broker.test_journal import LATE_MS, Reply, Values
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite, read
+
+VALUES = LogId("values", 0)
+LOG = "/data/values-0/00000000000000000000.log"
+
+
+class Threads:
+    """Workers whose jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.jobs.append((work, done))
+
+    def run(self) -> None:
+        """One job, to its end."""
+        work, done = self.jobs.pop(0)
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        done(result)
+
+    def run_all(self) -> None:
+        while self.jobs:
+            self.run()
+
+    def close(self) -> None: ...
+
+
+class Loop:
+    """What a store asks of a loop: later."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.later.append((seconds, call))
+
+    def pass_time(self) -> None:
+        later, self.later = self.later, []
+        for _, call in later:
+            call()
+
+
+def config(policy: str, data: str = "/data") -> Config:
+    return load_config(data=[data], settings=[f"offsets.flush={policy}"], environ={})
+
+
+class Machine:
+    """A store, one log of it, and a shard whose journal writes there."""
+
+    def __init__(self, disk: FaultyDisk, policy: str) -> None:
+        self.disk = disk
+        self.policy = policy
+        self.seconds = 0.0
+        self.start()
+
+    def start(self) -> None:
+        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
+        self.loop = Loop()
+        self.threads = Threads()
+        self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
+        self.store.workers = cast(Workers, self.threads)
+        acquired: list[OwnedLog | HeldBy] = []
+        self.store.acquire(VALUES, acquired.append)
+        self.owned = cast(LocalLog, acquired[0])
+        self.touched: list[TurnEnd] = []
+        turn = Turn.__new__(Turn)
+        turn.clock = self.clock
+        turn.touch = self.touched.append  # type: ignore[method-assign, assignment]
+        turn.wake_by = lambda at: None  # type: ignore[method-assign]
+        self.shard = Values()
+        self.journal = Journal("values-0", self.shard, self.owned, turn, 1 << 20, LATE_MS)
+        self.store.watch(VALUES, self.journal.failed)
+
+    def put(self, key: bytes, value: bytes = b"1") -> Reply:
+        """A request that changes something, and the end of its turn."""
+        reply = Reply()
+        self.shard.put(key, value)
+        self.journal.reply(reply)
+        self.end_turn()
+        return reply
+
+    def end_turn(self) -> None:
+        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+        for journal in touched:
+            journal.end_turn()
+
+    def retry(self) -> None:
+        """Time passes until a suspended log is tried again."""
+        self.seconds += 20
+        self.journal.advance(self.clock.tick())
+        self.threads.run_all()
+
+    def restart_after_crash(self) -> dict[bytes, bytes | None]:
+        self.disk.crash()
+        self.start()
+        return self.shard.values
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk(Random(7))
+
+
+@pytest.fixture(params=["interval", "never"])
+def relaxed(request: pytest.FixtureRequest, disk: FaultyDisk) -> Machine:
+    return Machine(disk, request.param)
+
+
+@pytest.fixture
+def always(disk: FaultyDisk) -> Machine:
+    return Machine(disk, "always")
+
+
+# Who waits for what
+
+
+def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(always: Machine) -> None:
+    first = always.put(b"a")
+    second, third = always.put(b"b"), always.put(b"c")
+    assert (len(always.threads.jobs), first.error) == (1, None)
+    always.threads.run()
+    assert (first.error, second.error, third.error) == (0, None, None)
+    always.end_turn()
+    assert len(always.threads.jobs) == 1
+    always.threads.run()
+    assert (second.error, third.error, always.threads.jobs) == (0, 0, [])
+    assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
+
+
+def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Machine) -> None:
+    assert relaxed.put(b"a").error == 0
+    assert relaxed.put(b"b").error == 0
+    assert relaxed.threads.jobs == []
+    assert len(relaxed.loop.later) == (1 if relaxed.policy == "interval" else 0)
+    relaxed.disk.locks.clear()
+    relaxed.start()  # kill -9 takes nothing from the system's cache
+    assert relaxed.shard.values == {b"a": b"1", b"b": b"1"}
+
+
+def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "interval")
+    machine.put(b"a")
+    assert [seconds for seconds, _ in machine.loop.later] == [0.1]
+    machine.loop.pass_time()
+    machine.threads.run_all()
+    machine.put(b"b")
+    assert len(machine.loop.later) == 1
+    assert b"a" in machine.restart_after_crash()
+
+
+def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: Machine) -> None:
+    always.put(b"a")
+    always.threads.run()
+    always.put(b"b")
+    always.disk.fail_syncs = 1
+    always.threads.run()
+    assert always.shard.values == {b"a": b"1"}
+
+
+# Failures
+
+
+def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: Machine) -> None:
+    always.put(b"a")
+    always.threads.run()
+    refused = always.put(b"b")
+    always.disk.fail_syncs = 1
+    always.threads.run()
+    assert refused.error == 56
+    assert not always.journal.writable
+    syncs = always.disk.syncs
+    assert not always.owned.usable()
+    assert always.disk.syncs == syncs  # and nobody tries it again before the log is repaired
+    always.retry()
+    assert always.journal.writable
+    reply = always.put(b"c")
+    always.threads.run()
+    assert reply.error == 0
+    assert always.restart_after_crash() == {b"a": b"1", b"c": b"1"}
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: FaultyDisk, loses: bool) -> None:
+    machine = Machine(disk, "interval")
+    machine.put(b"a")
+    machine.loop.pass_time()
+    machine.threads.run_all()
+    assert machine.put(b"b").error == 0
+    machine.disk.fail_syncs, machine.disk.failed_sync_loses = 1, loses
+    machine.loop.pass_time()
+    machine.threads.run_all()
+    assert not machine.journal.writable
+    assert machine.shard.values == {b"a": b"1", b"b": b"1"}
+    machine.disk.fail_syncs = 3
+    machine.retry()
+    assert not machine.journal.writable
+    machine.disk.fail_syncs = 0
+    machine.retry()
+    assert machine.journal.writable
+    assert machine.put(b"c").error == 0
+    assert machine.restart_after_crash().items() >= {b"a": b"1", b"b": b"1"}.items()
+
+
+@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_again(disk: FaultyDisk, policy: str) -> None:
+    machine = Machine(disk, policy)
+    told = machine.put(b"a")
+    machine.threads.run_all()
+    machine.disk.room = 30
+    refused = machine.put(b"b")
+    assert (told.error, refused.error) == (0, 56)
+    assert (machine.journal.writable, machine.journal.readable) == (False, True)
+    machine.disk.room = 60_000  # room for a batch is not room enough to go on
+    machine.retry()
+    assert not machine.journal.writable
+    assert machine.shard.values == {b"a": b"1"}
+    machine.disk.room = None
+    machine.retry()
+    assert machine.journal.writable
+    reply = machine.put(b"c")
+    machine.threads.run_all()
+    assert reply.error == 0
+    assert not [name for name in disk.list("/data") if "probe" in name]
+    disk.locks.clear()
+    machine.start()
+    assert machine.shard.values == {b"a": b"1", b"c": b"1"}
+
+
+def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "interval")
+    machine.put(b"a")
+    machine.loop.pass_time()
+    machine.disk.fail_writes = machine.disk.fail_truncates = 1
+    assert machine.put(b"b").error == 56
+    machine.seconds += 20
+    machine.journal.advance(machine.clock.tick())
+    assert len(machine.threads.jobs) == 1  # the flush, which hangs
+    assert not machine.journal.writable
+    machine.threads.run()
+    machine.retry()
+    assert machine.journal.writable
+    assert machine.shard.values == {b"a": b"1"}
+
+
+def test_any_exception_of_a_flush_is_a_failure(always: Machine) -> None:
+    refused = always.put(b"a")
+    _, done = always.threads.jobs.pop()
+    done(ValueError("not an error of the system"))
+    assert refused.error == 56
+    assert not always.owned.usable()
+
+
+def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: Machine) -> None:
+    heard: list[AppendFailed | None] = []
+    always.put(b"a")
+    always.owned.flush(heard.append)
+    always.owned.flush(heard.append)
+    always.disk.fail_syncs = 1
+    always.threads.run()
+    assert [str(failure) for failure in heard] == ["/data/values-0 waits to be repaired"] * 2
+    assert always.threads.jobs == []
+
+
+def test_a_disk_that_does_not_read_makes_the_shard_unreadable_until_it_does(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "always")
+    machine.put(b"a")
+    machine.threads.run()
+    machine.put(b"b")
+    machine.disk.fail_syncs, machine.disk.unreadable = 1, ".log"
+    machine.threads.run()
+    assert (machine.journal.writable, machine.journal.readable) == (False, False)
+    machine.retry()
+    assert not machine.journal.readable
+    machine.disk.unreadable = ""
+    machine.retry()
+    assert (machine.journal.writable, machine.shard.values) == (True, {b"a": b"1"})
+
+
+def test_whoever_released_a_log_is_fenced(always: Machine) -> None:
+    always.owned.release()
+    assert not always.owned.usable()
+    assert always.put(b"a").error == 56
+    assert always.threads.jobs == []
+
+
+# Stopping and starting
+
+
+def stop(machine: Machine) -> bool:
+    told: list[bool] = []
+    machine.store.flush_all(told.append)
+    machine.threads.run_all()
+    (clean,) = told
+    if clean:
+        machine.store.mark_clean()
+    machine.store.close()
+    return clean
+
+
+@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no_segment(disk: FaultyDisk, policy: str) -> None:
+    machine = Machine(disk, policy)
+    machine.put(b"a")
+    machine.threads.run_all()
+    assert stop(machine)
+    assert disk.opened == 0
+    before = len(disk.changes)
+    machine.start()
+    assert machine.shard.values == {b"a": b"1"}
+    assert stop(machine)
+    assert [path for path in disk.changes[before:] if "/values-0" in path] == []
+    assert machine.restart_after_crash() == {b"a": b"1"}
+
+
+def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "never")
+    machine.put(b"a")
+    disk.fail_syncs = 1
+    assert not stop(machine)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_stop_that_cannot_be_marked_is_one_line(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "never")
+    machine.put(b"a")
+    disk.room = 0
+    with pytest.raises(StartError, match="stopped, but the disk of /data is full") as caught:
+        stop(machine)
+    assert caught.value.code == ExitCode.DISK
+
+
+def test_a_store_of_no_logs_is_flushed_at_once(disk: FaultyDisk) -> None:
+    told: list[bool] = []
+    LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk).flush_all(told.append)
+    assert told == [True]
+
+
+def unusable(disk: FaultyDisk) -> Iterator[tuple[str, ExitCode, str]]:
+    disk.read_only = True
+    yield "read-only", ExitCode.DIRECTORY, "data directory /data: Read-only file system"
+    disk.read_only = False
+    disk.unreadable = ".log"
+    yield "unreadable log", ExitCode.DISK, "/data/values-0: Input/output error"
+    disk.unreadable = ""
+    disk.locks["/data/.lock"] = "process 7"
+    yield "locked", ExitCode.LOCKED, "data directory /data is in use by process 7"
+    disk.locks.clear()
+    sound = read(disk, LOG)
+    overwrite(disk, LOG, sound[:-1] + bytes([sound[-1] ^ 1]))
+    overwrite(disk, "/data/.kafka_cleanshutdown", b"{}")
+    yield "damaged", ExitCode.DATA, f"{LOG} is damaged at byte 0: a batch's checksum is wrong"
+    overwrite(disk, LOG, sound[:-1])
+    overwrite(disk, "/data/.kafka_cleanshutdown", b"{}")
+    yield "cut", ExitCode.DATA, f"{LOG} is damaged at byte 0: a batch is cut short"
+    overwrite(disk, LOG, sound)
+    overwrite(disk, "/data/tenure.format", b"2\n")
+    yield "newer", ExitCode.DATA, "data directory /data has format 2"
+
+
+def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "always")
+    machine.put(b"a")
+    machine.threads.run()
+    machine.store.close()
+    for name, code, message in unusable(disk):
+        with pytest.raises(StartError) as caught:
+            machine.start()
+        assert (caught.value.code, message in str(caught.value), "\n" in str(caught.value)) == (code, True, False), (
+            name,
+            str(caught.value),
+        )
+        disk.locks.clear()
+
+
+def test_a_torn_tail_is_cut_when_it_starts(always: Machine) -> None:
+    always.put(b"a")
+    always.threads.run()
+    overwrite(always.disk, LOG, read(always.disk, LOG) + b"torn")
+    assert always.restart_after_crash() == {b"a": b"1"}
+
+
+def test_new_ids_look_like_kafkas() -> None:
+    ids = {new_id() for _ in range(200)}
+    assert len(ids) == 200
+    assert {len(id) for id in ids} == {22}
+    assert not [id for id in ids if id.startswith("-")]
+
+
+# Threads
+
+
+def test_workers_bring_results_and_exceptions_back_and_end(tmp_path: Path) -> None:
+    async def run() -> list[object]:
+        loop = asyncio.get_running_loop()
+        workers = Workers(loop, 2)
+        results: asyncio.Queue[object] = asyncio.Queue()
+        workers.submit(lambda: 7, results.put_nowait)
+        workers.submit(lambda: 1 // 0, results.put_nowait)
+        found = [await results.get(), await results.get()]
+        workers.close()
+        for thread in workers._threads:
+            thread.join(5)
+            assert not thread.is_alive()
+        return found
+
+    found = asyncio.run(run())
+    assert 7 in found
+    assert any(isinstance(result, ZeroDivisionError) for result in found)
+
+
+def test_a_job_that_hangs_keeps_nobody_and_hears_nothing_when_the_loop_is_closed() -> None:
+    loop = asyncio.new_event_loop()
+    workers = Workers(loop, 1)
+    go_on = threading.Event()
+    heard: list[object] = []
+    workers.submit(go_on.wait, heard.append)
+    workers.submit(lambda: heard.append("begun"), heard.append)
+    workers.close()
+    loop.close()
+    go_on.set()
+    (thread,) = workers._threads
+    thread.join(5)
+    assert (thread.is_alive(), thread.daemon, heard) == (False, True, [])
