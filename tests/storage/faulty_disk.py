@@ -223,7 +223,7 @@ class FaultyDisk:
 
     # Names
 
-    def _folder(self, path: str) -> Folder:
+    def folder(self, path: str) -> Folder:
         folder = self.root
         for name in path.split("/")[1:]:
             if name:
@@ -237,7 +237,7 @@ class FaultyDisk:
 
     def _content(self, path: str) -> Content:
         folder, _, name = path.rpartition("/")
-        entry = self._folder(folder).cached.get(name)
+        entry = self.folder(folder).cached.get(name)
         if entry is None:
             raise system_error(errno.ENOENT)
         if not isinstance(entry, Content):
@@ -252,29 +252,29 @@ class FaultyDisk:
         if create and not self.exists(path):
             self.step(path)
             folder, _, name = path.rpartition("/")
-            self._folder(folder).change(put=name, what=Content())
+            self.folder(folder).change(put=name, what=Content())
         return FaultyFile(self, path, self._content(path))
 
     def exists(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         try:
-            return name in self._folder(folder).cached
+            return name in self.folder(folder).cached
         except OSError:
             return False
 
     def list(self, folder: str) -> list[str]:
         self.refuse_reading(folder)
-        return sorted(self._folder(folder).cached)
+        return sorted(self.folder(folder).cached)
 
     def make_folder(self, path: str) -> None:
         parent = ""
         for name in path.split("/")[1:]:
             if not self.exists(f"{parent}/{name}"):
                 self.step(f"{parent}/{name}")
-                self._folder(parent).change(put=name, what=Folder())
+                self.folder(parent).change(put=name, what=Folder())
                 self.sync_folder(parent)
             parent = f"{parent}/{name}"
-        self._folder(path)
+        self.folder(path)
 
     def read_text(self, path: str) -> str:
         self.refuse_reading(path)
@@ -297,20 +297,20 @@ class FaultyDisk:
         folder, _, name = old.rpartition("/")
         new_folder, _, new_name = new.rpartition("/")
         assert folder == new_folder
-        self._folder(folder).change(remove=name, put=new_name, what=content)
+        self.folder(folder).change(remove=name, put=new_name, what=content)
 
     def remove(self, path: str) -> None:
         self.step(path)
         self._content(path)
         folder, _, name = path.rpartition("/")
-        self._folder(folder).change(remove=name)
+        self.folder(folder).change(remove=name)
 
     def sync_folder(self, path: str) -> None:
         self.step(path)
         if self.fail_folder_syncs:
             self.fail_folder_syncs -= 1
             raise system_error(errno.EIO)
-        self._folder(path).sync()
+        self.folder(path).sync()
 
     def lock(self, path: str, holder: str) -> FaultyLock | str:
         if path in self.locks:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk, Recovery
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder
 from tests.storage.logs import FOLDER, batch, names, overwrite, read, reopen
 
 LOG = f"/data/{FOLDER}/00000000000000000000.log"
@@ -137,6 +137,42 @@ def test_bytes_that_changed_under_an_open_log_are_damage(disk: FaultyDisk) -> No
     overwrite(disk, LOG, read(disk, LOG)[: log.size // 2])
     with pytest.raises(DamagedLog, match="shorter than it was"):
         names(log)
+
+
+# A process that died, and then the power
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_read_at_the_opening_is_there_after_the_next_crash(seed: int) -> None:
+    disk = made(seed)
+    log, _ = reopen(disk, "/data")
+    for number in range(3):
+        log.append(batch(f"b{number}"), 0)
+    log, _ = reopen(disk, "/data")  # kill -9: what was written is in the cache
+    assert names(log) == ["b0.0", "b1.0", "b2.0"]
+    assert log.flushed_offset == 3
+    disk.crash()
+    assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_folder_whose_name_was_never_made_safe_is_made_safe(seed: int) -> None:
+    disk = made(seed)
+    disk.folder("/data").change(put=FOLDER, what=Folder())
+    log, _ = reopen(disk, "/data")
+    log.append(batch("a"), 0)
+    log.flush()
+    disk.crash()
+    assert names(reopen(disk, "/data")[0]) == ["a.0"]
+
+
+def test_what_an_interrupted_repair_left_is_removed(disk: FaultyDisk) -> None:
+    filled(disk)
+    overwrite(disk, f"{LOG}.rewriting", b"half of it")
+    overwrite(disk, f"/data/{FOLDER}.probe", b"")
+    reopen(disk, "/data")
+    assert sorted(disk.list(f"/data/{FOLDER}")) == ["00000000000000000000.log", "leader-epoch-checkpoint"]
+    assert disk.list("/data") == [FOLDER]
 
 
 # Whatever happens, whenever the power goes

@@ -45,6 +45,15 @@ def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: FaultyDisk
     assert disk.opened == 1
 
 
+def test_a_pinned_file_makes_no_room_for_others(disk: FaultyDisk) -> None:
+    handles = Handles(disk, 2)
+    file = handles.pin("/a")
+    for name in "bcd":
+        handles.file(f"/{name}")
+    assert handles.file("/a") is file
+    assert disk.opened == 2
+
+
 def test_a_pin_outlives_its_name(disk: FaultyDisk) -> None:
     handles = Handles(disk)
     old = handles.pin("/a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from struct import pack
+from struct import pack, unpack_from
 
 import pytest
 
@@ -93,6 +93,19 @@ def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -
     log, _ = reopen(place.disk, place.path, clean=True)
     log.close()
     assert index_files(place) == before
+
+
+@pytest.mark.parametrize("shift", [1, -1, 500])
+def test_an_entry_that_leads_into_a_batch_is_not_believed(place: Place, shift: int) -> None:
+    written(place)
+    path = f"{place.path}/{FOLDER}/{BASE}.index"
+    entries = bytearray(read(place.disk, path))
+    middle = len(entries) // 16 * 8
+    offset, position = unpack_from(">ii", entries, middle)
+    entries[middle : middle + 8] = pack(">ii", offset, position + shift)
+    overwrite(place.disk, path, bytes(entries))
+    log, _ = reopen(place.disk, place.path, clean=True)
+    assert names(log, offset)[:2] == [f"b{offset // 2}.0", f"b{offset // 2}.1"]
 
 
 def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
