@@ -65,6 +65,7 @@ class Journal:
         self._refused = refused
         self._late = late
         self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
+        self._due = 0  # replies up to this stamp are late when the next deadline comes
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
         try:
@@ -95,7 +96,7 @@ class Journal:
         while hold.untaken and not self._in_flight and self.writable:
             facts = hold.take(self._batch_bytes_max)
             stamp = hold.taken
-            self._in_flight = stamp
+            self._in_flight = self._due = stamp
             self._wake(self._clock.now + self._late_ms)
             batch = build_facts(facts, self._clock.now)
             self._owned.append(batch, len(facts), partial(self._appended, stamp))
@@ -142,7 +143,10 @@ class Journal:
             self._owned.recover(self._recovered)
         elif self._in_flight:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.shard.hold.late(self._in_flight, self._late)
+            self.shard.hold.late(self._due, self._late)
+            # Whoever came since waits behind the same append, and not for longer than that either.
+            self._due = self.shard.hold.emitted
+            self._wake(now + self._late_ms)
 
     def _recovered(self, failure: AppendFailed | None) -> None:
         if failure is not None:

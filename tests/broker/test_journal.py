@@ -225,6 +225,22 @@ def test_a_reader_behind_a_late_append_waits_for_it(machine: Machine) -> None:
     assert reader.error == 0
 
 
+def test_who_comes_behind_a_late_append_does_not_wait_for_ever(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.passes(LATE_MS)
+    behind = machine.put(b"b", b"2")
+    machine.passes(LATE_MS)
+    assert behind.error is None
+    machine.passes(LATE_MS)
+    assert behind.error == ErrorCode.REQUEST_TIMED_OUT
+    machine.log.succeed()
+    machine.end_turn()
+    machine.log.succeed()
+    assert machine.journal.wake_at == NEVER
+    assert list(machine.log.replay())[1:] == [build_facts([(b"a", b"1")], 0), build_facts([(b"b", b"2")], 3 * LATE_MS)]
+
+
 def test_a_flush_that_fails_behind_the_replies_suspends_too(machine: Machine) -> None:
     machine.journal.failed(AppendFailed("fdatasync failed"))
     assert not machine.journal.writable
