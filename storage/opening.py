@@ -100,7 +100,7 @@ class Repair:
         handles = Handles(self._disk, 8)
         try:
             segments, _ = open_segments(handles, self._folder, self._flushed_offset, False)
-            _keep_to(segments, self._next_offset)
+            _keep_to(self._folder, segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
                 segments = self._rewritten(handles, segments)
             sync(handles, self._folder, segments)
@@ -148,11 +148,11 @@ class Repair:
         return [*segments, new]
 
 
-def _keep_to(segments: list[Segment], offset: int) -> None:
+def _keep_to(folder: str, segments: list[Segment], offset: int) -> None:
     """Cut what is behind `offset`; everything before it must be there."""
     if not segments:
         if offset:
-            raise DamagedLog("", 0, "it has no segments any more")
+            raise DamagedLog(folder, 0, f"everything before offset {offset} is gone")
         return
     last = segments[-1]
     if last.next_offset < offset:

@@ -435,10 +435,11 @@ def test_a_flush_for_which_there_is_no_descriptor_has_failed(disk: FaultyDisk, m
     log = filled(disk)
     log.append(batch("b3"), log.epoch)
 
-    def refuse(path: str) -> None:
+    def refuse(path: str, create: bool) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(log._handles, "pin", refuse)
+    log._handles.forget(LOG)  # others were used since
+    monkeypatch.setattr(disk, "open", refuse)
     with pytest.raises(AppendFailed, match="Too many open files"):
         log.flush()
     monkeypatch.undo()
