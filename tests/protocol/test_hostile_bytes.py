@@ -216,12 +216,18 @@ def test_what_follows_a_message_is_left_to_the_caller() -> None:
         (FetchRequest(isolation_level=128), 12),
         (CreateTopicsRequest(timeout_ms=1 << 40), 7),
         (FetchRequest(topics=[FetchTopic(topic_id=b"short")]), 13),
-        (HeartbeatRequest(cast(str, None)), 4),
     ],
 )
 def test_a_value_that_does_not_fit_cannot_be_encoded(message: Any, version: int) -> None:
     with pytest.raises(EncodeError):
         message.encode(version)
+
+
+def test_null_where_a_string_must_be_cannot_be_encoded() -> None:
+    message = HeartbeatRequest()
+    with pytest.raises((EncodeError, TypeError)):  # compiled, a field refuses it at once
+        message.group_id = cast(str, None)
+        message.encode(4)
 
 
 def test_the_longest_string_can_be_sent_and_read() -> None:
