@@ -84,7 +84,8 @@ def data_directory(config: Config) -> Iterator[Config]:
 
     # SIGTERM before the broker handles it must not leave the directory behind.
     before = signal.signal(signal.SIGTERM, stop)
-    directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-")
+    # Named, because tempfile would find out by leaving a file there for a moment, and a signal may come in it.
+    directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-", dir=os.environ.get("TMPDIR") or "/tmp")
     try:
         yield replace(config, data_directory=directory)
     finally:
