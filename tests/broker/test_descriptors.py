@@ -46,7 +46,7 @@ def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         at_first = len(served(peers, 0.2))
         before = cpu_seconds(started)
-        later = len(served(peers, 2.2))  # longer than it takes to look again whether a descriptor became free, twice
+        later = len(served(peers, 1.3))  # longer than it takes to look again whether a descriptor became free
         assert cpu_seconds(started) - before < 0.2
         assert 30 < at_first < DESCRIPTORS - 50
         assert later == at_first, "the reserve is given away bit by bit"
