@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -111,7 +113,7 @@ class Broker:
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9, when it still runs."""
+        """kill -9, when it still runs; what the test profile would have taken away itself goes too."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(ANSWER_SECONDS)
@@ -119,6 +121,8 @@ class Broker:
             if stream is not None:
                 self._reader.join(5)
                 stream.close()
+        for left_behind in Path(tempfile.gettempdir()).glob(f"tenure-test-{self.pid}-*"):
+            shutil.rmtree(left_behind, ignore_errors=True)
 
 
 @contextmanager
