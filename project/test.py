@@ -1,7 +1,8 @@
 """Runs the tests on every Python 3.11 to 3.13 found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
-cores. Tests marked `alone` run after the others with nothing beside them. The closing lines say what every Python came to.
+cores. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run on the first Python
+only. The closing lines say what every Python came to.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ def main(arguments: list[str]) -> int:
         environment = environment_of(minor)
         if environment is not None:
             print(f"\n=== Python {minor}, {environment.name}", flush=True)
-            tallies[minor] = suite(environment, minor, arguments)
+            tallies[minor] = suite(environment, minor, arguments, first=not tallies)
     print()
     if missing := [minor for minor in wanted if minor not in tallies]:
         print(f"Not tested, because not found: Python {', '.join(missing)}")
     for minor, tally in tallies.items():
         for reason, count in sorted(Counter(tally.reasons).items()):
             print(f"Skipped with Python {minor}: {count} x {reason}")
+    if len(tallies) > 1 and not arguments:
+        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -87,10 +90,13 @@ def answer(python: Path) -> str:
         return ""
 
 
-def suite(environment: Path, minor: str, arguments: list[str]) -> Tally:
+def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> Tally:
+    """Everything on the first Python; on the others what may depend on the Python."""
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     together = ["-n", str(min(WORKERS_MAX, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))]
+    if not first:
+        return pytest(environment, minor, "together", ["-m", "not alone and not once", *together])
     tally = pytest(environment, minor, "together", ["-m", "not alone", *together])
     if any("mark.alone" in path.read_text() for path in ROOT.glob("tests/**/test_*.py")):
         tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone"]))

@@ -13,6 +13,8 @@ from bench.load import LoadError, compared, kgload, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def built() -> Tools:

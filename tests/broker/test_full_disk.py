@@ -17,6 +17,8 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.running import ANSWER_SECONDS, Client, broker, environment
 
+pytestmark = pytest.mark.once
+
 DISK_KIB = 512
 
 

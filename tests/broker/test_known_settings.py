@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from broker.known_settings import KAFKA_VERSION, KNOWN
 from tests.broker import known_settings
 from tests.oracle import kafka_jars
+
+pytestmark = pytest.mark.once
 
 
 def test_the_list_of_kafkas_settings_is_what_kafka_says() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from struct import unpack
 from typing import Any, NamedTuple
 
+import pytest
+
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.headers import response_header_version
@@ -21,6 +23,8 @@ from protocol.messages.metadata import MetadataRequest
 from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, METADATA, NO_ID, Ids, Question, everything
 from tests.kafka_process import kafka
 from tests.running import ROOT, Client, broker
+
+pytestmark = pytest.mark.once
 
 KNOWN_SECONDS = 10
 REPLY_SECONDS = 10

@@ -15,6 +15,8 @@ from tests.clients.each import Aiokafka, Confluent, KafkaPython, kafka
 from tests.oracle import run_java
 from tests.running import Broker, broker
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Broker]:

@@ -12,6 +12,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.clients.questions import metadata_frame, topic
 from tests.running import Client, broker
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:

@@ -36,11 +36,12 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     tallies = {"3.11": Tally(7, 0, 2, 0, ("needs Java", "needs Java")), "3.13": Tally(8, 1, 0, 1)}
     monkeypatch.delenv("PYTHONS", raising=False)
     monkeypatch.setattr(words, "environment_of", lambda minor: Path(minor) if minor in tallies else None)
-    monkeypatch.setattr(words, "suite", lambda _, minor, __: tallies[minor])
+    monkeypatch.setattr(words, "suite", lambda _, minor, __, first: tallies[minor])
     assert words.main([]) == 1
-    assert capsys.readouterr().out.splitlines()[-4:] == [
+    assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12",
         "Skipped with Python 3.11: 2 x needs Java",
+        "Tests marked `once` or `alone` ran with Python 3.11 only",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -49,7 +50,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
 def test_one_python_may_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
     monkeypatch.setenv("PYTHONS", THIS)
-    monkeypatch.setattr(words, "suite", lambda environment, minor, _: asked.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(words, "suite", lambda environment, minor, _, first: asked.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
     assert words.main([]) == 0
     assert asked == [sys.prefix]
     assert "not found" not in capsys.readouterr().out
@@ -63,7 +64,7 @@ def test_an_unknown_python_is_refused(asked: str, monkeypatch: pytest.MonkeyPatc
 
 def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONS", THIS)
-    monkeypatch.setattr(words, "suite", lambda *_: Tally(0, 0, 3, 0))
+    monkeypatch.setattr(words, "suite", lambda *_, first: Tally(0, 0, 3, 0))
     assert words.main([]) == 1
 
 
@@ -87,3 +88,11 @@ def test_a_tally_believes_the_report_and_the_exit_code(
     monkeypatch.setattr(words, "ROOT", tmp_path)
     (tmp_path / "build").mkdir()
     assert words.pytest(tmp_path, "3.12", "together", []) == tally
+
+
+def test_what_says_nothing_about_the_python_runs_on_the_first_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(words, "pytest", lambda _, minor, part, arguments: asked.append((minor, arguments[1])) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+    words.suite(Path("one"), "3.11", [], first=True)
+    words.suite(Path("two"), "3.12", [], first=False)
+    assert asked == [("3.11", "not alone"), ("3.11", "alone"), ("3.12", "not alone and not once")]

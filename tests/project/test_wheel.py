@@ -20,6 +20,8 @@ from project.install import SERVING, WHEELS
 from protocol.messages.api_versions import ApiVersionsRequest
 from tests.running import ROOT, Client
 
+pytestmark = pytest.mark.once
+
 LEFT_BEHIND = shutil.ignore_patterns(".*", "build", "dist", "data", "*.egg-info", "__pycache__", "*.so")
 PLAIN = {"PATH": os.defpath, "PYTHONWARNINGS": "error"}
 

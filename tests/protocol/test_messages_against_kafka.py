@@ -19,6 +19,8 @@ from protocol.records import with_version
 from tests.oracle import run_java
 from tests.protocol.foreign import MESSAGES, cases, kio_class, made_up, ours
 
+pytestmark = pytest.mark.once
+
 DEPTH = int(os.environ.get("TENURE_TEST_DEPTH", "0"))
 KAFKA_BYTES = Path(__file__).parent / "KafkaBytes.java"
 RECORDS = "org.apache.kafka.coordinator.group.generated"

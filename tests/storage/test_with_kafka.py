@@ -13,6 +13,8 @@ from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
 from tests.storage.logs import FOLDER, batch, reopen
 
+pytestmark = pytest.mark.once
+
 # Sixty records in batches of their own and five in a compressed one, written by Apache Kafka 4.3.1 with
 # index.interval.bytes=1024 and copied while it ran: a hundred of the zeros that it puts behind its index entries are left.
 WRITTEN = Path(__file__).parent / "kafka_written" / "stored1-0"
