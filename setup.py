@@ -49,8 +49,8 @@ class BuildOnAllCores(build_ext):
 
 
 def extensions() -> list[Extension]:
-    """mypyc's extensions when TENURE_COMPILE is set (`make compile`), else none: installing needs no compiler."""
-    if not os.environ.get("TENURE_COMPILE"):
+    """mypyc's extensions when WITH_MYPYC is set (`make compile`), else none: installing needs no compiler."""
+    if not os.environ.get("WITH_MYPYC"):
         return []
     from mypyc.build import mypycify
 

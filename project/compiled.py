@@ -82,7 +82,7 @@ def build(root: Path) -> int:
         if not source.exists():
             module.unlink()
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    done = subprocess.run(command, cwd=root, env=os.environ | {"TENURE_COMPILE": "1"}, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, cwd=root, env=os.environ | {"WITH_MYPYC": "1"}, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         print("compile: failed", file=sys.stderr)
         return done.returncode

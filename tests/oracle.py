@@ -1,7 +1,7 @@
 """Apache Kafka itself, where Java is there: its jars, by name from Maven, and a way to run what is in them.
 
 A test that needs it calls `kafka_jars()` or `run_java()`, which skip with the reason when it cannot be had. The jars are
-fetched once into `.cache/kafka-4.3.1`; TENURE_KAFKA_JARS names a folder that has them already.
+fetched once into `.cache/kafka-4.3.1`; KAFKA_JARS names a folder that has them already.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_jars() -> Path | str:
     """The folder of Kafka's jars, or why there is none."""
     if shutil.which("java") is None:
         return "Kafka as oracle needs java, which is not on PATH"
-    if given := os.environ.get("TENURE_KAFKA_JARS"):
+    if given := os.environ.get("KAFKA_JARS"):
         return Path(given)
     jars = CACHE / f"kafka-{KAFKA_VERSION}"
     return jars if jars.is_dir() else fetch_jars(jars)

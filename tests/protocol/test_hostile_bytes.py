@@ -20,7 +20,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.protocol.foreign import cases, kio_bytes, kio_class, made_up, our_class
 
-DEPTH = int(os.environ.get("TENURE_TEST_DEPTH", "12"))
+DEPTH = int(os.environ.get("TEST_DEPTH", "12"))
 CASES = list(cases())
 LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\xff\xff")
 

@@ -21,7 +21,7 @@ from tests.protocol.foreign import MESSAGES, cases, kio_class, made_up, ours
 
 pytestmark = pytest.mark.once
 
-DEPTH = int(os.environ.get("TENURE_TEST_DEPTH", "0"))
+DEPTH = int(os.environ.get("TEST_DEPTH", "0"))
 KAFKA_BYTES = Path(__file__).parent / "KafkaBytes.java"
 RECORDS = "org.apache.kafka.coordinator.group.generated"
 COMMON = "org.apache.kafka.common.message"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.foreign import cases, kio_bytes, kio_class, kio_read, made_up, our_class, ours
 
-DEPTH = int(os.environ.get("TENURE_TEST_DEPTH", "12"))  # made-up instances of each message and version
+DEPTH = int(os.environ.get("TEST_DEPTH", "12"))  # made-up instances of each message and version
 CASES = list(cases())
 
 
