@@ -36,7 +36,8 @@ Run = Callable[..., str]
 
 def last(instruction: str) -> str:
     """What follows the last instruction of this name; it is the one that counts."""
-    return re.findall(rf"^{instruction} (.*)$", DOCKERFILE, re.MULTILINE)[-1]
+    found: list[str] = re.findall(rf"^{instruction} (.*)$", DOCKERFILE, re.MULTILINE)
+    return found[-1]
 
 
 def command(instruction: str) -> list[str]:
