@@ -49,8 +49,8 @@ class Disk(Protocol):
 
     def read_text(self, path: str) -> str: ...
 
-    def replace_text(self, path: str, text: str) -> None:
-        """The whole file at once: after a crash it has the old text or the new one."""
+    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
+        """The whole file at once: after a crash it has the old text or the new one. Not `safe`: anything may be there."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -148,19 +148,21 @@ class OsDisk:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def replace_text(self, path: str, text: str) -> None:
+    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
         new = f"{path}.new"
         try:
             with contextlib.closing(self.open(new, create=True)) as file:
                 file.truncate(0)
                 file.write(0, text.encode())
-                file.sync()
+                if safe:
+                    file.sync()
             os.replace(new, path)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(new)
             raise
-        self.sync_folder(os.path.dirname(path))
+        if safe:
+            self.sync_folder(os.path.dirname(path))
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

@@ -74,6 +74,9 @@ class Log:
             if log._segments and not clean:
                 # What is read from here on must not be gone after the next crash.
                 sync(handles, folder, log._segments)
+        for segment in log._segments:
+            if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # the checkpoint did not survive
+                log._epochs = with_epoch(log._epochs, segment.epoch, segment.epoch_start)
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
         log.flushed_offset = log.next_offset
         return log, recovery

@@ -23,6 +23,8 @@ class Segment:
 
     __slots__ = (
         "base",
+        "epoch",
+        "epoch_start",
         "handles",
         "index",
         "index_saved",
@@ -42,6 +44,8 @@ class Segment:
         self.next_offset = base
         self.max_timestamp = -1
         self.max_timestamp_offset = base
+        self.epoch = -1  # the newest among its batches, and the offset where that begins
+        self.epoch_start = base
         self.index = Index(base)
         self.index_saved = False
         self.unsynced = False
@@ -68,6 +72,9 @@ class Segment:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
         self.index.add(header.last_offset, self.size, self.max_timestamp, self.max_timestamp_offset)
+        if header.leader_epoch > self.epoch:
+            self.epoch = header.leader_epoch
+            self.epoch_start = header.base_offset
         self.size += header.size
         self.next_offset = header.last_offset + 1
 

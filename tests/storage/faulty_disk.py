@@ -280,16 +280,18 @@ class FaultyDisk:
         self.refuse_reading(path)
         return bytes(self._content(path).cached).decode("utf-8", "replace")
 
-    def replace_text(self, path: str, text: str) -> None:
+    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
         file = self.open(f"{path}.new", create=True)
         try:
             file.truncate(0)
             file.write(0, text.encode())
-            file.sync()
+            if safe:
+                file.sync()
         finally:
             file.close()
         self.rename(f"{path}.new", path)
-        self.sync_folder(path.rpartition("/")[0])
+        if safe:
+            self.sync_folder(path.rpartition("/")[0])
 
     def rename(self, old: str, new: str) -> None:
         self.step(new)

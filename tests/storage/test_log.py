@@ -131,6 +131,15 @@ def test_each_owner_has_its_epoch_in_kafkas_checkpoint(place: Place) -> None:
     assert read_epochs(place.disk, folder) == [(0, 0), (1, 1), (2, 2)]  # who wrote nothing leaves no trace
 
 
+def test_an_epoch_is_never_given_twice_even_if_its_checkpoint_is_lost(place: Place) -> None:
+    for epoch in (0, 1, 2):
+        log, _ = reopen(place.disk, place.path)
+        assert log.epoch == epoch
+        log.append(batch("a"), epoch)
+        log.flush()
+        place.disk.remove(f"{place.path}/{FOLDER}/leader-epoch-checkpoint")
+
+
 @pytest.mark.parametrize("text", ["", "0\n", "0\nx\n", "0\n5\n0 0\n", "0\n1\none two\n", "1\n1\n7\n"])
 def test_an_epoch_checkpoint_that_makes_no_sense_says_nothing(place: Place, text: str) -> None:
     log, _ = reopen(place.disk, place.path)
