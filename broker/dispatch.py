@@ -10,7 +10,7 @@ from broker.connection import Connection
 from broker.logs import get_logger
 from protocol.apis import Api
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.wire import UNREADABLE, skip_tags
+from protocol.wire import ELEMENTS, UNLIMITED, UNREADABLE, skip_tags
 
 log = get_logger("broker.dispatch")
 
@@ -105,8 +105,9 @@ def _skip_header_tags(frame: bytes, at: int) -> int:
 class Dispatch:
     """The routes served, and the way of every frame through them."""
 
-    def __init__(self) -> None:
+    def __init__(self, elements_max: int = UNLIMITED) -> None:
         self.routes: dict[int, Route] = {}
+        self._elements_max = elements_max
 
     def serve(self, *routes: Route) -> None:
         for route in routes:
@@ -138,7 +139,13 @@ class Dispatch:
                 at += 1
             else:
                 at = _skip_header_tags(data, at)
-        request, _ = route.decode(data, at, version)
+        try:
+            if end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
+                request = self._decode_large(route, data, at, version)
+            else:
+                request, _ = route.decode(data, at, version)
+        except ProtocolError as error:
+            raise ProtocolError(f"{route.api.name} version {version}: {error}") from error
         call = Call(connection, route, version, correlation_id, request, data, start)
         trace = connection.host.trace
         if trace is not None:
@@ -149,6 +156,13 @@ class Dispatch:
             log.exception("a request failed inside the broker", api=route.api.name, version=version)
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         return call.frame(reply) if reply is not None else None
+
+    def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
+        ELEMENTS.left = self._elements_max
+        try:
+            return route.decode(data, at, version)[0]
+        finally:
+            ELEMENTS.left = UNLIMITED
 
 
 def _downgrade(route: Route, correlation_id: int) -> bytes:

@@ -81,6 +81,11 @@ SETTINGS: tuple[Setting, ...] = (
         "socket.request.max.bytes", "int", 104_857_600, "The largest request. A larger one closes its connection.", low=1, unit="bytes",
     ),
     Setting(
+        "request.elements.max", "int", 100_000,
+        "Topics, partitions and whatever else stands in lists, together in one request. One with more closes its connection: elements of a "
+        "few bytes would take the memory and the time of everybody.", low=1, unit="elements",
+    ),
+    Setting(
         "socket.listen.backlog.size", "int", 4096,
         "Connections that may wait to be accepted, within the system's own limit. Kafka's default is 50: a fleet that reconnects at once is "
         "larger.", low=1, unit="connections",

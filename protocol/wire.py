@@ -65,6 +65,28 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
     return n - 1, at
 
 
+UNLIMITED: Final = 1 << 60
+
+
+class ElementBudget:
+    """How many more array elements may be read; every count is taken from it.
+
+    Elements of a few bytes become objects of a few hundred, so that bytes alone do not bound what a request costs.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = UNLIMITED
+
+
+ELEMENTS: Final = ElementBudget()
+
+
+def too_many_elements() -> ProtocolError:
+    return ProtocolError("more array elements than are read in one request (request.elements.max)")
+
+
 def legacy_count(data: bytes, at: int, size: int) -> tuple[int, int]:
     """The number of an array's elements, each of which takes at least `size` bytes."""
     n, at = legacy_count_or_null(data, at, size)
@@ -79,6 +101,9 @@ def legacy_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
     at += 4
     if n * size > len(data) - at:
         raise ProtocolError(f"an array of {n} with {len(data) - at} bytes left")
+    ELEMENTS.left -= n
+    if ELEMENTS.left < 0:
+        raise too_many_elements()
     return max(n, -1), at
 
 
@@ -92,6 +117,9 @@ def compact_count(data: bytes, at: int, size: int) -> tuple[int, int]:
         raise ProtocolError("null where an array must be")
     if (n - 1) * size > len(data) - at:
         raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+    ELEMENTS.left -= n - 1
+    if ELEMENTS.left < 0:
+        raise too_many_elements()
     return n - 1, at
 
 
@@ -103,6 +131,9 @@ def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
         n, at = uvarint(data, at)
     if (n - 1) * size > len(data) - at:
         raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+    ELEMENTS.left -= n - 1
+    if ELEMENTS.left < 0:
+        raise too_many_elements()
     return n - 1, at
 
 

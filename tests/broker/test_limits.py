@@ -15,6 +15,7 @@ import pytest
 from broker.clock import Clock
 from broker.connection import Connection, Host
 from broker.connections import Connections
+from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.peers import (
     EVERY_TOPIC,
@@ -133,6 +134,29 @@ def test_a_request_as_large_as_is_usual_in_large_clusters_is_answered() -> None:
 
 
 # How long
+
+
+@pytest.mark.parametrize("elements", [100_000, 100_001])
+def test_a_request_of_as_many_elements_as_allowed_is_answered_and_one_more_closes(elements: int) -> None:
+    names = [MetadataRequestTopic(name=f"{number:x}") for number in range(elements)]
+    with broker("--profile", "test") as started, Client(started.port) as client, Client(started.port) as bystander:
+        before = started.memory_kib() if sys.platform == "linux" else 0
+        client.send(MetadataRequest(names, allow_auto_topic_creation=False), 9)
+        if elements > 100_000:
+            assert client.closed()
+            assert "Metadata version 9: more array elements" in started.await_line("request.elements.max")
+            assert before == 0 or started.memory_kib() - before < 100_000
+        else:
+            assert len(client.receive(MetadataRequest(), 9).topics) == elements
+        assert answered(bystander)
+
+
+def test_elements_inside_elements_count_too() -> None:
+    wanted = [CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1] * 100)] * 100, [])] * 20
+    with broker("--profile", "test", "--set", "request.elements.max=150000") as started, Client(started.port) as client:
+        client.send(CreateTopicsRequest(wanted), 7)
+        assert client.closed()
+        assert "CreateTopics version 7" in started.await_line("more array elements")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
