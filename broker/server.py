@@ -82,7 +82,7 @@ class Server:
         self._stop: asyncio.Future[signal.Signals] = loop.create_future()
         self.clock = Clock()
         self.turn = Turn(loop, self.clock)
-        self.dispatch = Dispatch()
+        self.dispatch = Dispatch(config.request_elements_max)
         self.topics = Topics(lambda: uuid.uuid4().bytes)
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
         host = Host(
@@ -198,16 +198,14 @@ class Server:
         settled = await self._settle()
         self.turn.close()
         await self._drain()
-        flushed: asyncio.Future[bool] = self._loop.create_future()
-        store.flush_all(flushed.set_result)
-        await asyncio.wait([flushed], timeout=FLUSH_SECONDS)
-        clean = flushed.done() and flushed.result()
-        if settled and clean and all(journal.writable for journal in self.journals):
-            store.mark_clean()
-            log.info("stopped")
-            return ExitCode.OK
-        log.error("stopped without flushing everything; the next start checks the logs")
-        return ExitCode.DISK
+        closed: asyncio.Future[str] = self._loop.create_future()
+        store.finish(settled and all(journal.writable for journal in self.journals), closed.set_result)
+        await asyncio.wait([closed], timeout=FLUSH_SECONDS)
+        problem = closed.result() if closed.done() else "the disk does not answer"
+        if problem:
+            raise StartError(f"stopped, but {problem}; the next start checks the logs", ExitCode.DISK)
+        log.info("stopped")
+        return ExitCode.OK
 
     async def _drain(self) -> None:
         """Close each connection once its replies are out; whoever does not read them is cut off in the end."""

@@ -17,6 +17,15 @@ from broker.start import ExitCode, StartError
 
 
 def run(options: argparse.Namespace) -> int:
+    # Until the broker handles it: as the first process of a container, this one would not even hear of it.
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        return run_until_stopped(options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run_until_stopped(options: argparse.Namespace) -> int:
     hold_standard_descriptors()
     try:
         config = load_config(
@@ -82,14 +91,11 @@ def data_directory(config: Config) -> Iterator[Config]:
         return
     import tempfile
 
-    # SIGTERM before the broker handles it must not leave the directory behind.
-    before = signal.signal(signal.SIGTERM, stop)
     # Named, because tempfile would find out by leaving a file there for a moment, and a signal may come in it.
     directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-", dir=os.environ.get("TMPDIR") or "/tmp")
     try:
         yield replace(config, data_directory=directory)
     finally:
-        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -83,32 +83,40 @@ class LocalStore:
         """Hear of a flush that failed while nobody waited for it."""
         self._logs[id].failed = failed
 
-    def flush_all(self, done: Callable[[bool], None]) -> None:
-        """Flush every log; whether all of them are safe now."""
-        waiting = list(self._logs.values())
-        failures: list[AppendFailed] = []
+    def finish(self, sound: bool, done: Callable[[str], None]) -> None:
+        """Flush and close every log and say, where all is `sound`, that the next start need not check them.
+
+        `done` hears what went wrong, or "".
+        """
+        waiting = len(self._logs)
+        failures = [] if sound else ["not everything was written"]
 
         def flushed(failure: AppendFailed | None) -> None:
+            nonlocal waiting
+            waiting -= 1
             if failure is not None:
-                failures.append(failure)
-            waiting.pop()
-            if not waiting:
-                done(not failures)
+                failures.append(str(failure))
+            if waiting <= 0:
+                if failures:
+                    done(failures[0])
+                else:
+                    self.workers.submit(self._mark_clean, lambda problem: done(str(problem or "")))
 
         if not waiting:
-            done(True)
-        for owned in list(waiting):
+            flushed(None)
+        for owned in list(self._logs.values()):
             owned.flush(flushed)
 
-    def mark_clean(self) -> None:
-        """After `flush_all`: close the logs and say that the next start need not check them."""
+    def _mark_clean(self) -> str:
+        """In a worker thread, when the loop has nothing more to do with the logs: this too waits for the disk."""
         try:
             for owned in self._logs.values():
                 owned.log.close()
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
             self.directory.mark_clean()
         except OSError as error:
-            raise StartError(f"stopped, but {told(error, self.directory.path)}; the next start checks the logs", ExitCode.DISK) from None
+            return told(error, self.directory.path)
+        return ""
 
     def close(self) -> None:
         self.workers.close()

@@ -313,15 +313,14 @@ def test_whoever_released_a_log_is_fenced(always: Machine) -> None:
 # Stopping and starting
 
 
-def stop(machine: Machine) -> bool:
-    told: list[bool] = []
-    machine.store.flush_all(told.append)
+def stop(machine: Machine) -> str:
+    """What went wrong, or nothing."""
+    told: list[str] = []
+    machine.store.finish(True, told.append)
     machine.threads.run_all()
-    (clean,) = told
-    if clean:
-        machine.store.mark_clean()
     machine.store.close()
-    return clean
+    (problem,) = told
+    return problem
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
@@ -329,12 +328,12 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
     machine = Machine(disk, policy)
     machine.put(b"a")
     machine.threads.run_all()
-    assert stop(machine)
+    assert stop(machine) == ""
     assert disk.opened == 0
     before = len(disk.changes)
     machine.start()
     assert machine.shard.values == {b"a": b"1"}
-    assert stop(machine)
+    assert stop(machine) == ""
     assert [path for path in disk.changes[before:] if "/values-0" in path] == []
     assert machine.restart_after_crash() == {b"a": b"1"}
 
@@ -343,7 +342,7 @@ def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
     machine = Machine(disk, "never")
     machine.put(b"a")
     disk.fail_syncs = 1
-    assert not stop(machine)
+    assert stop(machine) != ""
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
@@ -351,15 +350,27 @@ def test_a_stop_that_cannot_be_marked_is_one_line(disk: FaultyDisk) -> None:
     machine = Machine(disk, "never")
     machine.put(b"a")
     disk.room = 0
-    with pytest.raises(StartError, match="stopped, but the disk of /data is full") as caught:
-        stop(machine)
-    assert caught.value.code == ExitCode.DISK
+    assert stop(machine) == "the disk of /data is full"
 
 
-def test_a_store_of_no_logs_is_flushed_at_once(disk: FaultyDisk) -> None:
-    told: list[bool] = []
-    LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk).flush_all(told.append)
-    assert told == [True]
+def test_a_stop_with_something_unwritten_flushes_and_is_not_marked(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "never")
+    machine.put(b"a")
+    told: list[str] = []
+    machine.store.finish(False, told.append)
+    machine.threads.run_all()
+    assert told == ["not everything was written"]
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk)
+    threads = Threads()
+    store.workers = threads  # type: ignore[assignment]
+    told: list[str] = []
+    store.finish(True, told.append)
+    threads.run_all()
+    assert told == [""]
 
 
 def unusable(disk: FaultyDisk) -> Iterator[tuple[str, ExitCode, str]]:
