@@ -24,6 +24,7 @@ log = get_logger("broker.acceptor")
 
 ACCEPTS_PER_CALL = 32
 RESERVED_DESCRIPTORS = 64
+LINES_APART_SECONDS = 10.0  # at the limit each connection that ends lets in another one
 RETRY_SECONDS = 1.0  # descriptors are also freed by others than our connections
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
@@ -88,6 +89,8 @@ class Acceptor:
         self._tasks: set[asyncio.Task[object]] = set()
         self._accepting = False
         self._paused = ""
+        self._told = False  # the pause has its line
+        self._quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
         connections.freed = self._resume
 
@@ -154,7 +157,10 @@ class Acceptor:
 
     def _pause(self, why: str) -> None:
         self._stop_reading()
-        if not self._paused:
+        now = self._loop.time()
+        if not self._paused and now >= self._quiet_until:
+            self._quiet_until = now + LINES_APART_SECONDS
+            self._told = True
             log.warning("accepting pauses", reason=why)
         self._paused = why
         self._retry_later()
@@ -174,7 +180,9 @@ class Acceptor:
         for sock, listener in list(self._sockets):
             self._readable(sock, listener)
         if self._accepting:
-            log.info("accepting goes on")
+            if self._told:
+                log.info("accepting goes on")
+            self._told = False
             self._paused = ""
             self._retry.cancel()
 

@@ -24,6 +24,15 @@ REPLY_BYTES_PER_TURN = 65_536
 WAITING_FRAME_BYTES = 64
 
 
+def other_protocol(data: bytes) -> str:
+    """What a peer speaks who does not speak Kafka, as far as its first bytes tell."""
+    if data[:2] == b"\x16\x03":
+        return "; it looks like TLS, and this listener speaks plain text"
+    if data[:5] in (b"GET /", b"POST ", b"PUT /", b"HEAD ", b"PRI *"):
+        return "; it looks like HTTP"
+    return ""
+
+
 class Transport(Protocol):
     """What is used of an asyncio transport."""
 
@@ -134,7 +143,7 @@ class Connection:
         try:
             frames = self._framer.feed(data)
         except ProtocolError as error:
-            self.close(str(error))
+            self.close(f"{error}{other_protocol(data)}")
             return
         if self.busy or self._stalled or self._waiting:
             self._wait(frames)

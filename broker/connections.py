@@ -24,6 +24,7 @@ class Connections:
         self.by_peer: dict[str, int] = {}
         self.freed: Callable[[], None] = lambda: None
         self._idle_ms_max = idle_ms_max
+        self._idle = f"idle for more than {idle_ms_max} ms (connections.max.idle.ms)"
         self._sweep_ms = max(1, min(SWEEP_MS_MAX, idle_ms_max // SWEEPS_PER_LIMIT))
         self.wake_at = clock.now + self._sweep_ms if idle_ms_max >= 0 else NEVER
 
@@ -32,7 +33,9 @@ class Connections:
         self.by_peer[connection.peer] = self.by_peer.get(connection.peer, 0) + 1
 
     def ended(self, connection: Connection, reason: str) -> None:
-        if reason:
+        if reason == self._idle:
+            log.info("connection closed", peer=connection.peer, reason=reason)
+        elif reason:
             log.warning("connection closed", peer=connection.peer, reason=reason)
         if connection not in self.live:
             return
@@ -49,7 +52,7 @@ class Connections:
         oldest = now - self._idle_ms_max
         # A request whose reply is parked or held is not idleness; a reply that nobody reads is.
         for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
-            connection.abort(f"idle for more than {self._idle_ms_max} ms (connections.max.idle.ms)")
+            connection.abort(self._idle)
 
     def move_deadlines(self, by: int) -> None:
         self.wake_at += by
