@@ -10,7 +10,7 @@ from broker.connection import Connection
 from broker.logs import get_logger
 from protocol.apis import Api
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.wire import ELEMENTS, UNLIMITED, UNREADABLE, skip_tags
+from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
 log = get_logger("broker.dispatch")
 
@@ -105,7 +105,7 @@ def _skip_header_tags(frame: bytes, at: int) -> int:
 class Dispatch:
     """The routes served, and the way of every frame through them."""
 
-    def __init__(self, elements_max: int = UNLIMITED) -> None:
+    def __init__(self, elements_max: int) -> None:
         self.routes: dict[int, Route] = {}
         self._elements_max = elements_max
 
@@ -158,11 +158,11 @@ class Dispatch:
         return call.frame(reply) if reply is not None else None
 
     def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
-        ELEMENTS.left = self._elements_max
+        ELEMENTS.bound(self._elements_max)
         try:
             return route.decode(data, at, version)[0]
         finally:
-            ELEMENTS.left = UNLIMITED
+            ELEMENTS.unbound()
 
 
 def _downgrade(route: Route, correlation_id: int) -> bytes:

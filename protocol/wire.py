@@ -65,26 +65,29 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
     return n - 1, at
 
 
-UNLIMITED: Final = 1 << 60
-
-
 class ElementBudget:
-    """How many more array elements may be read; every count is taken from it.
+    """How many more array elements may be read, while that is bounded: elements of a few bytes become objects of hundreds."""
 
-    Elements of a few bytes become objects of a few hundred, so that bytes alone do not bound what a request costs.
-    """
-
-    __slots__ = ("left",)
+    __slots__ = ("bounded", "left")
 
     def __init__(self) -> None:
-        self.left = UNLIMITED
+        self.bounded = False
+        self.left = 0
+
+    def bound(self, elements_max: int) -> None:
+        self.bounded = True
+        self.left = elements_max
+
+    def take(self, elements: int) -> None:
+        self.left -= elements
+        if self.left < 0:
+            raise ProtocolError("more array elements than are read in one request (request.elements.max)")
+
+    def unbound(self) -> None:
+        self.bounded = False
 
 
 ELEMENTS: Final = ElementBudget()
-
-
-def too_many_elements() -> ProtocolError:
-    return ProtocolError("more array elements than are read in one request (request.elements.max)")
 
 
 def legacy_count(data: bytes, at: int, size: int) -> tuple[int, int]:
@@ -101,9 +104,8 @@ def legacy_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
     at += 4
     if n * size > len(data) - at:
         raise ProtocolError(f"an array of {n} with {len(data) - at} bytes left")
-    ELEMENTS.left -= n
-    if ELEMENTS.left < 0:
-        raise too_many_elements()
+    if ELEMENTS.bounded:
+        ELEMENTS.take(n)
     return max(n, -1), at
 
 
@@ -117,9 +119,8 @@ def compact_count(data: bytes, at: int, size: int) -> tuple[int, int]:
         raise ProtocolError("null where an array must be")
     if (n - 1) * size > len(data) - at:
         raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
-    ELEMENTS.left -= n - 1
-    if ELEMENTS.left < 0:
-        raise too_many_elements()
+    if ELEMENTS.bounded:
+        ELEMENTS.take(n - 1)
     return n - 1, at
 
 
@@ -131,9 +132,8 @@ def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
         n, at = uvarint(data, at)
     if (n - 1) * size > len(data) - at:
         raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
-    ELEMENTS.left -= n - 1
-    if ELEMENTS.left < 0:
-        raise too_many_elements()
+    if ELEMENTS.bounded:
+        ELEMENTS.take(n - 1)
     return n - 1, at
 
 
