@@ -27,6 +27,7 @@ from protocol.messages.metadata import MetadataRequest
 from tests.running import ROOT, Client, broker, environment
 
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+DEFAULT_BASE = re.search(r"^ARG BASE=(.*)$", DOCKERFILE, re.MULTILINE)[1]  # type: ignore[index]
 HEALTHY_SECONDS = 20
 STOP_SECONDS = 5  # docker waits ten before it kills
 CANNOT_WRITE = 73
@@ -112,8 +113,12 @@ def image() -> Iterator[str]:
     if answer.returncode:
         pytest.skip(f"needs a Docker daemon: {answer.stderr.strip()}")
     name = f"tenure-test-{uuid4().hex[:12]}"
-    base = [f"--build-arg=BASE={os.environ['DOCKER_BASE']}"] if "DOCKER_BASE" in os.environ else []
-    built = docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), "--tag", name, *base, str(ROOT), timeout=900)
+    base = os.environ.get("DOCKER_BASE") or DEFAULT_BASE
+    if docker("image", "inspect", base).returncode:
+        pulled = docker("pull", base, timeout=300)
+        if pulled.returncode:
+            pytest.skip(f"needs the base image {base}, or another one named by DOCKER_BASE: {pulled.stderr.strip()}")
+    built = docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), "--tag", name, f"--build-arg=BASE={base}", str(ROOT), timeout=900)
     assert built.returncode == 0, built.stdout + built.stderr
     yield name
     docker("image", "rm", name)
