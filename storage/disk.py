@@ -141,7 +141,10 @@ class OsDisk:
             missing.append(path)
             path = os.path.dirname(path)
         for folder in reversed(missing):
-            os.mkdir(folder)
+            try:
+                os.mkdir(folder)
+            except FileExistsError:  # a file, where "File exists" would not say what is wrong
+                raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a directory") from None
             self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
