@@ -246,7 +246,7 @@ class Connection:
         try:
             reply = self.host.dispatch(self, data, at)
         except ProtocolError as error:
-            self._working = False
+            self.busy = self._working = False
             self.close(str(error))
             return
         self._working = False

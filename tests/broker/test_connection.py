@@ -183,6 +183,7 @@ def test_nonsense_closes_the_connection_after_what_was_answered(bench: Bench) ->
     assert bench.wire.written == b"echo 1"
     assert not bench.wire.open
     assert bench.seen == [b"echo 1", b"nonsense"]
+    assert not bench.connection.busy, "idleness ends it, should the peer not read what is left"
     bench.arrives(b"echo 3")
     assert len(bench.seen) == 2
     bench.connection.connection_lost(None)
