@@ -50,10 +50,10 @@ class Index:
         found = bisect_right(self.offsets, offset - self.base) - 1
         return (self.positions[found], self.base + self.offsets[found]) if found >= 0 else (0, -1)
 
-    def offset_before(self, timestamp: int) -> int:
-        """An offset at which nothing before it is as late as `timestamp`."""
+    def time_before(self, timestamp: int) -> tuple[int, int]:
+        """The last entry that is earlier than `timestamp`, so nothing before its offset is as late; (-1, base) for none."""
         found = bisect_right(self.times, timestamp - 1) - 1
-        return self.base + (self.time_offsets[found] if found >= 0 else 0)
+        return (self.times[found], self.base + self.time_offsets[found]) if found >= 0 else (-1, self.base)
 
     def cut(self, position: int) -> None:
         """The log ends before `position` now; what is not before the last entry that stays has to be noted again."""

@@ -262,11 +262,30 @@ class Log:
 
         Raises DamagedLog where they are not as they were written.
         """
-        if end is None:
-            end = self.next_offset
+        return self._scan(offset, self.next_offset if end is None else end)
+
+    def _scan(self, offset: int, end: int) -> Iterator[bytes]:
         for segment in list(self._segments):
             if segment.next_offset > offset and segment.base < end:
                 yield from segment.chunks(offset, end)
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds `offset` on, of one segment: as many as fit, but one at least; b"" at the end.
+
+        Checksums are the reader's to verify, as in Kafka; DamagedLog where no batch can be.
+        """
+        for segment in self._segments:
+            if offset < segment.next_offset and segment.size:
+                return segment.read(offset, bytes_max)
+        return b""
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record that is at least as late."""
+        for segment in self._segments:
+            found = segment.find_time(timestamp)
+            if found is not None:
+                return found
+        return None
 
     def close(self) -> None:
         """After a last flush: the indexes are written where they are not as stored, the files closed."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
+from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, batch_end, read_header, records, validate
 from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.index import Index, index_bytes_max, read_index
 
 CHUNK_BYTES: Final = 1 << 20
+LOOK_BYTES: Final = 16_384  # what a look-up reads at once: about an index interval, no chunk
 NAME_DIGITS: Final = 20
 
 
@@ -34,6 +35,7 @@ class Segment:
         "path",
         "size",
         "unsynced",
+        "verified",
     )
 
     def __init__(self, handles: Handles, folder: str, base: int) -> None:
@@ -49,6 +51,7 @@ class Segment:
         self.index = Index(base)
         self.index_saved = False
         self.unsynced = False
+        self.verified = True  # every checksum was computed or seen to be right by this process
 
     @property
     def log_path(self) -> str:
@@ -88,8 +91,9 @@ class Segment:
         """
         length = self.handles.file(self.log_path).size()
         stored = (-1, -1) if from_start else self._load_index(length)
+        self.verified = from_start
         try:
-            for header, _ in self.batches(self.size, length, from_start):
+            for header, _, _ in self.batches(self.size, length, from_start):
                 if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
                     return f"offset {header.base_offset} where at least {self.next_offset} must be"
                 self.note(header)
@@ -99,21 +103,21 @@ class Segment:
         self.index_saved = stored == (len(self.index.positions), len(self.index.times))
         return ""
 
-    def batches(self, at: int, end: int, verify: bool) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Header and bytes of each batch in the file between two positions; CorruptBatch where none is."""
+    def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
+        """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is."""
         chunk, chunk_at = b"", at
         while at < end:
             offset = at - chunk_at
             if len(chunk) - offset < HEADER_BYTES:
-                chunk, chunk_at, offset = self._read(at, min(CHUNK_BYTES, end - at)), at, 0
+                chunk, chunk_at, offset = self._read(at, min(chunk_bytes, end - at)), at, 0
             header = read_header(chunk, offset)
             if header.size > end - at:
                 raise CorruptBatch("a batch is cut short")
             if len(chunk) - offset < header.size:
-                chunk, chunk_at, offset = self._read(at, max(min(CHUNK_BYTES, end - at), header.size)), at, 0
+                chunk, chunk_at, offset = self._read(at, max(min(chunk_bytes, end - at), header.size)), at, 0
             if verify:
                 validate(chunk, offset, len(chunk))
-            yield header, chunk[offset : offset + header.size]
+            yield header, chunk, offset
             at += header.size
 
     def _read(self, at: int, size: int) -> bytes:
@@ -125,39 +129,87 @@ class Segment:
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
         """Whole batches from the one that holds `offset` on, as far as they end before `end`, about a MiB at a time.
 
-        Every checksum is verified; DamagedLog where one is wrong.
+        What this process has not written or verified yet is verified; DamagedLog where it is not as it was written.
         """
-        parts: list[bytes] = []
-        size = 0
-        at = self._near(offset)
+        verify = not self.verified
+        begin = at = self.position_from(offset)
+        last = self.base - 1
+        current, first, behind = b"", 0, 0  # of the bytes read last, the part that is still to be handed out
         try:
-            for header, batch in self.batches(at, self.size, True):
-                at += header.size
-                if header.last_offset < offset:
-                    continue
-                if header.last_offset >= end:
+            for header, chunk, where in self.batches(at, self.size, verify):
+                # The checksum does not cover the offset: one that is wrong must not pass for the end.
+                if header.base_offset <= last or header.last_offset >= self.next_offset:
+                    raise CorruptBatch(f"offset {header.base_offset} between {last} and {self.next_offset}")
+                last = header.last_offset
+                if last >= end:
                     break
-                parts.append(batch)
-                size += len(batch)
-                if size >= CHUNK_BYTES:
-                    yield b"".join(parts)
-                    parts, size = [], 0
+                if chunk is not current:
+                    if behind > first:
+                        yield current[first:behind]
+                    current, first = chunk, where
+                behind = where + header.size
+                at += header.size
         except CorruptBatch as error:
+            if behind > first:
+                yield current[first:behind]
             raise DamagedLog(self.log_path, at, str(error)) from error
-        if parts:
-            yield b"".join(parts)
+        if behind > first:
+            yield current[first:behind]
+        if begin == 0 and at == self.size:
+            self.verified = True
 
     def position_from(self, offset: int) -> int:
         """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
         at = self._near(offset)
         try:
-            for header, _ in self.batches(at, self.size, False):
+            for header, _, _ in self.batches(at, self.size, False, LOOK_BYTES):
                 if header.last_offset >= offset:
                     return at
                 at += header.size
         except CorruptBatch as error:
             raise DamagedLog(self.log_path, at, str(error)) from error
         return at
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds `offset` on: as many as fit, but one at least; nothing behind the end."""
+        begin = at = self.position_from(offset)
+        end = min(self.size, begin + max(bytes_max, HEADER_BYTES))
+        try:
+            data = self._read(begin, end - begin)
+            if data and batch_end(data, 0) > len(data):
+                if begin + batch_end(data, 0) > self.size:
+                    raise CorruptBatch("a batch is cut short")
+                return self._read(begin, batch_end(data, 0))
+            while end - at >= HEADER_BYTES and (behind := begin + batch_end(data, at - begin)) <= end:
+                at = behind
+        except CorruptBatch as error:
+            raise DamagedLog(self.log_path, at, str(error)) from error
+        return data[: at - begin]
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record that is at least as late."""
+        if self.max_timestamp < timestamp:
+            return None
+        at = self._near_time(timestamp)
+        try:
+            for header, chunk, where in self.batches(at, self.size, False, LOOK_BYTES):
+                if header.max_timestamp >= timestamp:
+                    for record in records(chunk, where):
+                        if record.timestamp >= timestamp:
+                            return record.timestamp, record.offset
+                at += header.size
+        except CorruptBatch as error:
+            raise DamagedLog(self.log_path, at, str(error)) from error
+        return None
+
+    def _near_time(self, timestamp: int) -> int:
+        """Where to begin looking for `timestamp`; the start if the index does not lead to the batch that it means."""
+        earlier, offset = self.index.time_before(timestamp)
+        if earlier < 0:
+            return 0
+        position = self.position_from(offset)
+        header = next((header for header, _, _ in self.batches(position, self.size, False, LOOK_BYTES)), None)
+        return position if header is not None and header.max_timestamp == earlier else 0
 
     def _near(self, offset: int) -> int:
         """Where to begin reading for `offset`; the start if the index does not lead to the batch that it names."""
@@ -190,7 +242,7 @@ class Segment:
         self.index.cut(position)
         self._resume()
         try:
-            for header, _ in self.batches(self.size, position, False):
+            for header, _, _ in self.batches(self.size, position, False):
                 self.note(header)
         except CorruptBatch as error:
             raise self.damaged_at(str(error)) from error

@@ -141,16 +141,16 @@ def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
         index.add(100 + number, (number + 1) * INTERVAL_BYTES, newest, 100 - at)
         assert timestamp <= newest
     assert (index.times, index.time_offsets) == ([10, 20, 30, 40], [0, 1, 3, 5])
-    assert [index.offset_before(timestamp) for timestamp in (0, 10, 11, 20, 21, 30, 31, 40, 41)] == [
-        100,
-        100,
-        100,
-        100,
-        101,
-        101,
-        103,
-        103,
-        105,
+    assert [index.time_before(timestamp) for timestamp in (0, 10, 11, 20, 21, 30, 31, 40, 41)] == [
+        (-1, 100),
+        (-1, 100),
+        (10, 100),
+        (10, 100),
+        (20, 101),
+        (20, 101),
+        (30, 103),
+        (30, 103),
+        (40, 105),
     ]
     assert index.entry_for(99) == (0, -1)
     assert index.entry_for(103) == (4 * INTERVAL_BYTES, 103)
