@@ -118,7 +118,7 @@ class Log:
             segment.append(stamped, header)
         except OSError as error:
             # Was the half batch cut off? If not, the log ends in it until it is repaired.
-            self.usable = not self._flush_failed and self._ends_well()
+            self.usable = self.usable and not self._flush_failed and self._ends_well()
             raise AppendFailed(told(error, self.folder)) from error
         return offset
 
@@ -154,10 +154,24 @@ class Log:
             self._disk.sync_folder(self.folder.rpartition("/")[0])
             self._made = True
         segment = Segment(self._handles, self.folder, self.next_offset)
-        self._handles.file(segment.log_path, create=True)
-        self._disk.sync_folder(self.folder)
+        try:
+            self._handles.file(segment.log_path, create=True)
+            self._disk.sync_folder(self.folder)
+        except OSError:
+            self._remove_unused(segment)
+            raise
         self._segments.append(segment)
         return segment
+
+    def _remove_unused(self, segment: Segment) -> None:
+        """Were its file left, and a smaller batch then fitted into the segment before, the two would overlap."""
+        try:
+            segment.close()
+            if self._disk.exists(segment.log_path):
+                self._disk.remove(segment.log_path)
+                self._disk.sync_folder(self.folder)
+        except OSError:
+            self.usable = False
 
     def _note_epoch(self, offset: int) -> None:
         if self._epochs and self._epochs[-1][0] == self.epoch:
