@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import CRC_FROM, BatchHeader, Record, build, iterate, validate
+from protocol.batch import CRC_FROM, Record, build, iterate
 from protocol.compression import Compression
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import Place
@@ -142,25 +142,30 @@ def test_a_wrong_byte_after_an_orderly_stop_is_damage_and_what_is_before_is_read
     assert len(seen) <= number + 1
 
 
-def test_checksums_are_verified_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_verified_once_and_by_a_scan_of_everything(place: Place) -> None:
     filled(place)
-    seen = 0
-
-    def counted(data: bytes, at: int, end: int) -> BatchHeader:
-        nonlocal seen
-        seen += 1
-        return validate(data, at, end)
-
-    monkeypatch.setattr("storage.segment.validate", counted)
     log, _ = reopen(place.disk, place.path, clean=True)
-    assert seen == 0
-    for _ in range(2):
-        assert len(names(log)) == 2 * COUNT
-        assert seen == COUNT
+    (segment,) = log._segments
+    for begin, end in ((COUNT, None), (0, COUNT), (2, None)):
+        assert bases(b"".join(log.scan(begin, end)))
+        assert not segment.verified
+    next(log.scan())
+    assert not segment.verified
+    assert len(names(log)) == 2 * COUNT
+    assert segment.verified
     log, _ = reopen(place.disk, place.path, clean=False)
-    assert seen == 2 * COUNT
-    names(log)
-    assert seen == 2 * COUNT
+    assert log._segments[0].verified
+
+
+def test_a_damaged_segment_is_not_taken_for_verified(place: Place) -> None:
+    filled(place)
+    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
+    whole = read(place.disk, path)
+    overwrite(place.disk, path, whole[:-1] + b"!")
+    log, _ = reopen(place.disk, place.path, clean=True)
+    for _ in range(2):
+        with pytest.raises(DamagedLog, match="checksum"):
+            names(log)
 
 
 def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
