@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -13,6 +14,20 @@ import pytest
 from tests.clients.each import Aiokafka, AnyClient, Confluent, Java, KafkaPython, java_probe
 
 Connect = Callable[..., AnyClient]
+
+
+def open_sockets() -> list[socket.socket]:
+    return [thing for thing in gc.get_objects() if type(thing) is socket.socket and thing.family != socket.AF_UNIX and thing.fileno() >= 0]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Close what a client library forgot (kafka-python the sockets of refused connects), else a later test is blamed for it."""
+    before = {id(one) for one in open_sockets()}
+    yield
+    for one in open_sockets():
+        if id(one) not in before:
+            one.close()
 
 
 @pytest.fixture(scope="session")
@@ -33,4 +48,3 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
             return connected
 
         yield connect
-    gc.collect()  # what a client forgot to close is told here, not in the next test
