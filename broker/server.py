@@ -25,7 +25,7 @@ from broker.journal import Journal
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
 from broker.sockets import open_sockets
-from broker.start import ExitCode, StartError
+from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore
 from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topics
 from broker.turn import Turn
@@ -110,6 +110,8 @@ class Server:
     async def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
+        if asked_to_stop:
+            self._signalled(signal.Signals(asked_to_stop.pop()))
         gc.disable()  # nothing made while starting is garbage
         try:
             return await self._run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 
 
@@ -18,6 +19,17 @@ class ExitCode(IntEnum):
     DISK = 74  # reading or writing failed
     LOCKED = 75  # another process holds the data directory; later it may work
     CONFIG = 78  # a setting is wrong
+
+
+# A stop that was asked for before the event loop could hear it; the loop asks here when it listens.
+asked_to_stop: list[int] = []
+
+
+def remember_signal(number: int, frame: object) -> None:
+    """The signal handler of the first moments: raising in the middle of an import would leave things half done."""
+    if asked_to_stop:
+        os._exit(128 + number)  # asked twice: at once
+    asked_to_stop.append(number)
 
 
 class StartError(Exception):

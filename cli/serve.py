@@ -9,16 +9,15 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NoReturn
 
 from broker.config import Config, ConfigError, load_config
 from broker.log_sink import LineSink
-from broker.start import ExitCode, StartError
+from broker.start import ExitCode, StartError, remember_signal
 
 
 def run(options: argparse.Namespace) -> int:
     # Until the broker handles it: as the first process of a container, this one would not even hear of it.
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, remember_signal)
     try:
         return run_until_stopped(options)
     finally:
@@ -97,10 +96,6 @@ def data_directory(config: Config) -> Iterator[Config]:
         yield replace(config, data_directory=directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def stop(*_: object) -> NoReturn:
-    raise SystemExit(ExitCode.OK)
 
 
 def hold_standard_descriptors() -> None:

@@ -158,8 +158,16 @@ def child(broker: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproc
     return subprocess.Popen(command, env=plain | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_sigterm_before_the_broker_handles_it_leaves_no_data_behind() -> None:
-    broker = "def serve(config):\n    print(config.data_directory, flush=True)\n    import time\n    time.sleep(30)"
+def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_behind() -> None:
+    broker = """
+import time
+from broker.start import asked_to_stop
+def serve(config):
+    print(config.data_directory, flush=True)
+    while not asked_to_stop:
+        time.sleep(0.01)
+    return 0
+"""
     process = child(broker, "--profile", "test")
     assert process.stdout is not None
     directory = Path(process.stdout.readline().rstrip("\n"))
