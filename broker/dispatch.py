@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from broker.connection import Connection
 from broker.logs import get_logger
-from protocol.apis import Api
+from protocol.apis import API_VERSIONS, Api
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
@@ -18,8 +18,6 @@ HEAD_BYTES = 10
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
 _REPLY = Struct(">ii").pack
 _FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
-
-API_VERSIONS = 18
 
 
 class Response(Protocol):

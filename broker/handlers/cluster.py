@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from broker.dispatch import API_VERSIONS, Call, Dispatch, Response, Route
+from broker.dispatch import Call, Dispatch, Response, Route
 from broker.journal import Journal
 from broker.node import Address, Node
 from broker.topics import NO_ID, Topic, Topics, name_problem
-from protocol.apis import APIS
+from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -114,9 +114,7 @@ class ClusterHandlers:
             cluster_id=self._node.cluster_id,
             controller_id=self._node.id,
             topics=topics,
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
-            ),
+            cluster_authorized_operations=_cluster_operations(request),
         )
         self._registry.reply(call)
         return None
@@ -131,7 +129,7 @@ class ClusterHandlers:
         topic = self._topics.by_name.get(name)
         if topic is not None:
             return self._describe(topic, request)
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+        operations = _topic_operations(request)
         if name_problem(name) is not None:
             return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations)
         if (
@@ -154,7 +152,7 @@ class ClusterHandlers:
             partitions=[
                 MetadataResponsePartition(ErrorCode.NONE, number, me, LEADER_EPOCH, [me], [me], []) for number in range(topic.partitions)
             ],
-            topic_authorized_operations=(TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED),
+            topic_authorized_operations=_topic_operations(request),
         )
 
     # FindCoordinator
@@ -162,7 +160,7 @@ class ClusterHandlers:
     def find_coordinator(self, call: Call, request: FindCoordinatorRequest) -> Response:
         address: Address = call.connection.listener
         keys = request.coordinator_keys if call.version >= 4 else [request.key]
-        found = [self._coordinator(key, request.key_type, call.version, address) for key in keys]
+        found = [self._coordinator(key, request.key_type, address) for key in keys]
         if call.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
@@ -171,7 +169,7 @@ class ClusterHandlers:
             error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
         )
 
-    def _coordinator(self, key: str, key_type: int, version: int, address: Address) -> Coordinator:
+    def _coordinator(self, key: str, key_type: int, address: Address) -> Coordinator:
         if key_type == GROUP:
             return Coordinator(key, self._node.id, address.host, address.port, ErrorCode.NONE, "")
         if key_type == TRANSACTION:
@@ -198,10 +196,16 @@ class ClusterHandlers:
             cluster_id=self._node.cluster_id,
             controller_id=self._node.id,
             brokers=[DescribeClusterBroker(self._node.id, address.host, address.port, self._node.rack, False)],
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
-            ),
+            cluster_authorized_operations=_cluster_operations(request),
         )
+
+
+def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
 
 
 def _unknown(name: str | None, error: ErrorCode, id: bytes = NO_ID, operations: int = OPERATIONS_NOT_ASKED) -> MetadataResponseTopic:
