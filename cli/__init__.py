@@ -29,6 +29,13 @@ exit codes of health:
   2   answering, but loading or suspended
   64  the command line cannot be understood
   78  a setting is wrong
+
+exit codes of log:
+  0   everything that was read is sound
+  64  the command line cannot be understood
+  65  something is damaged, cannot be read or was written by a newer version
+  66  there is nothing to read at the path
+  74  reading failed
 """
 USAGE = 64
 PLATFORM = 71
@@ -54,6 +61,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     add_serve(commands)
     add_health(commands)
+    add_log(commands)
     return parser
 
 
@@ -83,6 +91,47 @@ def add_health(commands: argparse._SubParsersAction[Parser]) -> None:
     health.add_argument("broker", metavar="HOST:PORT", nargs="?", help="default: the broker of the configuration (TENURE_..., --config)")
     health.add_argument("--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to try until it is ready")
     health.add_argument("--config", metavar="FILE", help="the configuration that the broker was started with")
+
+
+def add_log(commands: argparse._SubParsersAction[Parser]) -> None:
+    log = commands.add_parser(
+        "log",
+        help="show and check the logs on disk",
+        description="Look into the logs of a data directory, also those that Apache Kafka wrote. Nothing is changed or locked; a broker may run on it.",
+        allow_abbrev=False,
+    )
+    actions = log.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    dump = actions.add_parser(
+        "dump",
+        help="print records",
+        description="Print the records of segments, of logs or of a whole data directory, in order: groups, offsets and notes in words, others as text or hex.",
+        epilog="Times are UTC. Without --json, damage is one line on standard error and the exit code is 65; docs/logs.md explains both.",
+        allow_abbrev=False,
+    )
+    dump.add_argument("paths", metavar="FILE|DIR", nargs="+", help="a segment (NNN.log), the folder of a log, or a data directory")
+    dump.add_argument("--json", action="store_true", help="one JSON object per line")
+    dump.add_argument("--batches", action="store_true", help="a line for each record batch too")
+    dump.add_argument("--group", metavar="G", help="only what is about this group")
+    dump.add_argument("--topic", metavar="T", help="only offsets committed for this topic, its own records, and what is kept about it")
+    dump.add_argument("--kind", choices=("offsets", "groups", "notes", "topics", "records"), help="only records of this kind")
+    dump.add_argument("--from-offset", metavar="N", type=whole_number, default=0, help="only records from this offset of their log on")
+    dump.add_argument("--limit", metavar="N", type=whole_number, help="at most so many records")
+    dump.add_argument("--log", metavar="NAME", help="read records as those of this log, for a segment that stands outside its folder")
+    verify = actions.add_parser(
+        "verify",
+        help="check a data directory",
+        description="Check a data directory without changing it: a line for each problem, what it means and how to go on, and a line of what is sound.",
+        epilog="While a broker runs on the directory, the ends of its logs are still being written, and are not judged.",
+        allow_abbrev=False,
+    )
+    verify.add_argument("directory", metavar="DIR", help="a data directory, or the folder of one log")
+    verify.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
 
 
 def seconds(text: str) -> float:

@@ -1,0 +1,263 @@
+"""What `tenure log` reads: which logs and segments stand in a folder, and which batches in a segment.
+
+Nothing is opened for writing and no lock is taken, so a broker may run on the directory; what it removes meanwhile is gone
+and no mistake. A segment is read a MiB at a time, and behind damage the next sound batch is looked for: whether one is there
+tells a torn end from damage in the middle.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
+from storage.disk import OsFile
+from storage.opening import REWRITING
+
+CHUNK_BYTES = 1 << 20
+BATCH_BYTES_MAX = 100 * 1024 * 1024  # socket.request.max.bytes: no request brings more, so a length beyond it is damage
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+MAGIC_IN_HEADER = 16
+
+SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
+LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
+MARKS_OF_A_DIRECTORY = ("meta.properties", "tenure.format")
+# What else Kafka and we keep beside segments, by ending.
+KNOWN_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap", REWRITING)
+
+
+class InputError(Exception):
+    """A path that holds nothing to read, in one line."""
+
+
+class LogFolder(NamedTuple):
+    path: str
+    name: str  # "" where the folder's name says none
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.partition}" if self.name else self.path
+
+
+class SegmentFile(NamedTuple):
+    path: str
+    base: int  # -1 where the file's name says none
+
+
+class Batch(NamedTuple):
+    """A sound batch: its bytes begin at `at` in `data`."""
+
+    position: int
+    header: BatchHeader
+    data: bytes
+    at: int
+
+
+class Damage(NamedTuple):
+    """Bytes that are no sound batch; `torn`: nothing sound follows them in the file."""
+
+    position: int
+    size: int
+    reason: str
+    torn: bool
+
+
+# What is there
+
+
+def named(path: str) -> tuple[str, int]:
+    """Name and partition of the log whose folder this is; ("", 0) where the name is another."""
+    found = LOG_FOLDER.fullmatch(os.path.basename(path))
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def log_folder(path: str) -> LogFolder:
+    return LogFolder(path, *named(os.path.abspath(path)))
+
+
+def segment_file(path: str) -> SegmentFile:
+    found = SEGMENT.fullmatch(os.path.basename(path))
+    return SegmentFile(path, int(found[1]) if found else -1)
+
+
+def segments_of(folder: str) -> list[SegmentFile]:
+    """In order."""
+    return [SegmentFile(os.path.join(folder, name), int(name[:20])) for name in sorted(os.listdir(folder)) if SEGMENT.fullmatch(name)]
+
+
+def logs_of(directory: str) -> list[LogFolder]:
+    """By name and partition; a folder counts by its name, as it does for brokers."""
+    found = [
+        log_folder(entry.path) for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=True) and LOG_FOLDER.fullmatch(entry.name)
+    ]
+    return sorted(found, key=lambda log: (log.name, log.partition))
+
+
+def is_data_directory(path: str) -> bool:
+    return any(os.path.lexists(os.path.join(path, name)) for name in MARKS_OF_A_DIRECTORY) or bool(logs_of(path))
+
+
+def is_log(path: str) -> bool:
+    """A folder with segments, or one that is named as a log and has nothing else in it."""
+    names = os.listdir(path)
+    if any(SEGMENT.fullmatch(name) for name in names):
+        return True
+    beside = ("leader-epoch-checkpoint", "partition.metadata")
+    return bool(named(os.path.abspath(path))[0] and any(name in beside or name.endswith(KNOWN_ENDINGS) for name in names))
+
+
+def why_nothing(path: str) -> InputError:
+    """The line for a folder in which there is nothing to read."""
+    if not os.listdir(path):
+        return InputError(f"{path} is empty")
+    return InputError(f"{path} is neither a data directory nor a log: it has no folder NAME-PARTITION and no segment in it")
+
+
+# Who uses it
+
+
+def holder(directory: str) -> str | None:
+    """Who holds the data directory, in the words that it left there; None for nobody.
+
+    Asked without taking the lock even for a moment: a broker that starts just then must not be refused because of us.
+    """
+    path = os.path.join(directory, ".lock")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    file = OsFile(descriptor)
+    try:
+        if not _is_locked(descriptor):
+            return None
+        return " ".join(file.read(0, 1000).decode("utf-8", "replace").split()) or "another process"
+    finally:
+        file.close()
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Tenure holds this kind of lock besides its flock, and Java, so Kafka, holds this kind alone."""
+    darwin = sys.platform == "darwin"
+    layout = struct.Struct("qqihh" if darwin else "hhqqi0q")
+    question = layout.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if darwin else layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        answer = layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+    except OSError:
+        return False
+    return bool(answer[3 if darwin else 0] != fcntl.F_UNLCK)
+
+
+def directory_around(path: str) -> str:
+    """The data directory that a segment or a log's folder is in, if it is in one; else ""."""
+    around = os.path.abspath(path)
+    for _ in range(2):
+        around = os.path.dirname(around)
+        if any(os.path.lexists(os.path.join(around, name)) for name in (*MARKS_OF_A_DIRECTORY, ".lock")):
+            return around
+    return ""
+
+
+# What a segment holds
+
+
+def open_for_reading(path: str) -> OsFile:
+    return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def scan(file: OsFile, base: int = 0) -> Iterator[Batch | Damage]:
+    """Everything up to the end that the file has now, in order; stretches of damage as one each."""
+    reader = _Reader(file)
+    damage: Damage | None = None
+    while reader.at < reader.end:
+        batch = reader.next(base)
+        if isinstance(batch, Damage):
+            damage = batch if damage is None else Damage(damage.position, batch.position + batch.size - damage.position, damage.reason, batch.torn)
+            continue
+        if damage is not None:
+            yield damage._replace(torn=False)
+            damage = None
+        yield batch
+    if damage is not None:
+        yield damage._replace(torn=True)
+
+
+class _Reader:
+    """A place in a segment, with the bytes around it."""
+
+    def __init__(self, file: OsFile) -> None:
+        self.file = file
+        self.at = 0
+        self.end = file.size()
+        self._chunk = b""
+        self._chunk_at = 0
+        self._next_offset = -1
+
+    def next(self, base: int) -> Batch | Damage:
+        at = self.at
+        lowest = max(self._next_offset, base)
+        try:
+            batch = self._read()
+        except CorruptBatch as error:
+            reason = str(error) if any(self._peek(at, HEADER_BYTES)) else "zeros where a batch must be"
+            self.at = self._find_sound(at + 1, lowest)
+            return Damage(at, self.at - at, reason, self.at >= self.end)
+        self.at = at + batch.header.size
+        first, last = batch.header.base_offset, batch.header.last_offset
+        if first < lowest:
+            return Damage(at, batch.header.size, f"offset {first} where at least {lowest} must be", self.at >= self.end)
+        if last - base > RELATIVE_OFFSET_MAX:
+            return Damage(at, batch.header.size, f"offset {last} is too far from the segment's first, {base}", self.at >= self.end)
+        self._next_offset = last + 1
+        return batch
+
+    def _read(self) -> Batch:
+        at = self.at
+        if len(self._chunk) - (at - self._chunk_at) < HEADER_BYTES:
+            self._fill(CHUNK_BYTES)
+        header = read_header(self._chunk, at - self._chunk_at)
+        if header.size > BATCH_BYTES_MAX:
+            raise CorruptBatch(f"a batch of {header.size} bytes, more than a request can bring")
+        if header.size > self.end - at:
+            raise CorruptBatch(f"a batch of {header.size} bytes is cut short after {self.end - at}")
+        if len(self._chunk) - (at - self._chunk_at) < header.size:
+            self._fill(max(CHUNK_BYTES, header.size))
+        validate(self._chunk, at - self._chunk_at, len(self._chunk))
+        return Batch(at, header, self._chunk, at - self._chunk_at)
+
+    def _fill(self, size: int) -> None:
+        self._chunk = self.file.read(self.at, min(size, self.end - self.at))
+        self._chunk_at = self.at
+
+    def _peek(self, at: int, size: int) -> bytes:
+        return self.file.read(at, min(size, self.end - at))
+
+    def _find_sound(self, at: int, lowest: int) -> int:
+        """Where the next sound batch begins from `at` on; the end where there is none."""
+        while self.end - at >= HEADER_BYTES:
+            window = self._peek(at, CHUNK_BYTES + HEADER_BYTES)
+            magic = window.find(b"\2", MAGIC_IN_HEADER)
+            while magic >= 0:
+                begin = magic - MAGIC_IN_HEADER
+                if len(window) - begin >= HEADER_BYTES and self._is_sound(window, begin, at + begin, lowest):
+                    return at + begin
+                magic = window.find(b"\2", magic + 1)
+            at += CHUNK_BYTES
+        return self.end
+
+    def _is_sound(self, window: bytes, begin: int, at: int, lowest: int) -> bool:
+        try:
+            header = read_header(window, begin)
+            # Cheap doubts first: computing the checksum of whatever has a 2 in it would take for ever.
+            if not lowest <= header.base_offset <= lowest + RELATIVE_OFFSET_MAX or header.size > min(BATCH_BYTES_MAX, self.end - at):
+                return False
+            if not 0 <= header.record_count <= header.last_offset_delta + 1 or header.attributes & ~0x78 & ~COMPRESSION_MASK:
+                return False
+            validate(self._peek(at, header.size), 0, header.size)
+        except CorruptBatch:
+            return False
+        return True

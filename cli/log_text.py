@@ -1,0 +1,210 @@
+"""Records and batches in words, one line each; what a group's image says of its members stands indented below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from cli.log_records import Decoded
+from protocol.batch import BatchHeader
+
+HEX_BYTES_SHOWN = 64
+CHARACTERS_SHOWN = 1000
+
+
+def moment(ms: int) -> str:
+    """UTC; the bare number where no calendar has the moment."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def shown(value: Any) -> str:
+    """One value within a line: names as they are, whatever could be mistaken or break the line in quotes."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        if len(value) > CHARACTERS_SHOWN:
+            return f"{shown(value[:CHARACTERS_SHOWN])}... ({len(value)} characters)"
+        return value if value and value.isprintable() and not any(sign in value for sign in " \"'") else repr(value)
+    if isinstance(value, dict):
+        if "hex" in value:
+            return hexadecimal(value["hex"])
+        return "{" + fields_text(value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
+
+
+def hexadecimal(digits: str) -> str:
+    size = len(digits) // 2
+    more = f"... ({size} bytes)" if size > HEX_BYTES_SHOWN else ""
+    return f"0x{digits[: 2 * HEX_BYTES_SHOWN]}{more}"
+
+
+def fields_text(fields: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {shown(value)}" for name, value in fields.items())
+
+
+def batch_line(position: int, header: BatchHeader) -> str:
+    marks = [name for name, wanted in (("transactional", header.is_transactional), ("control", header.is_control)) if wanted]
+    producer = f"  producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}" if header.producer_id >= 0 else ""
+    return (
+        f"batch at byte {position}: {header.size} bytes, offsets {header.base_offset} to {header.last_offset}, {header.record_count} records, "
+        f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {moment(header.max_timestamp)}{producer}{'  '.join(['', *marks])}"
+    )
+
+
+def batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
+    return {
+        "kind": "batch",
+        "position": position,
+        "size": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "leader_epoch": header.leader_epoch,
+        "compression": header.compression.name.lower(),
+        "timestamp_type": header.timestamp_type.name,
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc": header.crc,
+    }
+
+
+def record_lines(offset: int, timestamp: int, found: Decoded) -> Iterator[str]:
+    head, *below = _LINES.get(found.kind, _plain)(found)
+    remark = f"  ({found.remark})" if found.remark else ""
+    yield f"{offset}  {moment(timestamp)}  {head}{remark}"
+    yield from below
+
+
+def _plain(found: Decoded) -> list[str]:
+    return [f"{found.kind} {shown(found.key)}: {'removed' if found.value is None else shown(found.value)}"]
+
+
+def _offset(found: Decoded) -> list[str]:
+    head = f"offset {shown(found.group)} {shown(found.topic)}-{found.key['partition']}: "
+    value = found.value
+    if not isinstance(value, dict) or "hex" in value:
+        return [head + ("removed" if value is None else shown(value))]
+    parts = [str(value["offset"]), f"committed {moment(value['commit_timestamp'])}"]
+    if value["leader_epoch"] >= 0:
+        parts.append(f"epoch {value['leader_epoch']}")
+    if value["metadata"]:
+        parts.append(f"metadata {shown(value['metadata'])}")
+    if value["expire_timestamp"] >= 0:
+        parts.append(f"expires {moment(value['expire_timestamp'])}")
+    if value["topic_id"]:
+        parts.append(f"topic id {value['topic_id']}")
+    return [head + ", ".join(parts)]
+
+
+def _group(found: Decoded) -> list[str]:
+    head = f"group {shown(found.group)}: "
+    value = found.value
+    if not isinstance(value, dict) or "hex" in value:
+        return [head + ("removed" if value is None else shown(value))]
+    members = value["members"]
+    parts = [f"generation {value['generation']}", f"{len(members)} member{'' if len(members) == 1 else 's'}"]
+    parts += [f"{name} {shown(value[field])}" for name, field in (("type", "protocol_type"), ("protocol", "protocol"), ("leader", "leader")) if value[field]]
+    if value["current_state_timestamp"] >= 0:
+        parts.append(f"state since {moment(value['current_state_timestamp'])}")
+    return [head + ", ".join(parts), *(line for member in members for line in _member(member))]
+
+
+def _member(member: dict[str, Any]) -> Iterator[str]:
+    instance = f", instance {shown(member['group_instance_id'])}" if member["group_instance_id"] is not None else ""
+    rebalance = f", rebalance timeout {member['rebalance_timeout']} ms" if member["rebalance_timeout"] >= 0 else ""
+    yield (
+        f"    member {shown(member['member_id'])}{instance}: client {shown(member['client_id'])} at {shown(member['client_host'])}, "
+        f"session timeout {member['session_timeout']} ms{rebalance}"
+    )
+    yield f"        subscribes {_subscription(member['subscription'])}"
+    yield f"        assigned {_assignment(member['assignment'])}"
+
+
+def _subscription(value: Any) -> str:
+    if not isinstance(value, dict) or "topics" not in value:
+        return _embedded(value)
+    parts = [", ".join(map(shown, value["topics"])) or "nothing"]
+    if value["owned_partitions"]:
+        parts.append(f"owns {_partitions(value['owned_partitions'])}")
+    if value["generation_id"] >= 0:
+        parts.append(f"of generation {value['generation_id']}")
+    if value["rack_id"] is not None:
+        parts.append(f"rack {shown(value['rack_id'])}")
+    if value["user_data"]:
+        parts.append(f"user data {shown(value['user_data'])}")
+    return "; ".join(parts)
+
+
+def _assignment(value: Any) -> str:
+    if not isinstance(value, dict) or "assigned_partitions" not in value:
+        return _embedded(value)
+    user_data = f"; user data {shown(value['user_data'])}" if value["user_data"] else ""
+    return (_partitions(value["assigned_partitions"]) or "nothing") + user_data
+
+
+def _embedded(value: Any) -> str:
+    """Another protocol's bytes, or what should be the consumers' and is not."""
+    if value is None or value == "":
+        return "nothing"
+    remark = f" ({value['remark']})" if isinstance(value, dict) and "remark" in value else ""
+    return shown(value) + remark
+
+
+def _partitions(topics: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{shown(topic['topic'])}: {ranges(topic['partitions'])}" for topic in topics)
+
+
+def ranges(numbers: list[int]) -> str:
+    """0-3 5 for 0, 1, 2, 3, 5."""
+    parts: list[tuple[int, int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _note(found: Decoded) -> list[str]:
+    value = found.value
+    about = f"note {shown(found.group)}" if found.group else "note of the coordinator"
+    if not isinstance(value, dict) or "hex" in value:
+        return [f"{about}: {'removed' if value is None else shown(value)}"]
+    rest = {name: value[name] for name in ("seq", "coordinator_epoch", "offsets_log_offset")}
+    if value["dropped"]:
+        rest["dropped"] = value["dropped"]
+    return [
+        f"{about}: {value['kind']} at {moment(value['ts'])}, generation {value['generation']}, state {value['state']}: "
+        f"{fields_text(value['body'])}; {fields_text(rest)}"
+    ]
+
+
+def _topic(found: Decoded) -> list[str]:
+    value = found.value
+    head = f"topic {shown(found.topic)}: "
+    if not isinstance(value, dict) or "hex" in value:
+        return [head + ("removed" if value is None else shown(value))]
+    settings = "".join(f", {setting['name']}={shown(setting['value'])}" for setting in value["settings"])
+    return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {moment(value['created_ms'])}{settings}"]
+
+
+def _control(found: Decoded) -> list[str]:
+    return [f"control {shown(found.key)}"]
+
+
+def _record(found: Decoded) -> list[str]:
+    return [f"{'-' if found.key is None else shown(found.key)} = {'null' if found.value is None else shown(found.value)}"]
+
+
+_LINES = {"offset": _offset, "group": _group, "note": _note, "topic": _topic, "control": _control, "record": _record}
