@@ -1,5 +1,47 @@
 """Consumer groups as state machines: pure, told the time, and asked one call at a time."""
 
+from coordinator.calls import (
+    Commit,
+    DescribedMember,
+    Description,
+    JoinReply,
+    JoinRequest,
+    JoinWaiter,
+    Leaver,
+    ListedGroup,
+    StoredOffset,
+    SyncReply,
+    SyncRequest,
+    SyncWaiter,
+)
+from coordinator.config import GroupConfig
+from coordinator.facts import read_offset
 from coordinator.hold import Fact, Held, Hold, Parts, facts_bytes
+from coordinator.notes import Note
+from coordinator.placement import partition_of
+from coordinator.shard import Shard
 
-__all__ = ["Fact", "Held", "Hold", "Parts", "facts_bytes"]
+__all__ = [
+    "Commit",
+    "DescribedMember",
+    "Description",
+    "Fact",
+    "GroupConfig",
+    "Held",
+    "Hold",
+    "JoinReply",
+    "JoinRequest",
+    "JoinWaiter",
+    "Leaver",
+    "ListedGroup",
+    "Note",
+    "Parts",
+    "Shard",
+    "StoredOffset",
+    "SyncReply",
+    "SyncRequest",
+    "SyncWaiter",
+    "facts_bytes",
+    "partition_of",
+    "read_offset",
+]

@@ -1,0 +1,74 @@
+"""What administrators ask of a group: describe, list, delete it, or some of its offsets."""
+
+from __future__ import annotations
+
+from coordinator.calls import DescribedMember, Description, ListedGroup
+from coordinator.facts import group_key, offset_key
+from coordinator.group import CONSUMER, Group
+from coordinator.hold import Fact
+from coordinator.offsets import forget
+from coordinator.outcome import Outcome
+from coordinator.states import State
+from protocol.errors import ErrorCode
+
+
+def describe(group: Group | None) -> Description:
+    """Metadata is shown in STABLE alone, assignments always."""
+    if group is None:
+        return Description(State.DEAD.shown)
+    stable = group.state == State.STABLE
+    protocol = group.protocol_name if stable else None
+    members = [
+        DescribedMember(
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(protocol) if stable else b"",
+            member.assignment,
+        )
+        for member in group.members.values()
+    ]
+    return Description(group.state.shown, group.protocol_type or "", protocol or "", tuple(members))
+
+
+def listed(group: Group) -> ListedGroup:
+    return ListedGroup(group.id, group.protocol_type or "", group.state.shown)
+
+
+def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
+    """Only what nobody is in goes; its offsets first. Ids that were handed out do not protect it."""
+    if group.state != State.EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
+    tombstones.append((group_key(group.id), None))
+    if not out.fits(tombstones):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    for id in list(group.pending):
+        out.deadlines.remove(group.pending.pop(id))
+    out.facts += tombstones
+    del groups[group.id]
+    return ErrorCode.NONE
+
+
+def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) -> tuple[int, list[int]]:
+    """Offsets that members still subscribe to stay; one that is not there is as good as deleted."""
+    if group.state != State.EMPTY and group.protocol_type != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP, []
+    codes: list[int] = []
+    for topic, partition in wanted:
+        if group.subscribes_to(topic):
+            codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        stored = group.offsets.get(topic)
+        if stored is not None and partition in stored.values:
+            out.facts.append((offset_key(stored.key_prefix, partition), None))
+            forget(group, topic, partition)
+        codes.append(ErrorCode.NONE)
+    return ErrorCode.NONE, codes
+
+
+def forget_topics(out: Outcome, group: Group, topics: set[str]) -> None:
+    for topic in topics & group.offsets.keys():
+        stored = group.offsets.pop(topic)
+        out.facts += [(offset_key(stored.key_prefix, partition), None) for partition in stored.values]

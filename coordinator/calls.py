@@ -1,0 +1,203 @@
+"""What the core is asked and what it answers, in its own terms: versions and wire formats end before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator.hold import Held
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+
+# Name and metadata of each protocol that a member offers, in its order of preference.
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class JoinRequest:
+    """A JoinGroup. `needs_member_id` (from v4): a newcomer without instance id gets its id first (KIP-394);
+    `knows_skip_assignment` (from v9): a leader that came back can be told so (KIP-814)."""
+
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "group_id",
+        "instance_id",
+        "knows_skip_assignment",
+        "member_id",
+        "needs_member_id",
+        "protocol_type",
+        "protocols",
+        "reason",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        protocol_type: str,
+        protocols: Protocols,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        client_id: str,
+        client_host: str,
+        needs_member_id: bool = True,
+        knows_skip_assignment: bool = True,
+        reason: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.client_id = client_id
+        self.client_host = client_host
+        self.needs_member_id = needs_member_id
+        self.knows_skip_assignment = knows_skip_assignment
+        self.reason = reason
+
+
+# Id, instance id and the metadata of the selected protocol: what the leader is told of a member.
+JoinedMember = tuple[str, str | None, bytes]
+
+
+class JoinReply:
+    """The answer to a JoinGroup; an error has generation -1 and no protocol, with the exceptions that the rules name."""
+
+    __slots__ = ("error", "generation", "leader", "member_id", "members", "protocol_name", "protocol_type", "skip_assignment")
+
+    def __init__(
+        self,
+        error: int,
+        member_id: str,
+        generation: int = -1,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        leader: str = "",
+        members: Sequence[JoinedMember] = (),
+        skip_assignment: bool = False,
+    ) -> None:
+        self.error = error
+        self.member_id = member_id
+        self.generation = generation
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader = leader
+        self.members = members
+        self.skip_assignment = skip_assignment
+
+
+class SyncRequest:
+    """A SyncGroup; protocol type and name are checked where they are given (from v5)."""
+
+    __slots__ = ("assignments", "generation", "group_id", "instance_id", "member_id", "protocol_name", "protocol_type")
+
+    def __init__(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: dict[str, bytes],
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.generation = generation
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.assignments = assignments
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+
+
+class SyncReply:
+    """The answer to a SyncGroup; an error has no protocol and no assignment."""
+
+    __slots__ = ("assignment", "error", "protocol_name", "protocol_type")
+
+    def __init__(self, error: int, assignment: bytes = b"", protocol_type: str | None = None, protocol_name: str | None = None) -> None:
+        self.error = error
+        self.assignment = assignment
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+
+
+class JoinWaiter(Held, Protocol):
+    """Where the answer to a JoinGroup goes: now, or when other members have joined."""
+
+    reply: JoinReply | None
+
+
+class SyncWaiter(Held, Protocol):
+    """Where the answer to a SyncGroup goes."""
+
+    reply: SyncReply | None
+
+
+class Leaver(NamedTuple):
+    """Whom a LeaveGroup names; an administrator names an instance alone."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str | None = None
+
+
+class Commit:
+    """An OffsetCommit of partitions that exist. `too_large` afterwards has the (topic, partition) whose metadata is too long."""
+
+    __slots__ = ("generation", "group_id", "instance_id", "member_id", "missing_group_error", "retention_ms", "too_large", "topics")
+
+    def __init__(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        topics: list[tuple[str, list[OffsetCommitRequestPartition]]],
+        retention_ms: int = -1,
+        missing_group_error: int = 69,  # before v9: 22
+    ) -> None:
+        self.group_id = group_id
+        self.generation = generation
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.topics = topics
+        self.retention_ms = retention_ms
+        self.missing_group_error = missing_group_error
+        self.too_large: set[tuple[str, int]] | None = None
+
+
+class StoredOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Description(NamedTuple):
+    """What DescribeGroups shows; a group that is not there is Dead and otherwise empty."""
+
+    state: str
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str

@@ -1,0 +1,26 @@
+"""What the core is told once: the limits of groups and of what is kept of their offsets."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+# A member that never got into a generation is given up after this long, parked or not (KAFKA-7610).
+NEW_MEMBER_TIMEOUT_MS: Final = 300_000
+
+# Notes (`notes.py`) that one group may make at once, and per second from then on.
+NOTES_AT_ONCE: Final = 1_000
+NOTES_PER_SECOND: Final = 20
+
+
+class GroupConfig(NamedTuple):
+    """Kafka's names, units and defaults."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = (1 << 31) - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    # The facts of one operation must fit into one batch: more are refused before anything is applied.
+    batch_bytes_max: int = 1_048_588

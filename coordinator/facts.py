@@ -1,0 +1,138 @@
+"""Everything that survives a crash <-> the records of Kafka's __consumer_offsets.
+
+A group record is an image of the whole group (value version 3); an offset record is one committed offset (version 3, or 1
+when it has an expiry of its own). Older and newer versions are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from coordinator.calls import StoredOffset
+from coordinator.group import Group
+from coordinator.member import Member
+from protocol.errors import ProtocolError
+from protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.records import read_record, with_version
+
+GROUP_KEY_VERSION: Final = 2
+GROUP_VALUE_VERSION: Final = 3
+OFFSET_KEY_VERSION: Final = 1
+
+# A string in a record has its length in an int16. A character takes at most 4 bytes of UTF-8.
+TEXT_BYTES_MAX: Final = 32_767
+_CHARACTERS_SURELY_FIT: Final = TEXT_BYTES_MAX // 4
+
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
+_OFFSET_V1: Final = Struct(">hqh")
+
+
+def storable(*texts: str | None) -> bool:
+    """Whether each fits into a record: ids made from the longest allowed names do not."""
+    return not any(text is not None and len(text) > _CHARACTERS_SURELY_FIT and len(text.encode()) > TEXT_BYTES_MAX for text in texts)
+
+
+# Groups
+
+
+def group_key(group_id: str) -> bytes:
+    return with_version(GroupMetadataKey(group_id), GROUP_KEY_VERSION)
+
+
+def new_group_image(now: int) -> bytes:
+    return with_version(GroupMetadataValue("", 0, None, None, now), GROUP_VALUE_VERSION)
+
+
+def group_image(
+    group: Group,
+    members: Iterable[Member],
+    leader: str | None,
+    protocol: str | None,
+    assignments: dict[str, bytes] | None = None,
+) -> bytes:
+    """The image of the group with the given members; `assignments` stand in for those they have."""
+    images = []
+    for member in members:
+        assignment = member.assignment if assignments is None else assignments.get(member.id, b"")
+        images.append(
+            MemberMetadata(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(protocol),
+                assignment,
+            )
+        )
+    value = GroupMetadataValue(group.protocol_type or "", group.generation, protocol, leader, group.state_ms, images)
+    return with_version(value, GROUP_VALUE_VERSION)
+
+
+def read_image(value: bytes) -> GroupMetadataValue:
+    return read_record(GroupMetadataValue, value)
+
+
+def with_identities(image: bytes, statics: dict[str, str]) -> bytes | None:
+    """The image with the member ids that its instances have now; None when they have not changed.
+
+    Without it a coordinator that takes over between a static member's return and the next image would fence the process
+    that lives.
+    """
+    stored = read_image(image)
+    changed = False
+    for member in stored.members:
+        instance = member.group_instance_id
+        now = statics.get(instance, member.member_id) if instance is not None else member.member_id
+        if now != member.member_id:
+            if stored.leader == member.member_id:
+                stored.leader = now
+            member.member_id = now
+            changed = True
+    return with_version(stored, GROUP_VALUE_VERSION) if changed else None
+
+
+# Offsets
+
+
+def offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """The key of an offset record up to the partition."""
+    return with_version(OffsetCommitKey(group_id, topic, 0), OFFSET_KEY_VERSION)[:-4]
+
+
+def offset_key(prefix: bytes, partition: int) -> bytes:
+    return prefix + _INT32.pack(partition)
+
+
+def offset_value(offset: int, leader_epoch: int, metadata: bytes, commit_ms: int) -> bytes:
+    return _OFFSET_V3.pack(3, offset, leader_epoch, len(metadata)) + metadata + _INT64.pack(commit_ms)
+
+
+def expiring_offset_value(offset: int, metadata: bytes, commit_ms: int, expire_ms: int) -> bytes:
+    """Version 1: the last one with an expiry of its own; it has no leader epoch."""
+    return _OFFSET_V1.pack(1, offset, len(metadata)) + metadata + _INT64.pack(commit_ms) + _INT64.pack(expire_ms)
+
+
+def read_offset(value: bytes) -> StoredOffset:
+    """Written out for the version that is written; everything else by the general way."""
+    if value[:2] == b"\0\3":
+        try:
+            _, offset, leader_epoch, size = _OFFSET_V3.unpack_from(value, 0)
+            if size >= 0:
+                (commit_ms,) = _INT64.unpack_from(value, 16 + size)
+                return StoredOffset(offset, leader_epoch, value[16 : 16 + size].decode("utf-8", "replace") if size else "", commit_ms)
+        except Exception as error:
+            raise ProtocolError("an offset record is cut short") from error
+    stored = read_record(OffsetCommitValue, value)
+    return StoredOffset(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp)

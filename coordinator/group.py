@@ -1,0 +1,195 @@
+"""One group: who is in it, in which state, and what is stored for it. Only its shard calls it, one call at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.calls import Protocols
+from coordinator.config import NOTES_AT_ONCE
+from coordinator.deadlines import Timed
+from coordinator.member import Member, Pending
+from coordinator.states import State
+from coordinator.subscription import topics_of
+from coordinator.voting import vote
+
+CONSUMER = "consumer"
+
+
+class TopicOffsets:
+    """The offsets stored for one topic: encoded values by partition, and how their record keys begin."""
+
+    __slots__ = ("key_prefix", "values")
+
+    def __init__(self, key_prefix: bytes) -> None:
+        self.key_prefix = key_prefix
+        self.values: dict[int, bytes] = {}
+
+
+class Group(Timed):
+    """Its deadline is the end of the join phase while PREPARING, and after that the moment until which members must sync."""
+
+    __slots__ = (
+        "_subscribed",
+        "awaiting",
+        "delay_ms",
+        "delay_remaining_ms",
+        "generation",
+        "id",
+        "identities_moved",
+        "initial",
+        "laggards",
+        "last_image",
+        "leader",
+        "members",
+        "new_member_added",
+        "note_budget",
+        "notes_dropped",
+        "notes_refilled_ms",
+        "offsets",
+        "pending",
+        "pending_sync",
+        "protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "round_began_ms",
+        "state",
+        "state_ms",
+        "statics",
+        "subscriptions",
+    )
+
+    def __init__(self, id: str, now: int) -> None:
+        super().__init__()
+        self.id = id
+        self.state = State.EMPTY
+        self.state_ms = now  # when it came into this state, -1 when a log did not tell
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.generation = 0
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.statics: dict[str, str] = {}  # instance id -> member id
+        self.pending: dict[str, Pending] = {}
+        self.pending_sync: dict[str, None] = {}  # who has not asked for its assignment since the last join phase
+        self.awaiting = 0  # members with a parked JoinGroup
+        self.protocol_counts: dict[str, int] = {}
+        # The phase that begins with the first member of an empty group; it may be extended while more keep coming.
+        self.initial = False
+        self.new_member_added = False
+        self.delay_ms = 0
+        self.delay_remaining_ms = 0
+        # Metadata of all members when the last join phase ended; None: not known.
+        self.subscriptions: tuple[bytes, ...] | None = None
+        self._subscribed: frozenset[str] | None = None
+        self.offsets: dict[str, TopicOffsets] = {}
+        self.last_image: bytes | None = None  # the newest group record, as stored
+        self.identities_moved = False  # an instance that may be in it has another member id now
+        self.round_began_ms = now
+        self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
+        self.note_budget = NOTES_AT_ONCE
+        self.notes_dropped = 0
+        self.notes_refilled_ms = now
+
+    # Members.
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            self.leader = member.id
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.statics[member.instance_id] = member.id
+        self.count_protocols(member.protocols, 1)
+        if member.join is not None:
+            self.awaiting += 1
+
+    def remove(self, member: Member) -> None:
+        """Take it out; what is parked on it is the caller's to answer before."""
+        del self.members[member.id]
+        if member.instance_id is not None and self.statics.get(member.instance_id) == member.id:
+            del self.statics[member.instance_id]
+        self.count_protocols(member.protocols, -1)
+        self.pending_sync.pop(member.id, None)
+        if member.join is not None:
+            self.awaiting -= 1
+        if self.leader == member.id:
+            self.leader = next(iter(self.members), None)
+
+    def count_protocols(self, protocols: Protocols, by: int) -> None:
+        counts = self.protocol_counts
+        for name, _ in protocols:
+            count = counts.get(name, 0) + by
+            if count:
+                counts[name] = count
+            else:
+                del counts[name]
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self.count_protocols(member.protocols, -1)
+        member.protocols = protocols
+        self.count_protocols(protocols, 1)
+
+    @property
+    def everyone_parked(self) -> bool:
+        """All members have rejoined, and nobody who was given an id is still expected."""
+        return self.awaiting == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        longest = 0
+        for member in self.members.values():
+            if member.rebalance_timeout_ms > longest:
+                longest = member.rebalance_timeout_ms
+        return longest
+
+    # Protocols.
+
+    def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member that offers these could be in the group; the sender's own old offer counts as well."""
+        if not protocols:
+            return False
+        if self.state == State.EMPTY:
+            return bool(protocol_type)
+        if protocol_type != self.protocol_type:
+            return False
+        size = len(self.members)
+        counts = self.protocol_counts
+        return not size or any(counts.get(name) == size for name, _ in protocols)
+
+    def select_protocol(self, instead: Member | None = None, protocols: Protocols = ()) -> str:
+        """The protocol that most members prefer among those that all support; `protocols` as if `instead` offered them."""
+        return vote([protocols if member is instead else member.protocols for member in self.members.values()])
+
+    # Subscriptions: read when somebody asks, which is rare.
+
+    def remember_subscriptions(self) -> None:
+        """What the members are subscribed to counts as of the end of a join phase (or of a replay)."""
+        self._subscribed = None
+        if self.protocol_type != CONSUMER:
+            self.subscriptions = None
+        elif not self.members:
+            self.subscriptions = ()
+        else:
+            name = self.protocol_name
+            self.subscriptions = tuple([member.metadata(name) for member in self.members.values()])
+
+    @property
+    def subscribed(self) -> frozenset[str] | None:
+        """The topics that members subscribe to, None when that cannot be told."""
+        if self.subscriptions is None:
+            return None
+        if self._subscribed is None:
+            self._subscribed = topics_of(self.subscriptions)
+            if self._subscribed is None:
+                self.subscriptions = None
+        return self._subscribed
+
+    def subscribes_to(self, topic: str) -> bool:
+        subscribed = self.subscribed
+        if subscribed is None:
+            return self.protocol_type == CONSUMER
+        return topic in subscribed
+
+    def all_offsets(self) -> Iterable[tuple[str, int, bytes]]:
+        for topic, stored in self.offsets.items():
+            for partition, value in stored.values.items():
+                yield topic, partition, value

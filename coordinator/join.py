@@ -1,0 +1,250 @@
+"""JoinGroup: newcomers, members that rejoin, and static members that come back with no id."""
+
+from __future__ import annotations
+
+from coordinator.calls import JoinedMember, JoinReply, JoinRequest, JoinWaiter, SyncReply
+from coordinator.config import NEW_MEMBER_TIMEOUT_MS
+from coordinator.facts import group_image, group_key
+from coordinator.group import Group
+from coordinator.member import Member, Pending
+from coordinator.notes import Cause, How, Kind, Replacement
+from coordinator.outcome import Outcome
+from coordinator.rebalance import drop_pending, prepare_or_try, remove
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
+
+
+def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
+    """Nobody who is in is put out, but a static member that comes back without its id counts as one more."""
+    if group.state == State.EMPTY:
+        return True
+    member = group.members.get(request.member_id)
+    if group.state == State.PREPARING:
+        return group.awaiting < size_max or (member is not None and member.join is not None)
+    return member is not None or len(group.members) < size_max
+
+
+def make_way(out: Outcome, group: Group, id: str) -> None:
+    """Refused for lack of room: whoever asks is no longer waited for."""
+    member = group.members.get(id)
+    if member is not None:
+        remove(out, group, member, How.OVER_MAX_SIZE)
+    drop_pending(out, group, id)
+
+
+def repeats_a_name(request: JoinRequest) -> bool:
+    """Two metadata for one protocol leave open which one counts."""
+    protocols = request.protocols
+    return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
+
+
+# Newcomers.
+
+
+def hand_out_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """A client that never reads its answers would leave a ghost behind at each attempt; an id that is not used is just forgotten
+    (KIP-394)."""
+    pending = group.pending[id] = Pending(group.id, id)
+    out.deadlines.set(pending, out.now + request.session_timeout_ms)
+    out.answer_join(waiter, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, id))
+
+
+def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    member = Member(
+        group.id,
+        id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+        seen_ms=out.now,
+    )
+    member.join = waiter
+    if group.state == State.PREPARING and group.initial:
+        group.new_member_added = True
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    drop_pending(out, group, id)
+    group.add(member)
+    if member.instance_id is not None and group.last_image is not None:
+        group.identities_moved = True
+    out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
+    tell_join(out, group, member, request)
+    prepare_or_try(out, group, Cause.NEW_MEMBER, request.reason or id)
+
+
+def tell_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
+    if out.may_tell(group):
+        out.tell(
+            group,
+            Kind.MEMBER_JOIN,
+            MemberJoin(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.session_timeout_ms,
+                member.rebalance_timeout_ms,
+                bool(request.member_id),
+                group.leader == member.id,
+                subscription_hash(member),
+                request.reason,
+            ),
+        )
+
+
+def subscription_hash(member: Member) -> int:
+    """Tells one offer from another: FNV-1a in 64 bits over the first protocol's metadata, as a signed number."""
+    code = 0xCBF29CE484222325
+    for byte in member.protocols[0][1][:256]:
+        code = (code ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return code - (1 << 64) if code >= 1 << 63 else code
+
+
+# Members that are known.
+
+
+def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+    """COMPLETING: an unchanged member lost the answer, or never saw it."""
+    if member.protocols != request.protocols:
+        rejoin(out, group, member, request, waiter)
+    else:
+        repeat_answer(out, group, waiter, member, everybody(group) if group.leader == member.id else [])
+
+
+def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+    """STABLE: a leader that joins again wants a rebalance, for it has seen that topics changed."""
+    if group.leader == member.id or member.protocols != request.protocols:
+        rejoin(out, group, member, request, waiter)
+    else:
+        repeat_answer(out, group, waiter, member, [])
+
+
+def everybody(group: Group) -> list[JoinedMember]:
+    """What a leader is told: all members, static ones that did not rejoin included."""
+    protocol = group.protocol_name
+    return [(member.id, member.instance_id, member.metadata(protocol)) for member in group.members.values()]
+
+
+def repeat_answer(out: Outcome, group: Group, waiter: JoinWaiter, member: Member, told: list[JoinedMember]) -> None:
+    leader = group.leader or ""
+    out.answer_join(waiter, JoinReply(0, member.id, group.generation, group.protocol_type, group.protocol_name, leader, told))
+
+
+def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+    cause = Cause.LEADER_REJOINED if member.protocols == request.protocols else Cause.MEMBER_METADATA_CHANGED
+    take_request(group, member, request)
+    park(out, group, member, waiter)
+    member.seen_ms = out.now
+    tell_join(out, group, member, request)
+    prepare_or_try(out, group, cause, request.reason or member.id)
+
+
+def take_request(group: Group, member: Member, request: JoinRequest) -> None:
+    group.set_protocols(member, request.protocols)
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.session_timeout_ms = request.session_timeout_ms
+
+
+def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
+    """One JoinGroup of a member waits at a time: an older one, whose connection is likely gone, is answered."""
+    if member.join is not None:
+        out.answer_join(member.join, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+    else:
+        group.awaiting += 1
+    member.join = waiter
+
+
+# Static members that come back.
+
+
+def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """The process behind an instance id was restarted and takes its seat under a new id; the old one is fenced (KIP-345)."""
+    new = _successor(out, old, request, id)
+    cause = Cause.STATIC_DURING_COMPLETING if group.state == State.COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
+    happened = Replacement.PROTOCOL_CHANGED
+    if group.state != State.STABLE:
+        happened = Replacement.COMPLETING if group.state == State.COMPLETING else Replacement.PREPARING
+    _tell_replaced(out, group, old, new, request, happened)
+    _take_seat(out, group, old, new)
+    group.identities_moved = True
+    park(out, group, new, waiter)
+    prepare_or_try(out, group, cause, request.reason or id)
+
+
+def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """Nobody else is disturbed, unless the member's new offer changes what the group would agree on."""
+    if group.select_protocol(old, request.protocols) != group.protocol_name:
+        replace(out, group, old, request, waiter, id)
+        return
+    new = _successor(out, old, request, id)
+    old_leader = group.leader or ""
+    members = [new if member is old else member for member in group.members.values()]
+    image = group_image(group, members, id if old_leader == old.id else old_leader, group.protocol_name)
+    fact = (group_key(group.id), image)
+    if not out.fits([fact]):
+        # What does not fit is refused before anything is applied: the old member is as it was.
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
+        out.answer_join(waiter, JoinReply(error, "", group.generation, group.protocol_type, group.protocol_name, old_leader))
+        return
+    _tell_replaced(out, group, old, new, request, Replacement.NO_REBALANCE)
+    _take_seat(out, group, old, new)
+    group.last_image = image
+    out.facts.append(fact)
+    out.answer_join(waiter, _seat_kept(group, new, old_leader, request.knows_skip_assignment))
+
+
+def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Member:
+    return Member(
+        old.group_id,
+        id,
+        old.instance_id,
+        old.client_id,
+        old.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+        old.assignment,
+        is_new=False,
+        seen_ms=out.now,
+    )
+
+
+def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
+    """Everything that was the old id's is the new one's, at the same place among the members."""
+    if old.join is not None:
+        out.answer_join(old.join, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old.id))
+        group.awaiting -= 1
+    if old.sync is not None:
+        out.answer_sync(old.sync, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
+    old.join = old.sync = None
+    out.deadlines.remove(old)
+    group.members = {new.id if member is old else one: new if member is old else member for one, member in group.members.items()}
+    assert new.instance_id is not None
+    group.statics[new.instance_id] = new.id
+    group.count_protocols(old.protocols, -1)
+    group.count_protocols(new.protocols, 1)
+    if old.id in group.pending_sync:
+        group.pending_sync = {new.id if one == old.id else one: None for one in group.pending_sync}
+    if group.leader == old.id:
+        group.leader = new.id
+    # Its first session is as long as the old one's was.
+    out.deadlines.set(new, out.now + old.session_timeout_ms)
+
+
+def _seat_kept(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
+    """No rebalance. A leader must not compute assignments: nobody would take them. Old clients are told that another leads."""
+    if group.leader == new.id and knows_skip_assignment:
+        told = everybody(group)
+        return JoinReply(0, new.id, group.generation, group.protocol_type, group.protocol_name, new.id, told, True)
+    return JoinReply(0, new.id, group.generation, group.protocol_type, group.protocol_name, old_leader)
+
+
+def _tell_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:
+    if out.may_tell(group):
+        since = out.now - old.seen_ms
+        body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, happened)
+        out.tell(group, Kind.STATIC_REPLACED, body)

@@ -1,0 +1,45 @@
+"""LeaveGroup: members that go, and administrators that remove static ones by their instance id alone (KIP-345)."""
+
+from __future__ import annotations
+
+from coordinator import identity
+from coordinator.calls import Leaver
+from coordinator.group import Group
+from coordinator.notes import Cause, How, Kind
+from coordinator.outcome import Outcome
+from coordinator.rebalance import drop_pending, remove
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import MemberGone
+
+
+def depart(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
+    """One code for each, in order; and why the group goes on without whoever left, None when nobody did."""
+    codes: list[int] = []
+    cause: Cause | None = None
+    about = ""
+    for leaver in leavers:
+        error = _leave(out, group, leaver)
+        codes.append(error)
+        if not error:
+            about = leaver.reason or leaver.member_id or leaver.instance_id or ""
+            cause = Cause.MEMBER_LEFT if leaver.member_id else Cause.ADMIN_REMOVED
+    return codes, cause, about
+
+
+def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
+    id, instance, reason = leaver
+    if not id:
+        owner = group.statics.get(instance) if instance is not None else None
+        if owner is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        remove(out, group, group.members[owner], How.ADMIN_REMOVED, reason)
+        return ErrorCode.NONE
+    if id in group.pending:
+        drop_pending(out, group, id)
+        if out.may_tell(group):
+            out.tell(group, Kind.MEMBER_GONE, MemberGone(id, instance, How.LEFT, 0, 0, reason))
+        return ErrorCode.NONE
+    error = identity.refusal(group, id, instance)
+    if not error:
+        remove(out, group, group.members[id], How.LEFT, reason)
+    return error

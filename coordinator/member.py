@@ -1,0 +1,73 @@
+"""One member of a group, and the ids that were handed out but have not joined yet."""
+
+from __future__ import annotations
+
+from coordinator.calls import JoinWaiter, Protocols, SyncWaiter
+from coordinator.deadlines import Timed
+
+
+class Member(Timed):
+    """A live participant. Its deadline is the end of its session; while it is parked it may have none."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_id",
+        "id",
+        "instance_id",
+        "is_new",
+        "join",
+        "protocols",
+        "rebalance_timeout_ms",
+        "seen_ms",
+        "session_timeout_ms",
+        "sync",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+        is_new: bool = True,
+        seen_ms: int = 0,
+    ) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.id = id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = is_new  # never part of a generation yet
+        self.seen_ms = seen_ms  # when it last said that it lives
+        self.join: JoinWaiter | None = None  # its parked JoinGroup
+        self.sync: SyncWaiter | None = None  # its parked SyncGroup
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said about the given protocol."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+
+class Pending(Timed):
+    """An id that was handed out with MEMBER_ID_REQUIRED; it is forgotten when nobody joins with it."""
+
+    __slots__ = ("group_id", "id")
+
+    def __init__(self, group_id: str, id: str) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.id = id

@@ -1,0 +1,123 @@
+"""State changes worth telling a human: who, why, and what it did to the group. They become records of __coordinator_notes.
+
+A note leaves when the facts of its operation are durable. One group cannot flood the notes: beyond its budget they are
+counted and not made.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from coordinator.config import NOTES_AT_ONCE, NOTES_PER_SECOND
+from coordinator.group import Group
+from coordinator.states import State
+from protocol.message import Message
+
+
+class Kind(IntEnum):
+    STATE_CHANGE = 1
+    MEMBER_JOIN = 2
+    MEMBER_GONE = 3
+    STATIC_REPLACED = 4
+    ROUND_END = 5
+    HEARTBEATS = 6
+    COMMIT_REFUSED = 7
+    END_OFFSETS = 8
+    COORDINATOR = 9
+
+
+class Cause(IntEnum):
+    """Why a group changed its state: one list for logs, metrics, notes and reports."""
+
+    NEW_MEMBER = 0
+    LEADER_REJOINED = 1
+    MEMBER_METADATA_CHANGED = 2
+    MEMBER_LEFT = 3
+    SESSION_EXPIRED = 4
+    REBALANCE_TIMEOUT = 5
+    STATIC_PROTOCOL_CHANGED = 6
+    STATIC_DURING_COMPLETING = 7
+    SYNC_FAILED = 8
+    ADMIN_REMOVED = 9
+    GROUP_EMPTIED = 10
+    COORDINATOR_MOVED = 11
+    SYNC_TIMEOUT = 12
+    PENDING_LEFT = 13
+    OVER_MAX_SIZE = 14
+    JOIN_TIMEOUT = 15
+    # Not a reason to rebalance: how a round goes on and ends.
+    EVERYONE_JOINED = 16
+    ASSIGNED = 17
+
+
+class How(IntEnum):
+    """How a member went."""
+
+    LEFT = 0
+    EXPIRED = 1
+    REBALANCE_TIMEOUT = 2
+    FENCED = 3
+    ADMIN_REMOVED = 4
+    PENDING_EXPIRED = 5
+    SYNC_TIMEOUT = 6
+    OVER_MAX_SIZE = 7
+    REPLACED = 8
+
+
+class Replacement(IntEnum):
+    """What a static member's return under a new id did."""
+
+    NO_REBALANCE = 0
+    PROTOCOL_CHANGED = 1
+    COMPLETING = 2
+    PREPARING = 3
+
+
+class Round(IntEnum):
+    """How a rebalance ended."""
+
+    STABLE = 0
+    EMPTY = 1
+    SUPERSEDED = 2
+    LEADER_LOST = 3
+
+
+class Coordinator(IntEnum):
+    """What happened to a shard."""
+
+    LOADED = 0
+    UNLOADED = 1
+    SUSPENDED = 2
+    RESUMED = 3
+
+
+class Note(NamedTuple):
+    """`generation` and `state` are the group's after the change; `dropped` counts notes that its budget did not allow."""
+
+    group_id: str
+    kind: Kind
+    at_ms: int
+    generation: int
+    state: State
+    body: Message
+    dropped: int = 0
+
+
+def allowed(group: Group, now: int) -> bool:
+    """Whether the group may tell one more; asked before a note is made, which costs more than asking."""
+    if group.note_budget <= 0:
+        earned = (now - group.notes_refilled_ms) * NOTES_PER_SECOND // 1000
+        if earned <= 0:
+            group.notes_dropped += 1
+            return False
+        group.note_budget = min(earned, NOTES_AT_ONCE)
+        group.notes_refilled_ms = now
+    group.note_budget -= 1
+    return True
+
+
+def note(group: Group, kind: Kind, now: int, body: Message) -> Note:
+    dropped = group.notes_dropped
+    group.notes_dropped = 0
+    return Note(group.id, kind, now, group.generation, group.state, body, dropped)

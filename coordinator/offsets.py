@@ -1,0 +1,82 @@
+"""Offsets: who may commit them, and what is stored."""
+
+from __future__ import annotations
+
+from coordinator import identity
+from coordinator.calls import Commit
+from coordinator.facts import expiring_offset_value, offset_key, offset_key_prefix, offset_value, storable
+from coordinator.group import Group, TopicOffsets
+from coordinator.hold import Fact
+from coordinator.outcome import Outcome
+from coordinator.states import State
+from protocol.errors import ErrorCode
+
+
+def refusal(group: Group, commit: Commit) -> int:
+    """Why this commit is not for a group that is there; 0 when it is. The state has the last word (`rules.py`)."""
+    if commit.generation < 0:
+        if group.state == State.EMPTY:
+            return ErrorCode.NONE  # nobody is there to be disturbed: tools reset offsets so, whatever ids they give
+        if not commit.member_id and commit.instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    error = identity.refusal(group, commit.member_id, commit.instance_id)
+    if not error and commit.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def store(out: Outcome, group: Group, commit: Commit) -> int:
+    """Keep the offsets, whose group may commit; nothing is kept when they are too much for one batch."""
+    if not storable(group.id):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    now = out.now
+    retention_ms = commit.retention_ms
+    metadata_max = out.config.offset_metadata_max_bytes
+    facts: list[Fact] = []
+    kept: list[tuple[TopicOffsets, int, bytes]] = []
+    fresh: dict[str, TopicOffsets] = {}
+    for topic, partitions in commit.topics:
+        stored = group.offsets.get(topic) or fresh.get(topic)
+        if stored is None:
+            if not storable(topic):
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            stored = fresh[topic] = TopicOffsets(offset_key_prefix(group.id, topic))
+        prefix = stored.key_prefix
+        for one in partitions:
+            metadata = one.committed_metadata
+            if metadata:
+                if too_long(metadata, metadata_max):
+                    if commit.too_large is None:
+                        commit.too_large = set()
+                    commit.too_large.add((topic, one.partition_index))
+                    continue
+                data = metadata.encode()
+            else:
+                data = b""
+            if retention_ms == -1:
+                value = offset_value(one.committed_offset, one.committed_leader_epoch, data, now)
+            else:
+                value = expiring_offset_value(one.committed_offset, data, now, now + retention_ms)
+            kept.append((stored, one.partition_index, value))
+            facts.append((offset_key(prefix, one.partition_index), value))
+    if not out.fits(facts):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if fresh:
+        group.offsets.update({topic: stored for topic, stored in fresh.items() if any(stored is one for one, _, _ in kept)})
+    for stored, partition, value in kept:
+        stored.values[partition] = value
+    out.facts += facts
+    return ErrorCode.NONE
+
+
+def too_long(metadata: str, units_max: int) -> bool:
+    """Counted as Java counts characters, in UTF-16 units."""
+    size = len(metadata)
+    return size > units_max or (2 * size > units_max and not metadata.isascii() and len(metadata.encode("utf-16-le")) > 2 * units_max)
+
+
+def forget(group: Group, topic: str, partition: int) -> None:
+    stored = group.offsets[topic]
+    del stored.values[partition]
+    if not stored.values:
+        del group.offsets[topic]

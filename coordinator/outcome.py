@@ -1,0 +1,50 @@
+"""What one step produces: facts, replies and notes. They leave the shard together, when the step has run to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.calls import JoinReply, JoinWaiter, SyncReply, SyncWaiter
+from coordinator.config import GroupConfig
+from coordinator.deadlines import Deadlines
+from coordinator.group import Group
+from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
+from coordinator.member import Member
+from coordinator.notes import Kind, Note, allowed, note
+from protocol.message import Message
+
+
+class Outcome:
+    """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids."""
+
+    __slots__ = ("answers", "config", "deadlines", "facts", "fresh_id", "notes", "now")
+
+    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
+        self.config = config
+        self.fresh_id = fresh_id  # a random UUID as text
+        self.deadlines = Deadlines()
+        self.now = 0
+        self.facts: list[Fact] = []
+        self.answers: list[Held] = []
+        self.notes: list[Note] = []
+
+    def fits(self, facts: list[Fact]) -> bool:
+        """Whether one batch can take the facts of one operation; otherwise it is refused before anything is applied."""
+        return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
+
+    def answer_join(self, waiter: JoinWaiter, reply: JoinReply) -> None:
+        waiter.reply = reply
+        self.answers.append(waiter)
+
+    def answer_sync(self, waiter: SyncWaiter, reply: SyncReply) -> None:
+        waiter.reply = reply
+        self.answers.append(waiter)
+
+    def restart_session(self, member: Member) -> None:
+        self.deadlines.set(member, self.now + member.session_timeout_ms)
+
+    def may_tell(self, group: Group) -> bool:
+        return allowed(group, self.now)
+
+    def tell(self, group: Group, kind: Kind, body: Message) -> None:
+        self.notes.append(note(group, kind, self.now, body))

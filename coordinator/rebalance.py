@@ -1,0 +1,221 @@
+"""A rebalance: everybody is called back, joins, and is told of the new generation; nobody is forgotten on the way."""
+
+from __future__ import annotations
+
+from coordinator.calls import JoinedMember, JoinReply, SyncReply
+from coordinator.deadlines import NEVER
+from coordinator.facts import group_image, group_key, with_identities
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.notes import Cause, How, Kind, Round
+from coordinator.outcome import Outcome
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
+
+
+def change(out: Outcome, group: Group, state: State, cause: Cause, about: str | None = None) -> None:
+    """`about`: the member it was about, or the reason that its client gave."""
+    before = group.state
+    group.state = state
+    group.state_ms = out.now
+    if out.may_tell(group):
+        out.tell(group, Kind.STATE_CHANGE, StateChange(before, state, cause, about, len(group.members), group.awaiting))
+
+
+def end_round(out: Outcome, group: Group, result: Round, join_ms: int, sync_ms: int) -> None:
+    if out.may_tell(group):
+        out.tell(group, Kind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
+
+
+def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
+    """Begin a rebalance. Members hear of it by their heartbeats and have as long as their rebalance timeout to rejoin."""
+    if group.state == State.COMPLETING:
+        end_round(out, group, Round.SUPERSEDED, group.state_ms - group.round_began_ms, out.now - group.state_ms)
+        forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.pending_sync.clear()
+    group.round_began_ms = out.now
+    group.initial = group.state == State.EMPTY
+    change(out, group, State.PREPARING, cause, about)
+    if group.initial:
+        # Others of the same deployment are starting too: wait for them (KIP-134).
+        group.delay_ms = out.config.group_initial_rebalance_delay_ms
+        group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
+        out.deadlines.set(group, out.now + group.delay_ms)
+    elif group.everyone_parked:
+        complete(out, group, Cause.EVERYONE_JOINED)
+    else:
+        out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
+
+
+def prepare_or_try(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
+    """After somebody was parked: begin a rebalance, or end the join phase of the one under way if nobody is missing."""
+    if group.state == State.PREPARING:
+        try_complete(out, group)
+    else:
+        prepare(out, group, cause, about)
+
+
+def try_complete(out: Outcome, group: Group) -> None:
+    if group.state == State.PREPARING and not group.initial and group.everyone_parked:
+        complete(out, group, Cause.EVERYONE_JOINED)
+
+
+def go_on_without(out: Outcome, group: Group, cause: Cause, about: str) -> None:
+    """Somebody left while the others are joining: it may have been the last one missing."""
+    try_complete(out, group)
+
+
+def leave_alone(out: Outcome, group: Group, cause: Cause, about: str) -> None:
+    """Nobody is there whom it would concern."""
+
+
+def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
+    """COMPLETING ends without an assignment: whoever waits for one is told, and has a full session to react."""
+    for member in group.members.values():
+        member.assignment = b""
+        answer_sync(out, member, error)
+
+
+def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
+    """Answer the member's parked SyncGroup, if there is one, with an error."""
+    if member.sync is not None:
+        out.answer_sync(member.sync, SyncReply(error))
+        member.sync = None
+        out.restart_session(member)
+
+
+def join_phase_over(out: Outcome, group: Group) -> None:
+    """Its deadline has come. A new group waits longer while members keep coming, up to their rebalance timeout."""
+    if group.initial and group.new_member_added and group.delay_remaining_ms:
+        group.new_member_added = False
+        waited = group.delay_ms
+        group.delay_ms = min(out.config.group_initial_rebalance_delay_ms, group.delay_remaining_ms)
+        group.delay_remaining_ms = max(group.delay_remaining_ms - waited, 0)
+        out.deadlines.set(group, out.now + group.delay_ms)
+    else:
+        complete(out, group, Cause.JOIN_TIMEOUT)
+
+
+def complete(out: Outcome, group: Group, cause: Cause) -> None:
+    """End the join phase: a new generation of those who rejoined, and of static members whether they did or not."""
+    group.deadline = NEVER
+    members = group.members
+    group.laggards = [member.id for member in members.values() if member.join is None]
+    for id in group.laggards:
+        member = members[id]
+        if member.instance_id is None:
+            remove(out, group, member, How.REBALANCE_TIMEOUT)
+    if members and not group.awaiting:
+        # Static members alone, and none of them came back yet: they have until their sessions end.
+        out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
+        return
+    group.generation += 1
+    if not members:
+        become_empty(out, group, cause)
+        return
+    if group.leader is None or members[group.leader].join is None:
+        group.leader = next(member.id for member in members.values() if member.join is not None)
+    if group.identities_moved:
+        _store_identities(out, group)
+    group.protocol_name = group.select_protocol()
+    group.remember_subscriptions()
+    change(out, group, State.COMPLETING, cause)
+    _tell_generation(out, group)
+    # Whoever never asks for its assignment is removed, so that a group cannot stay in between (KAFKA-12890).
+    group.pending_sync = dict.fromkeys(members)
+    out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
+
+
+def _tell_generation(out: Outcome, group: Group) -> None:
+    protocol = group.protocol_name
+    leader = group.leader or ""
+    everybody: list[JoinedMember] = [(member.id, member.instance_id, member.metadata(protocol)) for member in group.members.values()]
+    for member in group.members.values():
+        if member.join is not None:
+            told = everybody if member.id == leader else []
+            out.answer_join(member.join, JoinReply(0, member.id, group.generation, group.protocol_type, protocol, leader, told))
+            member.join = None
+        member.is_new = False
+        out.restart_session(member)
+    group.awaiting = 0
+
+
+def _store_identities(out: Outcome, group: Group) -> None:
+    """A static member came back under a new id, which nobody has stored yet. Its client is about to hear of it.
+
+    A coordinator that takes over before the next image would know the old id alone and fence the process that lives.
+    """
+    group.identities_moved = False
+    if group.last_image is not None:
+        image = with_identities(group.last_image, group.statics)
+        if image is not None:
+            group.last_image = image
+            out.facts.append((group_key(group.id), image))
+
+
+def become_empty(out: Outcome, group: Group, cause: Cause) -> None:
+    group.protocol_name = None
+    group.leader = None
+    group.remember_subscriptions()
+    end_round(out, group, Round.EMPTY, out.now - group.round_began_ms, 0)
+    change(out, group, State.EMPTY, cause)
+    group.identities_moved = False
+    group.last_image = group_image(group, (), None, None)
+    out.facts.append((group_key(group.id), group.last_image))
+
+
+def remove(out: Outcome, group: Group, member: Member, how: How, reason: str | None = None) -> None:
+    """The member is gone. What it has parked is answered: it must not wait for its own timeout to find out."""
+    out.deadlines.remove(member)
+    if member.join is not None:
+        out.answer_join(member.join, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+    if member.sync is not None:
+        out.answer_sync(member.sync, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.sync = None
+    group.remove(member)
+    member.join = None
+    if out.may_tell(group):
+        gone = MemberGone(member.id, member.instance_id, how, out.now - member.seen_ms, member.session_timeout_ms, reason)
+        out.tell(group, Kind.MEMBER_GONE, gone)
+
+
+def drop_pending(out: Outcome, group: Group, id: str) -> None:
+    pending = group.pending.pop(id, None)
+    if pending is not None:
+        out.deadlines.remove(pending)
+
+
+# What is due.
+
+
+def sync_phase_over(out: Outcome, group: Group) -> None:
+    """Whoever has not asked for its assignment by now is removed, heartbeats or not, static or not."""
+    if not group.pending_sync:
+        return
+    late = [group.members[id] for id in group.pending_sync if id in group.members]
+    group.pending_sync.clear()
+    for member in late:
+        remove(out, group, member, How.SYNC_TIMEOUT)
+    prepare(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
+
+
+def session_over(out: Outcome, group: Group, member: Member) -> None:
+    if not member.is_new and (member.join is not None or member.sync is not None):
+        return  # parked: its session begins anew with the answer
+    expired = member.id
+    remove(out, group, member, How.EXPIRED)
+    if group.state == State.PREPARING:
+        if group.everyone_parked:
+            complete(out, group, Cause.SESSION_EXPIRED)
+    elif group.state != State.EMPTY:
+        prepare(out, group, Cause.SESSION_EXPIRED, expired)
+
+
+def pending_over(out: Outcome, group: Group, id: str) -> None:
+    """An id was handed out and nobody joined with it."""
+    del group.pending[id]
+    if out.may_tell(group):
+        out.tell(group, Kind.MEMBER_GONE, MemberGone(id, None, How.PENDING_EXPIRED, 0, 0, None))
+    if group.state == State.PREPARING and group.everyone_parked:
+        complete(out, group, Cause.EVERYONE_JOINED)

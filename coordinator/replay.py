@@ -1,0 +1,128 @@
+"""Facts back into groups: what a coordinator knows when it takes over a partition.
+
+Offset records are kept as they are stored. Of a group only the newest image counts, and it is read when the log has been
+read to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Final
+
+from coordinator.facts import offset_key_prefix, read_image, read_offset
+from coordinator.group import Group, TopicOffsets
+from coordinator.hold import Fact
+from coordinator.member import Member
+from coordinator.states import State
+from protocol.errors import ProtocolError
+from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
+from protocol.records import read_offsets_key
+
+_VALUE_START: Final = b"\0\3"
+_PARTITION: Final = Struct(">i").unpack_from
+_METADATA_BYTES: Final = Struct(">h").unpack_from
+VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
+
+
+class Replay:
+    """Folds facts into `groups`. A group's tombstone leaves its offsets: `leftovers` are its own again if it returns."""
+
+    def __init__(self, groups: dict[str, Group], leftovers: dict[str, dict[str, TopicOffsets]]) -> None:
+        self.facts = 0
+        self.unknown = 0  # records of kinds that this version does not know: a newer one may have written them
+        self._groups = groups
+        self._leftovers = leftovers
+        self._topics: dict[bytes, TopicOffsets] = {}  # by the part of the key before the partition
+
+    def fold(self, facts: Iterable[Fact]) -> None:
+        """In the order of the log. Written out for what nearly all records are."""
+        topics = self._topics
+        count = 0
+        for key, value in facts:
+            count += 1
+            stored = topics.get(key[:-4])
+            if stored is None or value is None:
+                self._fold_one(key, value)
+                continue
+            if value[:2] != _VALUE_START or len(value) - VALUE_BYTES_MIN != _METADATA_BYTES(value, 14)[0]:
+                read_offset(value)
+            stored.values[_PARTITION(key, len(key) - 4)[0]] = value
+        self.facts += count
+
+    def _fold_one(self, data: bytes, value: bytes | None) -> None:
+        key = read_offsets_key(data)
+        if isinstance(key, GroupMetadataKey):
+            self._fold_group(key.group, value)
+        elif isinstance(key, OffsetCommitKey):
+            self._fold_offset(key, data, value)
+        else:
+            self.unknown += 1
+
+    def _fold_group(self, id: str, value: bytes | None) -> None:
+        if value is not None:
+            self._group(id).last_image = value
+            return
+        group = self._groups.pop(id, None)
+        if group is not None and group.offsets:
+            self._leftovers[id] = group.offsets
+            self._topics = {prefix: stored for prefix, stored in self._topics.items() if stored not in group.offsets.values()}
+
+    def _group(self, id: str) -> Group:
+        group = self._groups.get(id)
+        if group is None:
+            group = self._groups[id] = Group(id, -1)
+            group.offsets = self._leftovers.pop(id, {})
+        return group
+
+    def _fold_offset(self, key: OffsetCommitKey, data: bytes, value: bytes | None) -> None:
+        if value is None:
+            group = self._groups.get(key.group)
+            topics = group.offsets if group is not None else self._leftovers.get(key.group, {})
+            if key.topic in topics:
+                topics[key.topic].values.pop(key.partition, None)
+            return
+        read_offset(value)
+        topics = self._group(key.group).offsets
+        stored = topics.get(key.topic)
+        if stored is None:
+            stored = topics[key.topic] = TopicOffsets(offset_key_prefix(key.group, key.topic))
+        self._topics[data[:-4]] = stored
+        stored.values[key.partition] = value
+
+
+def open_group(group: Group, shared: Callable[[str], str]) -> None:
+    """Make the group what its newest image says: EMPTY, or STABLE with members that know the selected protocol alone.
+
+    `shared` makes equal strings one: client ids and hosts repeat a thousandfold.
+    """
+    for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
+        del group.offsets[topic]
+    if group.last_image is None:
+        return
+    image = read_image(group.last_image)
+    group.protocol_type = shared(image.protocol_type) or None
+    group.generation = image.generation
+    group.protocol_name = image.protocol
+    group.state_ms = image.current_state_timestamp
+    for stored in image.members:
+        instance = stored.group_instance_id
+        if instance is not None and instance in group.statics:
+            raise ProtocolError(f"two members of group {group.id!r} have the instance id {instance!r}")
+        rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout != -1 else stored.session_timeout
+        member = Member(
+            group.id,
+            stored.member_id,
+            instance,
+            shared(stored.client_id),
+            shared(stored.client_host),
+            rebalance_ms,
+            stored.session_timeout,
+            ((shared(image.protocol or ""), stored.subscription),),
+            stored.assignment,
+            is_new=False,
+        )
+        group.add(member)
+    group.leader = image.leader
+    group.state = State.STABLE if group.members else State.EMPTY
+    group.remember_subscriptions()

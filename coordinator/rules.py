@@ -1,0 +1,56 @@
+"""State x request -> what happens: the whole protocol on one screen.
+
+A cell is a function, or the code that remains once identity, generation and protocol were found right (`shard.py` asks for
+them, in Kafka's order). A group that is not there has no row: whoever names it is unknown, but a JoinGroup without a
+member id and a commit without a generation make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from coordinator.calls import JoinRequest, JoinWaiter, SyncRequest, SyncWaiter
+from coordinator.group import Group
+from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_changed, replace, replace_in_stable
+from coordinator.member import Member
+from coordinator.notes import Cause
+from coordinator.outcome import Outcome
+from coordinator.rebalance import go_on_without, leave_alone, prepare
+from coordinator.states import State
+from coordinator.sync import answer_assignment, settle
+from protocol.errors import ErrorCode
+
+UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
+REBALANCE_IN_PROGRESS: Final = ErrorCode.REBALANCE_IN_PROGRESS
+NONE: Final = ErrorCode.NONE
+
+
+class Row(NamedTuple):
+    """What a group in one state does. (A newcomer is added and parked in every state, and calls back whoever is there.)
+
+    rejoin      JoinGroup of a member that is known
+    come_back   JoinGroup of a static member without its member id
+    sync        SyncGroup
+    heartbeat   Heartbeat; the session begins anew unless the member is unknown
+    departed    after LeaveGroup took somebody out
+    commit      OffsetCommit; the session begins anew where it is accepted
+    """
+
+    rejoin: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter], None] | ErrorCode
+    come_back: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
+    sync: Callable[[Outcome, Group, Member, SyncRequest, SyncWaiter], None] | ErrorCode
+    heartbeat: ErrorCode
+    departed: Callable[[Outcome, Group, Cause, str], None]
+    commit: ErrorCode
+
+
+# fmt: off
+RULES: Final[dict[State, Row]] = {
+    #                     rejoin                       come_back          sync                   heartbeat              departed       commit
+    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     leave_alone,   NONE),
+    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, go_on_without, NONE),
+    State.COMPLETING: Row(rejoin_if_changed,           replace,           settle,                NONE,                  prepare,       REBALANCE_IN_PROGRESS),
+    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, answer_assignment,     NONE,                  prepare,       NONE),
+}
+# fmt: on

@@ -1,0 +1,395 @@
+"""One partition of __consumer_offsets: its groups, who speaks to them, and what the log says of them.
+
+A group is an actor: nothing but its shard calls it, one call at a time, run to the end. Each call below is one step: it
+changes memory at once, and what it produced (facts, replies, notes) goes to the hold when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from coordinator import admin, expiry, identity, offsets
+from coordinator.calls import (
+    Commit,
+    Description,
+    JoinReply,
+    JoinRequest,
+    JoinWaiter,
+    Leaver,
+    ListedGroup,
+    SyncReply,
+    SyncRequest,
+    SyncWaiter,
+)
+from coordinator.config import GroupConfig
+from coordinator.deadlines import Deadlines
+from coordinator.facts import group_key, new_group_image, storable
+from coordinator.group import Group, TopicOffsets
+from coordinator.hold import Fact, Hold
+from coordinator.join import add, hand_out_id, has_room, make_way, repeats_a_name
+from coordinator.leave import depart
+from coordinator.member import Member, Pending
+from coordinator.notes import Cause, Note
+from coordinator.outcome import Outcome
+from coordinator.rebalance import join_phase_over, pending_over, prepare, session_over, sync_phase_over
+from coordinator.replay import Replay, open_group
+from coordinator.rules import RULES
+from coordinator.states import State
+from coordinator.sync import names_other_protocol
+from protocol.errors import ErrorCode
+
+GROUPS_AT_ONCE: Final = 50  # opened in one go; of ten members each that is a few milliseconds
+
+# Notes of one step, and the number of the last fact it emitted, 0 when it emitted none.
+Told = Callable[[list[Note], int], None]
+
+
+class HeldNotes:
+    """Notes leave as replies do, and are dropped where a reply would be refused."""
+
+    __slots__ = ("_notes", "_stamp", "_told")
+
+    def __init__(self, told: Told, notes: list[Note], stamp: int) -> None:
+        self._told = told
+        self._notes = notes
+        self._stamp = stamp
+
+    def release(self) -> None:
+        self._told(self._notes, self._stamp)
+
+    def fail(self, error: int) -> None:
+        pass
+
+
+class Shard:
+    """`stalled` says that the log is slow: nobody is held to a deadline that the answer before may have missed."""
+
+    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: Told | None = None) -> None:
+        self.hold = Hold()
+        self.groups: dict[str, Group] = {}
+        self.stalled = False
+        self._told = told
+        self._out = Outcome(config, fresh_id)
+        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
+        self._replay = Replay(self.groups, self._leftovers)
+        self._sweep = expiry.Sweep()
+
+    # Time.
+
+    @property
+    def wake_at(self) -> int:
+        """A lower bound on the next deadline; waking early is harmless."""
+        return self._out.deadlines.wake_at
+
+    def advance(self, now: int) -> None:
+        """Do what is due. Each deadline is a step of its own."""
+        out = self._out
+        out.now = now
+        while (item := out.deadlines.pop(now)) is not None:
+            if item is self._sweep:
+                self._expire()
+                continue
+            if isinstance(item, Group):
+                self._group_due(item)
+            elif isinstance(item, Member):
+                self._member_due(item)
+            elif isinstance(item, Pending):
+                self._pending_due(item)
+            self._end_step()
+
+    def move_deadlines(self, by: int) -> None:
+        self._out.deadlines.move(by)
+
+    def _expire(self) -> None:
+        """Groups and offsets that nobody came back for, some at a time."""
+        for _ in expiry.sweep(self._out, self.groups, self._sweep):
+            self._end_step()
+
+    def _group_due(self, group: Group) -> None:
+        out = self._out
+        if group.state == State.PREPARING:
+            join_phase_over(out, group)
+        elif self.stalled:
+            out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
+        else:
+            sync_phase_over(out, group)
+
+    def _member_due(self, member: Member) -> None:
+        if self.stalled:
+            self._out.restart_session(member)
+        else:
+            session_over(self._out, self.groups[member.group_id], member)
+
+    def _pending_due(self, pending: Pending) -> None:
+        pending_over(self._out, self.groups[pending.group_id], pending.id)
+
+    def _end_step(self) -> None:
+        """Hand over what the step produced: a reply is stamped with every fact that its shard has emitted by then."""
+        out = self._out
+        hold = self.hold
+        facts = out.facts
+        if facts:
+            hold.emit(facts)
+            out.facts = []
+        if out.answers:
+            answers, out.answers = out.answers, []
+            for waiter in answers:
+                hold.reply(waiter)
+        if out.notes:
+            notes, out.notes = out.notes, []
+            if self._told is not None:
+                hold.reply(HeldNotes(self._told, notes, hold.emitted if facts else 0))
+
+    # Members.
+
+    def join(self, request: JoinRequest, waiter: JoinWaiter, now: int) -> None:
+        """JoinGroup. The waiter is answered at once or when others have joined."""
+        self._out.now = now
+        self._join(request, waiter)
+        self._end_step()
+
+    def _join(self, request: JoinRequest, waiter: JoinWaiter) -> None:
+        out = self._out
+        id = request.member_id
+        config = out.config
+        if not request.group_id:
+            return out.answer_join(waiter, JoinReply(ErrorCode.INVALID_GROUP_ID, id))
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            return out.answer_join(waiter, JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, id))
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if id:
+                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, id))
+            if not storable(request.group_id):
+                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            group = self._create(request.group_id)
+            group.last_image = new_group_image(out.now)
+            out.facts.append((group_key(group.id), group.last_image))
+        if not has_room(group, request, config.group_max_size):
+            make_way(out, group, id)
+            return out.answer_join(waiter, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+        if repeats_a_name(request) or not group.accepts(request.protocol_type, request.protocols):
+            return out.answer_join(waiter, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id))
+        if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
+            return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+        if not id:
+            return self._join_without_id(group, request, waiter)
+        if id in group.pending:
+            if request.instance_id is not None:  # such ids are handed to dynamic members alone
+                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            return add(out, group, request, waiter, id)
+        error = identity.refusal(group, id, request.instance_id)
+        if error:
+            return out.answer_join(waiter, JoinReply(error, id))
+        rule = RULES[group.state].rejoin
+        if isinstance(rule, ErrorCode):
+            return out.answer_join(waiter, JoinReply(rule, id))
+        return rule(out, group, group.members[id], request, waiter)
+
+    def _join_without_id(self, group: Group, request: JoinRequest, waiter: JoinWaiter) -> None:
+        out = self._out
+        instance = request.instance_id
+        new_id = f"{request.client_id if instance is None else instance}-{out.fresh_id()}"
+        if not storable(new_id):
+            return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+        if instance is None:
+            if request.needs_member_id:
+                return hand_out_id(out, group, request, waiter, new_id)
+        elif instance in group.statics:
+            rule = RULES[group.state].come_back
+            if isinstance(rule, ErrorCode):
+                return out.answer_join(waiter, JoinReply(rule, ""))
+            return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
+        return add(out, group, request, waiter, new_id)
+
+    def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int) -> None:
+        """SyncGroup. The waiter is answered at once or when the leader has brought the assignments."""
+        self._out.now = now
+        error = self._sync(request, waiter)
+        if error:
+            self._out.answer_sync(waiter, SyncReply(error))
+        self._end_step()
+
+    def _sync(self, request: SyncRequest, waiter: SyncWaiter) -> int:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = identity.refusal(group, request.member_id, request.instance_id)
+        if error:
+            return error
+        if request.generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if names_other_protocol(group, request):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        rule = RULES[group.state].sync
+        if isinstance(rule, ErrorCode):
+            return rule
+        rule(self._out, group, group.members[request.member_id], request, waiter)
+        return ErrorCode.NONE
+
+    def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
+        """Heartbeat: its code. Nothing is emitted, scheduled or made on the way."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        error: int = identity.refusal(group, member_id, instance_id)
+        if error:
+            return error
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        error = RULES[group.state].heartbeat
+        if error != ErrorCode.UNKNOWN_MEMBER_ID:
+            self._lives(group.members[member_id], now)
+        return error
+
+    def _lives(self, member: Member, now: int) -> None:
+        """Its session begins anew. A deadline that moves later needs no scheduling."""
+        member.seen_ms = now
+        member.deadline = deadline = now + member.session_timeout_ms
+        if deadline < member.filed:
+            self._out.deadlines.earlier(member)
+
+    def leave(self, group_id: str, leavers: list[Leaver], now: int) -> list[int]:
+        """LeaveGroup: one code for each, and one rebalance for all."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
+        out = self._out
+        out.now = now
+        codes, cause, about = depart(out, group, leavers)
+        if cause is not None:
+            RULES[group.state].departed(out, group, cause, about)
+        self._end_step()
+        return codes
+
+    def _create(self, group_id: str) -> Group:
+        group = self.groups[group_id] = Group(group_id, self._out.now)
+        group.offsets = self._leftovers.pop(group_id, {})
+        return group
+
+    # Offsets.
+
+    def commit(self, commit: Commit, now: int) -> int:
+        """OffsetCommit: the code for all partitions; those in `commit.too_large` get error 12 all the same."""
+        out = self._out
+        out.now = now
+        error = self._commit(commit)
+        self._end_step()
+        return error
+
+    def _commit(self, commit: Commit) -> int:
+        out = self._out
+        group = self.groups.get(commit.group_id)
+        if group is None:
+            if commit.generation >= 0:
+                return commit.missing_group_error
+            if not storable(commit.group_id):
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            group = self._create(commit.group_id)
+            error = offsets.store(out, group, commit)
+            if error:
+                del self.groups[group.id]
+            return error
+        error = offsets.refusal(group, commit) or RULES[group.state].commit
+        if error:
+            return error
+        member = group.members.get(commit.member_id)
+        if member is not None:
+            self._lives(member, out.now)
+        return offsets.store(out, group, commit)
+
+    def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int) -> tuple[int, list[int]]:
+        """OffsetDelete: an error for the whole, or one code for each."""
+        group = self.groups.get(group_id)
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, []
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, []
+        self._out.now = now
+        answer = admin.delete_offsets(self._out, group, wanted)
+        self._end_step()
+        return answer
+
+    def forget_topics(self, topics: set[str], now: int) -> None:
+        """Topics were deleted: nobody will ask for their offsets again."""
+        self._out.now = now
+        for group in self.groups.values():
+            admin.forget_topics(self._out, group, topics)
+            self._end_step()
+
+    # Administration.
+
+    def describe(self, group_id: str) -> Description:
+        return admin.describe(self.groups.get(group_id))
+
+    def listed(self) -> list[ListedGroup]:
+        return [admin.listed(group) for group in self.groups.values()]
+
+    def delete(self, group_id: str, now: int) -> int:
+        """DeleteGroups of one group: its code."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        self._out.now = now
+        error = admin.delete(self._out, self.groups, group)
+        self._end_step()
+        return error
+
+    # Life: a shard is replayed from its log, serves, and is given up; then it may be replayed again.
+
+    def clear(self) -> None:
+        """Forget everything, the replies that wait included: `abandon` comes before where there may be some."""
+        out = self._out
+        self.hold = Hold()
+        self.groups = {}
+        self.stalled = False
+        self._leftovers.clear()
+        self._out = Outcome(out.config, out.fresh_id)
+        self._replay = Replay(self.groups, self._leftovers)
+
+    def replay(self, facts: Iterable[Fact]) -> None:
+        """Fold stored facts, in the order of the log. ProtocolError: they cannot be understood."""
+        self._replay.fold(facts)
+
+    def open_groups(self, now: Callable[[], int]) -> Iterator[None]:
+        """After the last fact was replayed: groups and sessions begin, some at a time, so that a loop can go on in between."""
+        strings: dict[str, str] = {}
+
+        def shared(text: str) -> str:
+            return strings.setdefault(text, text)
+
+        out = self._out
+        for number, group in enumerate(list(self.groups.values())):
+            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
+                yield
+            out.now = now()
+            open_group(group, shared)
+            for member in group.members.values():
+                member.seen_ms = out.now
+                out.restart_session(member)
+            if len(group.members) > out.config.group_max_size:
+                prepare(out, group, Cause.OVER_MAX_SIZE)
+        out.now = now()
+        self._replay = Replay(self.groups, self._leftovers)
+        expiry.plan(out, self._sweep)
+        self._end_step()
+
+    def abandon(self) -> None:
+        """No longer the coordinator, for now or for good: whoever is parked is sent to look for it anew."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                if member.join is not None:
+                    member.join.reply = JoinReply(ErrorCode.NOT_COORDINATOR, member.id)
+                    member.join.release()
+                if member.sync is not None:
+                    member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
+                    member.sync.release()
+                member.join = member.sync = None
+        self.groups.clear()
+        self._out.deadlines = Deadlines()
+        self._out.answers.clear()
+        self._out.facts.clear()
+        self._out.notes.clear()

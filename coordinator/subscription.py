@@ -1,0 +1,48 @@
+"""Which topics consumers subscribe to: read from their metadata as version 0, whatever version it says, as Kafka does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+
+
+def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics together; None as soon as one member's metadata cannot be read."""
+    found: set[str] = set()
+    for metadata in subscriptions:
+        topics = subscribed_topics(metadata)
+        if topics is None:
+            return None
+        found.update(topics)
+    return frozenset(found)
+
+
+def subscribed_topics(metadata: bytes) -> list[str] | None:
+    """Version, topics, and the length of the user data, which must be there; what follows is not looked at."""
+    size = len(metadata)
+    if size < 6:
+        return None
+    (count,) = _INT32.unpack_from(metadata, 2)
+    if not 0 <= count <= size:
+        return None
+    at = 6
+    topics: list[str] = []
+    for _ in range(count):
+        if at + 2 > size:
+            return None
+        (length,) = _INT16.unpack_from(metadata, at)
+        at += 2
+        if length < 0 or at + length > size:
+            return None
+        topics.append(metadata[at : at + length].decode("utf-8", "replace"))
+        at += length
+    if at + 4 > size:
+        return None
+    (user_data,) = _INT32.unpack_from(metadata, at)
+    if user_data < -1 or at + 4 + user_data > size:
+        return None
+    return topics

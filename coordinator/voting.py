@@ -1,0 +1,39 @@
+"""Which protocol a group uses: everybody votes for the first of its own that all support."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.placement import java_hash
+
+
+def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
+    """The protocol with most votes; a tie goes to the first in the order in which Java walks a map of these names."""
+    first = offers[0]
+    if all(offer is first or [name for name, _ in offer] == [name for name, _ in first] for offer in offers):
+        return first[0][0]
+    candidates = {name for name, _ in first}
+    for offer in offers:
+        candidates &= {name for name, _ in offer}
+    votes: dict[str, int] = {}
+    for offer in offers:
+        for name, _ in offer:
+            if name in candidates:
+                votes[name] = votes.get(name, 0) + 1
+                break
+    most = max(votes.values())
+    tied = [name for name, count in votes.items() if count == most]
+    return tied[0] if len(tied) == 1 else java_order(list(votes), tied)
+
+
+def java_order(names: list[str], tied: list[str]) -> str:
+    """The first of `tied` in the iteration order of a HashMap into which `names` were put, in their order."""
+    buckets = 16
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        code = java_hash(name) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (buckets - 1)
+
+    return min((name for name in names if name in tied), key=bucket)
