@@ -1,0 +1,370 @@
+"""Invents sequences: a cast of processes that mostly do what clients do, and every so often what no client should.
+
+The choice is made while a sequence is played to Kafka, so it can depend on how the group looks. Which mistakes are made is
+steered by how often they were made in this state of the group before: rare ones come first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tests.sequences.player import PARKED_S, REQUESTS_S, Player, playable
+from tests.sequences.steps import KEYS, NOBODY, Step
+from tests.sequences.wire import Versions
+
+# A whole number of ticks and a third, in ms.
+SESSIONS = (1600, 2800, 4000, 31_600, 31_600)
+REBALANCES = (400, 1600, 1600, 2800, 61_600, 61_600)
+OUT_OF_BOUNDS = (50, 1_800_001)
+PROTOCOL_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky", "default", "a", "b")
+METADATA = ("sub t0", "sub t0 t1", "sub", "raw 0000", "raw", "m", "m2")
+TYPES = ("consumer", "consumer", "consumer", "connect")
+OFFSETS = (["t0", 0], ["t0", 1], ["t1", 0], ["nope", 0], ["t0", 99])
+COMMIT_METADATA = ("", "m", None, "x*4096", "x*4097", "\U0001f600*2048", "\U0001f600*2049")
+INSTANCE_FROM = {"join": 5, "sync": 3, "beat": 3, "commit": 7}
+UNMAPPED = "zz"
+
+
+class Actor:
+    __slots__ = ("instance", "name", "protocols", "rebalance", "session", "version")
+
+    def __init__(self, name: str, instance: str | None, protocols: list[list[str]], session: int, rebalance: int, version: int | None) -> None:
+        self.name = name
+        self.instance = instance
+        self.protocols = protocols
+        self.session = session
+        self.rebalance = rebalance
+        self.version = version  # it joins with this one, or with any when None
+
+
+class Recipes:
+    """How often each kind of mistake was made in each state; shared by all sequences of a run."""
+
+    def __init__(self) -> None:
+        self.made: Counter[tuple[str, ...]] = Counter()
+
+    def rarest(self, chance: Random, kinds: list[tuple[str, ...]], state: str) -> tuple[str, ...]:
+        some = chance.sample(kinds, min(5, len(kinds)))
+        kind = min(some, key=lambda one: self.made[(state, *one)])
+        self.made[(state, *kind)] += 1
+        return kind
+
+
+MEMBER_KINDS = ("own", "own", "stale", "other", "nobody", "empty")
+INSTANCE_KINDS = ("own", "own", "none", "unmapped", "other", "blank")
+GENERATION_KINDS = ("own", "own", "less", "more", "minus", "zero")
+MISTAKES = [
+    (do, member, instance, generation)
+    for do in ("join", "sync", "beat", "commit", "leave")
+    for member in MEMBER_KINDS
+    for instance in INSTANCE_KINDS
+    for generation in (GENERATION_KINDS if do in ("sync", "beat", "commit") else ("own",))
+] + [
+    (do, how, "", "")
+    for do, hows in {
+        "join": ("type", "no protocols", "no common", "session", "no group", "reordered", "metadata", "protocol"),
+        "sync": ("type", "name", "null", "no group", "strangers"),
+        "beat": ("no group", "other group"),
+        "leave": ("no group", "nobody at all", "twice", "several", "batch", "other group"),
+        "commit": ("other group", "nothing", "only unknown", "retention"),
+    }.items()
+    for how in hows
+]  # fmt: skip
+
+
+class Choosing:
+    """One sequence in the making."""
+
+    def __init__(self, chance: Random, versions: Versions, recipes: Recipes, ticks: int = 9) -> None:
+        self.chance = chance
+        self.versions = versions
+        self.recipes = recipes
+        self.ticks_left = chance.randint(3, ticks)
+        self.errant = chance.choice((0.1, 0.25, 0.25, 0.45))
+        self.actors = self._cast()
+        self.burst = chance.randint(2, 9)
+
+    def _cast(self) -> list[Actor]:
+        chance = self.chance
+        static = chance.choice((0.0, 0.5, 0.8, 1.0, 1.0))
+        names = chance.sample(PROTOCOL_NAMES, chance.randint(1, 3))
+        session, rebalance = chance.choice(SESSIONS), chance.choice(REBALANCES)
+        uniform = chance.random() < 0.5
+        cast = []
+        for number in range(1, chance.choice((1, 2, 2, 3, 3, 4)) + 1):
+            instance = f"i{number}" if chance.random() < static else None
+            if instance and chance.random() < 0.03:
+                instance = ""
+            if instance and chance.random() < 0.12:
+                instance = "i1"  # two processes under one name
+            listed = chance.sample(names, len(names)) if chance.random() < 0.5 else list(names)
+            if chance.random() < 0.15:
+                listed = listed[: chance.randint(1, len(listed))]
+            cast.append(
+                Actor(
+                    f"p{number}",
+                    instance,
+                    [[name, chance.choice(METADATA)] for name in listed],
+                    session if uniform else chance.choice(SESSIONS),
+                    rebalance if uniform else chance.choice(REBALANCES),
+                    chance.choice((None, None, 9, 9, 9, 5, 3)),
+                )
+            )
+        return cast
+
+    def __call__(self, player: Player) -> Step | None:
+        for _ in range(20):
+            step = self._next(player)
+            if step is None or playable(step):
+                return step
+        return {"do": "tick"}
+
+    def _next(self, player: Player) -> Step | None:
+        if self.ticks_left < 0:
+            return None
+        if self.burst <= 0 or player.spent > REQUESTS_S - 1.3 * PARKED_S:
+            return self._tick()
+        self.burst -= 1
+        if self.chance.random() < self.errant:
+            return self._mistake(player)
+        return self._sensible(player) or self._tick()
+
+    def _tick(self) -> Step | None:
+        ticks = self.chance.choice((1, 1, 1, 1, 1, 2, 3))
+        self.ticks_left -= ticks
+        self.burst = self.chance.randint(1, 9)
+        return {"do": "tick", "n": ticks} if self.ticks_left >= 0 else None
+
+    # --- what clients do ---
+
+    def _sensible(self, player: Player) -> Step | None:
+        chance = self.chance
+        if chance.random() < 0.14:
+            return chance.choice((self._fetch, self._commit_of_anybody, self._admin, self._admin, self._drop))(player)
+        state = player.state()
+        inside = {actor.name: actor for actor in self.actors if player.known(actor.name).id() in player.members()}
+        moves: list[Callable[[], Step]] = []
+        for actor in self.actors:
+            known = player.known(actor.name)
+            idle = "join" not in known.parked
+            if actor.name not in inside:
+                moves += [lambda actor=actor: self._join(player, actor, fresh=not player.known(actor.name).pending)] * (2 if idle else 0)
+                continue
+            if state == "PreparingRebalance":
+                moves += [lambda actor=actor: self._join(player, actor)] * (4 if idle else 0)
+                moves.append(lambda actor=actor: self._beat(actor))
+            elif state == "CompletingRebalance" and "sync" not in known.parked:
+                moves += [lambda actor=actor: self._sync(player, actor)] * 4
+                moves.append(lambda actor=actor: self._join(player, actor))
+            elif state == "Stable":
+                moves += [lambda actor=actor: self._beat(actor)] * 2
+                moves += [lambda actor=actor: self._sync(player, actor), lambda actor=actor: self._commit(actor)]
+                moves += [lambda actor=actor: self._join(player, actor)]
+            if chance.random() < 0.3:
+                moves.append(lambda actor=actor: self._leave(actor))
+            if actor.instance is not None and chance.random() < 0.5:
+                moves.append(lambda actor=actor: self._join(player, actor, fresh=True))
+        return chance.choice(moves)() if moves else None
+
+    def _version(self, do: str, instance: object = None, at_least: int = 0) -> int:
+        low, high = self.versions[KEYS[do]]
+        low = max(low, at_least, INSTANCE_FROM.get(do, 0) if instance is not None else 0)
+        return high if self.chance.random() < 0.4 else self.chance.randint(min(low, high), high)
+
+    def _join(self, player: Player, actor: Actor, fresh: bool = False) -> Step:
+        version = actor.version if actor.version is not None and (actor.instance is None or actor.version >= 5) else None
+        if fresh and self.chance.random() < 0.1:
+            self._change(actor)
+        step: Step = {
+            "do": "join",
+            "by": actor.name,
+            "v": self._version("join", actor.instance) if version is None else version,
+            "member": "" if fresh else f"@{actor.name}",
+            "type": "consumer",
+            "protocols": [list(one) for one in actor.protocols],
+            "session": actor.session,
+            "rebalance": actor.rebalance,
+        }
+        if actor.instance is not None and not player.known(actor.name).pending:
+            step["instance"] = actor.instance
+        return step
+
+    def _change(self, actor: Actor) -> None:
+        chance = self.chance
+        if chance.random() < 0.5:
+            actor.session, actor.rebalance = chance.choice(SESSIONS), chance.choice(REBALANCES)
+        else:
+            chance.shuffle(actor.protocols)
+
+    def _identity(self, actor: Actor, do: str) -> Step:
+        step: Step = {"do": do, "by": actor.name, "v": self._version(do, actor.instance), "member": f"@{actor.name}"}
+        if actor.instance is not None and self.chance.random() < 0.93:
+            step["instance"] = actor.instance
+        else:
+            step["v"] = self._version(do)
+        return step | {"generation": f"@{actor.name}"}
+
+    def _beat(self, actor: Actor) -> Step:
+        return self._identity(actor, "beat")
+
+    def _sync(self, player: Player, actor: Actor) -> Step:
+        step = self._identity(actor, "sync")
+        if step["v"] >= 5:
+            step |= {"type": f"@{actor.name}", "protocol": f"@{actor.name}"}
+        if player.known(actor.name).leads:
+            choices: list[Any] = ["all"] * 6 + [[], [[f"@{actor.name}", "mine"]], [[f"@{actor.name}", "x"], [NOBODY, "y"]]]
+            step["assign"] = self.chance.choice(choices)
+        return step
+
+    def _leave(self, actor: Actor) -> Step:
+        low, high = self.versions[KEYS["leave"]]
+        version = self.chance.randint(low, high)
+        if actor.instance is not None and version >= 3:
+            entry = self.chance.choice(([f"@{actor.name}", actor.instance], ["", actor.instance], [f"@{actor.name}", None]))
+        else:
+            entry = [f"@{actor.name}", None]
+        return {"do": "leave", "by": actor.name, "v": version, "members": [entry]}
+
+    def _offsets(self, count: int = 3) -> list[Any]:
+        known = OFFSETS[:3] if self.chance.random() < 0.8 else OFFSETS
+        some = self.chance.sample(known, self.chance.randint(1, count))
+        metadata = self.chance.choice(COMMIT_METADATA) if self.chance.random() < 0.2 else "m"
+        return [[*one, self.chance.choice((0, 1, 42, 2**40, -1)), self.chance.choice((-1, 3)), metadata] for one in some]
+
+    def _commit(self, actor: Actor) -> Step:
+        return self._identity(actor, "commit") | {"offsets": self._offsets()}
+
+    def _commit_of_anybody(self, player: Player) -> Step:
+        """Of who uses no group, only its offsets."""
+        group = self.chance.choice(("g", "h", "h"))
+        step = {"do": "commit", "by": self._anyone().name, "v": self._version("commit"), "group": group, "member": "", "generation": -1}
+        return step | {"offsets": self._offsets()}
+
+    def _fetch(self, player: Player) -> Step:
+        chance = self.chance
+        version = self._version("fetch")
+        topics = chance.choice((None, [["t0", [0, 1]]], [["t1", [0]], ["nope", [0]]], []))
+        groups = [["g", topics]]
+        if version >= 8 and chance.random() < 0.5:
+            groups = chance.choice(([["h", None], ["g", topics]], [], [["g", None], ["missing", None], ["h", topics]]))
+        if version < 2 and topics is None:
+            groups = [["g", [["t0", [0]]]]]
+        return {"do": "fetch", "by": self._anyone().name, "v": version, "groups": groups, "stable": chance.random() < 0.5}
+
+    def _admin(self, player: Player) -> Step:
+        chance = self.chance
+        by = self._anyone().name
+        do = chance.choice(("describe", "list", "delete", "forget", "forget", "find", "leave"))
+        step: Step = {"do": do, "by": by, "v": self._version(do)}
+        if do == "describe":
+            return step | {"groups": chance.choice((["g"], ["g", "h", "missing"], ["missing"], [], ["g", "g"])), "operations": chance.random() < 0.5}
+        if do == "list":
+            states = chance.choice(([], ["Stable"], ["stable", " EMPTY "], ["PreparingRebalance", "CompletingRebalance"], ["Dead"], ["what"]))
+            return step | {"states": states, "types": chance.choice(([], ["classic"], ["Classic", "consumer"], ["consumer"], ["what"]))}
+        if do == "delete":
+            return step | {"groups": chance.choice((["g"], ["h"], ["g", "h"], ["missing", "h"], ["h", "h"], []))}
+        if do == "forget":
+            offsets = [list(one) for one in chance.sample(OFFSETS, chance.randint(1, 3))]
+            return step | {"offsets": chance.choice((offsets, offsets, [])), "group": chance.choice(("g", "g", "h"))}
+        if do == "find":
+            return step | {"keys": chance.choice((["g"], ["h"], ["g", "h", ""] if step["v"] >= 4 else ["g"])), "kind": chance.choice((0, 0, 0, 2, 9, -1))}
+        statics = [actor.instance for actor in self.actors if actor.instance is not None] or [UNMAPPED]
+        entries = [["", one] for one in chance.sample(statics, chance.randint(1, len(statics)))]
+        return step | {"v": self._version("leave", at_least=3), "members": entries}
+
+    def _drop(self, player: Player) -> Step:
+        return {"do": "drop", "by": self._anyone().name}
+
+    def _anyone(self) -> Actor:
+        return self.chance.choice(self.actors)
+
+    # --- what no client should do ---
+
+    def _mistake(self, player: Player) -> Step:
+        do, member, instance, generation = self.recipes.rarest(self.chance, MISTAKES, player.state())
+        actor = self._anyone()
+        if not instance:
+            return self._wrong(player, actor, do, member)
+        step = self._plain(player, actor, do)
+        name = self._member(player, actor, member)
+        given = self._instance(actor, instance)
+        if given is not None:
+            step["v"] = max(step["v"], INSTANCE_FROM.get(do, 3))
+        if do == "leave":
+            step["members"] = [[name, given if step["v"] >= 3 else None]]
+            return step
+        step["member"] = name
+        step.pop("instance", None)
+        if given is not None:
+            step["instance"] = given
+        if do != "join":
+            own = f"@{actor.name}"
+            step["generation"] = {"own": own, "less": own + "-1", "more": own + "+1", "minus": -1, "zero": 0}[generation]
+        return step
+
+    def _plain(self, player: Player, actor: Actor, do: str) -> Step:
+        if do == "join":
+            return self._join(player, actor)
+        if do == "sync":
+            return self._sync(player, actor)
+        return {"beat": self._beat, "leave": self._leave, "commit": self._commit}[do](actor)
+
+    def _member(self, player: Player, actor: Actor, kind: str) -> str:
+        if kind == "other":
+            return f"@{self._anyone().name}"
+        return {"own": f"@{actor.name}", "stale": f"@{actor.name}-1", "nobody": NOBODY, "empty": ""}[kind]
+
+    def _instance(self, actor: Actor, kind: str) -> str | None:
+        if kind == "other":
+            return self._anyone().instance or "i1"
+        return {"own": actor.instance, "none": None, "unmapped": UNMAPPED, "blank": ""}[kind]
+
+    def _wrong(self, player: Player, actor: Actor, do: str, how: str) -> Step:
+        step = self._plain(player, actor, do)
+        chance = self.chance
+        if how == "no group":
+            step["group"] = ""
+        elif how == "other group":
+            step["group"] = "h"
+        elif do == "join":
+            step |= self._wrong_join(actor, step, how)
+        elif do == "sync":
+            step["v"] = self.versions[KEYS["sync"]][1]
+            own = f"@{actor.name}"
+            wrong = {"type": "connect"} if how == "type" else {"protocol": "b"} if how == "name" else {}
+            step |= {"type": own, "protocol": own} | wrong
+            if how == "null":
+                step[chance.choice(("type", "protocol"))] = None
+            if how == "strangers":
+                step["assign"] = [[NOBODY, "x"], [f"@{self._anyone().name}", "y"]]
+        elif do == "leave":
+            step["v"] = self._version("leave", at_least=3)
+            entries = [[f"@{one.name}", chance.choice((one.instance, None))] for one in self.actors] + [["", one.instance] for one in self.actors]
+            some = chance.sample(entries, chance.randint(1, min(4, len(entries))))
+            step["members"] = {"nobody at all": [], "twice": [entries[0], entries[0]], "several": some, "batch": [[NOBODY, None], *some]}[how]
+        elif how == "retention":
+            step |= {"v": chance.randint(2, 4), "retention": chance.choice((0, 100_000, -2))}
+            step.pop("instance", None)
+        else:
+            step["offsets"] = [] if how == "nothing" else [["nope", 0, 1, -1, "m"]]
+        return step
+
+    def _wrong_join(self, actor: Actor, step: Step, how: str) -> Step:
+        names = list(step["protocols"])
+        if how == "type":
+            return {"type": self.chance.choice(("", *TYPES))}
+        if how == "no protocols":
+            return {"protocols": []}
+        if how == "no common":
+            return {"protocols": [["nobody-else", "m"]]}
+        if how == "session":
+            return {"session": self.chance.choice(OUT_OF_BOUNDS)}
+        if how == "reordered":
+            return {"protocols": names[::-1]}
+        if how == "metadata":
+            return {"protocols": [[name, "changed"] for name, _ in names]}
+        more = [["extra", "m"], *names] if self.chance.random() < 0.5 else names[:1]
+        return {"protocols": more}

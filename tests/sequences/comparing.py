@@ -1,0 +1,172 @@
+"""Where two traces of one sequence differ first, and whether that is meant.
+
+Some choices are free: which survivor becomes leader follows from the hash of random ids. Where the two chose differently, and both
+may, the comparison ends without a difference, since what follows has different causes. Deviations of ours stand in DEVIATIONS
+and TAINTS; nothing else is forgiven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.sequences.steps import Step
+from tests.sequences.traces import LOST, Trace
+
+NO_ANSWER = "no answer"
+
+
+class Difference(NamedTuple):
+    """At which step, in what, and what either said. `meant` names the deviation, or the freedom, that explains it."""
+
+    step: int
+    place: str
+    ours: Any
+    kafkas: Any
+    meant: str = ""
+
+    @property
+    def signature(self) -> str:
+        """What is most likely the same find."""
+        return f"{self.place} {code_of(self.ours)}/{code_of(self.kafkas)}"
+
+
+class Deviation(NamedTuple):
+    """Ours is meant to answer where Kafka leaves the client waiting: this request, with this answer, at a step of this kind."""
+
+    name: str
+    do: str
+    at: tuple[str, ...]
+    ours: dict[str, Any]
+
+    def explains(self, asked: Step, at: Step, ours: Any, kafkas: Any) -> bool:
+        return kafkas == NO_ANSWER and asked["do"] == self.do and at["do"] in self.at and ours == self.ours
+
+
+DEVIATIONS = [
+    Deviation("Z1", "sync", ("leave",), {"error_code": 25}),
+    Deviation("Z2", "sync", ("sync",), {"error_code": 27}),
+    Deviation("Z2", "join", ("join",), {"error_code": 25, "generation_id": -1}),
+]
+# A taint is noted by the player: from that step on Kafka does what ours is meant not to do. Z3: a needless rebalance.
+# The others of the list cannot be met here: Z4, Z17 and Z19 need an append that is slow or fails, Z6 a log being loaded, Z13 a
+# failover, Z18 a first start; Z7 needs requests that are not sent.
+
+
+def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
+    """In the order in which they show."""
+    found: dict[int, list[Difference]] = {}
+    arrivals = [{number: at for at, came in enumerate(trace.answers) for number in came} for trace in (ours, kafkas)]
+    for number in sorted(arrivals[0] | arrivals[1]):
+        one = answers_differ(ours, kafkas, number, arrivals[0].get(number), arrivals[1].get(number))
+        if one:
+            found.setdefault(one.step, []).append(one)
+    for at in range(min(len(ours.answers), len(kafkas.answers))):
+        if parted := parting(ours, kafkas, at):
+            yield parted
+        yield from found.get(at, [])
+        if ours.looks[at] != kafkas.looks[at]:
+            yield from looks_differ(at, ours.looks[at], kafkas.looks[at])
+
+
+def answers_differ(ours: Trace, kafkas: Trace, number: int, mine_at: int | None, theirs_at: int | None) -> Difference | None:
+    at = min(step for step in (mine_at, theirs_at) if step is not None)
+    asked = kafkas.steps[number]
+    if mine_at is not None and theirs_at is not None and (mine_at == theirs_at or close(kafkas.steps, mine_at, theirs_at)):
+        mine, theirs = ours.answers[mine_at][number], kafkas.answers[theirs_at][number]
+        return Difference(at, asked["do"], mine, theirs) if mine != theirs else None
+    mine = ours.answers[at].get(number, NO_ANSWER)
+    theirs = kafkas.answers[at].get(number, NO_ANSWER)
+    never = theirs_at is None
+    meant = next((one.name for one in DEVIATIONS if never and one.explains(asked, kafkas.steps[at], mine, theirs)), "")
+    return Difference(at, asked["do"], mine, theirs, meant)
+
+
+def looks_differ(at: int, ours: dict[str, Any], kafkas: dict[str, Any]) -> Iterator[Difference]:
+    for group in kafkas:
+        if ours.get(group) != kafkas[group]:
+            yield Difference(at, "look", ours.get(group), kafkas[group])
+
+
+def close(steps: list[Step], first: int, second: int) -> bool:
+    """An answer that took a little longer is told with the next step; over a tick it is another answer."""
+    low, high = sorted((first, second))
+    return high - low == 1 and steps[high]["do"] != "tick"
+
+
+def parting(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
+    """Whether the two elected different leaders here, where both were free to."""
+    for number, theirs in kafkas.answers[at].items():
+        mine = ours.answers[at].get(number)
+        if kafkas.steps[number]["do"] != "join" or not isinstance(mine, dict) or not isinstance(theirs, dict):
+            continue
+        if mine["error_code"] or theirs["error_code"] or mine.get("generation_id") != theirs.get("generation_id"):
+            continue
+        leaders = mine.get("leader", ""), theirs.get("leader", "")
+        if leaders[0] == leaders[1]:
+            continue
+        group = kafkas.steps[number].get("group", "g")
+        before = leader_before(kafkas, at, group)
+        joined = {one["member_id"] for trace in (ours, kafkas) for one in successes(trace, at, group)}
+        if before and not any(same_seat(before, one) for one in leaders) and all(one in joined or one.endswith(LOST) for one in leaders):
+            return Difference(at, "leader", leaders[0], leaders[1], "free choice")
+    return None
+
+
+def successes(trace: Trace, at: int, group: str) -> list[dict[str, Any]]:
+    asked = trace.steps
+    return [
+        one
+        for number, one in trace.answers[at].items()
+        if asked[number]["do"] == "join" and asked[number].get("group", "g") == group and isinstance(one, dict) and one["error_code"] == 0
+    ]
+
+
+def leader_before(trace: Trace, at: int, group: str) -> str:
+    for earlier in reversed(range(at)):
+        for one in successes(trace, earlier, group):
+            return str(one.get("leader", ""))
+    return ""
+
+
+def same_seat(first: str, second: str) -> bool:
+    """One member, or one static name that came back with another id (names of actors begin with p, of instances not)."""
+    return first == second or (not first.startswith("p") and first.partition("#")[0] == second.partition("#")[0])
+
+
+def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
+    """The first that is not meant; from where they parted, or from a taint on, nothing is compared."""
+    tainted = min((trace.tainted for trace in (ours, kafkas) if trace.tainted), default=None)
+    for one in differences(ours, kafkas):
+        if tainted and one.step > tainted[0]:
+            return None
+        if one.place == "leader" and one.meant:
+            return None
+        if not one.meant:
+            return one
+    return None
+
+
+def real_difference(ours: list[Trace], kafkas: list[Trace]) -> Difference | None:
+    """The one that every play at ours shows against every play at Kafka: neither chance nor a slow machine."""
+    found: list[Difference] = []
+    for trace in ours:
+        against = [first_difference(trace, one) for one in kafkas]
+        if None in against:
+            return None
+        found.append(max((one for one in against if one), key=lambda one: one.step))
+    return min(found, key=lambda one: one.step, default=None)
+
+
+def code_of(said: Any) -> str:
+    if isinstance(said, dict):
+        inner = sorted({str(one.get("error_code")) for one in said.get("members", []) if isinstance(one, dict) and "error_code" in one})
+        return str(said.get("error_code", "?")) + "".join(f"[{code}]" for code in inner)
+    if isinstance(said, list):
+        return str(said[0])
+    return str(said)
+
+
+def met(ours: Trace, kafkas: Trace) -> set[str]:
+    """The deviations that this pair shows."""
+    return {one.meant for one in differences(ours, kafkas) if one.meant}

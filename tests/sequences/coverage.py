@@ -1,0 +1,93 @@
+"""Which answers were seen, in which state of the group: what a run reached, and what it did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.sequences.traces import Trace
+
+STATES = ("Dead", "Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
+D, E, P, C, S = STATES
+
+# What the rules can answer, by the state that the group is in when it is asked ("" is any).
+REACHABLE: dict[str, dict[str, tuple[int, ...]]] = {
+    "join": {
+        D: (0, 23, 24, 25, 26, 79), E: (0, -1, 23, 24, 25, 26, 79), P: (0, -1, 23, 24, 25, 26, 79, 82),
+        C: (0, -1, 23, 24, 25, 26, 79, 82), S: (0, -1, 23, 24, 25, 26, 79, 82),
+    },
+    "sync": {D: (23, 24, 25), E: (23, 24, 25), P: (22, 23, 24, 25, 27, 82), C: (0, 22, 23, 24, 25, 27, 82), S: (0, 22, 23, 24, 25, 82)},
+    "beat": {D: (24, 25), E: (24, 25), P: (22, 24, 25, 27, 82), C: (0, 22, 24, 25, 82), S: (0, 22, 24, 25, 82)},
+    "leave": {D: (0, 24, 25), E: (0, 24, 25), P: (0, 24, 25, 82), C: (0, 24, 25, 82), S: (0, 24, 25, 82)},
+    "commit": {D: (0, 3, 12, 22, 69), E: (0, 3, 12, 25), P: (0, 3, 22, 25, 82), C: (3, 22, 25, 27, 82), S: (0, 3, 12, 22, 25, 82)},
+    "fetch": {"": (0,)},
+    "forget": {D: (69,), E: (0, 3), P: (0, 3, 68, 86), C: (0, 3, 68, 86), S: (0, 3, 68, 86)},
+    "describe": {"": (0, 69)},
+    "list": {"": (0,)},
+    "delete": {D: (69,), E: (0,), P: (68,), C: (68,), S: (68,)},
+    "find": {"": (0, 42)},
+}  # fmt: skip
+IN_A_FULL_WORLD = {"join": {P: (81,), C: (81,), S: (81,)}}
+Key = tuple[str, str, int]
+
+
+class Coverage:
+    __slots__ = ("requests", "seen", "sequences", "steps")
+
+    def __init__(self) -> None:
+        self.sequences = 0
+        self.steps = 0
+        self.requests: Counter[str] = Counter()
+        self.seen: Counter[Key] = Counter()
+
+    def add(self, trace: Trace) -> None:
+        self.sequences += 1
+        self.steps += len(trace.steps)
+        self.requests.update(step["do"] for step in trace.steps)
+        for came in trace.answers:
+            for number, answer in came.items():
+                step = trace.steps[number]
+                look = trace.looks[number - 1] if number else {}
+                if isinstance(answer, dict):
+                    for state, code in codes(step, answer, look):
+                        self.seen[(step["do"], state, code)] += 1
+
+    def missing(self, full: bool) -> list[Key]:
+        wanted = [(do, state, code) for do, states in REACHABLE.items() for state, some in states.items() for code in some]
+        if full:
+            wanted += [(do, state, code) for do, states in IN_A_FULL_WORLD.items() for state, some in states.items() for code in some]
+        return [key for key in wanted if not self._saw(*key)]
+
+    def _saw(self, do: str, state: str, code: int) -> bool:
+        return any(one[0] == do and one[2] == code and state in ("", one[1]) for one in self.seen)
+
+    def lines(self, full: bool) -> list[str]:
+        said = [f"{self.sequences} sequences, {self.steps} steps: " + ", ".join(f"{do} {count}" for do, count in self.requests.most_common())]
+        for do in REACHABLE:
+            for state in STATES:
+                found = sorted((code, count) for (one, where, code), count in self.seen.items() if (one, where) == (do, state))
+                if found:
+                    said.append(f"  {do:9}{state:20}" + "  ".join(f"{code}: {count}" for code, count in found))
+        missing = self.missing(full)
+        said.append(f"not reached ({len(missing)}): " + (", ".join(f"{do} {code} in {state or 'any state'}" for do, state, code in missing) or "none"))
+        return said
+
+
+def codes(step: dict, answer: dict, look: dict) -> list[tuple[str, int]]:  # type: ignore[type-arg]
+    """Every code in the answer, with the state of the group that it is about."""
+
+    def state(group: str) -> str:
+        return look.get(group, [D])[0] or D
+
+    own = state(step.get("group", "g"))
+    do = step["do"]
+    if do == "delete":
+        return [(state(one.get("group_id", "")), one["error_code"]) for one in answer.get("results", [])]
+    if do == "describe":
+        return [(state(one.get("group_id", "")), one["error_code"]) for one in answer.get("groups", [])]
+    if do == "leave" and answer["error_code"] == 0 and answer.get("members"):
+        return [(own, one["error_code"]) for one in answer["members"]]
+    if do in ("commit", "forget") and not answer.get("error_code"):
+        return [(own, part["error_code"]) for topic in answer.get("topics", []) for part in topic.get("partitions", [])]
+    if do == "find" and "coordinators" in answer:
+        return [(own, one["error_code"]) for one in answer["coordinators"]]
+    return [(own, answer.get("error_code", 0))]

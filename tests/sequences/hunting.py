@@ -1,0 +1,134 @@
+"""Many sequences at once: invented while they are played to Kafka, played again to the other server, compared.
+
+A difference counts when it shows in every one of several more plays on both sides: chance, and a machine that was busy, do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.comparing import Difference, first_difference, met, real_difference
+from tests.sequences.coverage import Coverage
+from tests.sequences.player import TICK_S, Choose, Player, following
+from tests.sequences.steps import Step
+from tests.sequences.traces import Trace
+from tests.sequences.wire import Versions
+
+LANES = 60
+KAFKA_PLAYS = 5  # free choices have few outcomes: one of so many plays took ours
+OURS_PLAYS = 3
+LATE_AGAIN = 3
+FINDS_MAX = 12
+Say = Callable[[str], None]
+
+
+class Find:
+    """A sequence that comes out differently, however often it is played."""
+
+    __slots__ = ("difference", "kafkas", "ours", "steps")
+
+    def __init__(self, steps: list[Step], difference: Difference, ours: Trace, kafkas: Trace) -> None:
+        self.steps = steps
+        self.difference = difference
+        self.ours = ours
+        self.kafkas = kafkas
+
+
+class Arena:
+    """Kafka and the other one, and a name for each play that nobody had."""
+
+    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0) -> None:
+        self.kafka_port = kafka_port
+        self.other_port = other_port
+        self.seed = seed
+        self.scale = scale
+        self._numbers = count()
+
+    async def play(self, port: int, choose: Choose, scale: float | None = None) -> Trace:
+        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale)
+        return await player.play(choose)
+
+    async def punctual(self, port: int, steps: list[Step]) -> Trace:
+        """A play that was not late, if one of a few is not; each try takes more time over it."""
+        for attempt in range(LATE_AGAIN):
+            trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
+            if not trace.late:
+                break
+        return trace
+
+    async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> Find | None:
+        """The difference that all plays of these steps show, if there is one."""
+        ports = [self.kafka_port] * kafkas + [self.other_port] * ours
+        traces = await asyncio.gather(*[self.punctual(port, steps) for port in ports])
+        difference = real_difference(traces[kafkas:], traces[:kafkas])
+        if difference is None or any(trace.late for trace in traces):
+            return None
+        closest = max(traces[:kafkas], key=lambda one: agreed(traces[kafkas], one))
+        return Find(steps, difference, traces[kafkas], closest)
+
+
+def agreed(ours: Trace, kafkas: Trace) -> int:
+    difference = first_difference(ours, kafkas)
+    return difference.step if difference else len(ours.steps)
+
+
+class Hunt:
+    """One run: until the time is up or so many sequences are played."""
+
+    def __init__(self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9) -> None:
+        self.arena = arena
+        self.versions = versions
+        self.say = say
+        self.lanes = lanes
+        self.ticks = ticks
+        self.coverage = Coverage()
+        self.recipes = Recipes()
+        self.finds: dict[str, Find] = {}
+        self.counts: Counter[str] = Counter()
+        self.deviations: Counter[str] = Counter()
+        self.told: Callable[[int, Difference, Trace], None] | None = None
+        self._numbers = count()
+
+    async def run(self, seconds: float, sequences: int) -> None:
+        until = time.monotonic() + seconds
+        chance = Random(self.arena.seed)
+        await asyncio.gather(*[self._lane(until, sequences, chance.random() * TICK_S) for _ in range(self.lanes)])
+
+    async def _lane(self, until: float, sequences: int, pause: float) -> None:
+        await asyncio.sleep(pause)  # so that not everybody's ticks begin together
+        while time.monotonic() < until and (number := next(self._numbers)) < sequences:
+            await self._sequence(number)
+
+    async def _sequence(self, number: int) -> None:
+        choosing = Choosing(Random(f"{self.arena.seed}-{number}"), self.versions, self.recipes, self.ticks)
+        kafkas = await self.arena.play(self.arena.kafka_port, choosing)
+        if kafkas.late:
+            self.counts["late at Kafka"] += 1
+            return
+        self.coverage.add(kafkas)
+        ours = await self.arena.play(self.arena.other_port, following(kafkas.steps))
+        self.deviations.update(met(ours, kafkas))
+        difference = first_difference(ours, kafkas)
+        self.counts["compared"] += 1
+        if difference is None:
+            return
+        self.counts["differed at first"] += 1
+        if self.told is not None:
+            self.told(number, difference, kafkas)
+        if difference.signature in self.finds or len(self.finds) >= FINDS_MAX:
+            self.counts["most likely known"] += 1
+            return
+        steps = kafkas.steps[: difference.step + 1]
+        found = await self.arena.find(steps)
+        if found is None:
+            self.counts["did not differ again"] += 1
+            return
+        if found.difference.signature not in self.finds:
+            self.finds[found.difference.signature] = found
+            self.say(f"difference: sequence {number}, step {found.difference.step}: {found.difference.signature}")

@@ -1,0 +1,230 @@
+"""Plays one sequence to one server.
+
+Time is cut into ticks. Requests go out in the first part of a tick, one after the other, each when the one before is answered or
+has clearly been parked. Every timeout in a sequence is a whole number of ticks and a third: what falls due does so well after the
+requests of its tick and well before those of the next, and so does what falls due in turn because of that. So the answers do
+not hang on a few milliseconds. A play during which the machine was too slow for this says that it was `late`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from protocol.errors import EncodeError
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from tests.sequences.steps import NOBODY, Known, Names, Step, request_of
+from tests.sequences.traces import UUID, Answers, Look, Naming, Trace
+from tests.sequences.wire import CLOSED, Wire
+
+TICK_S = 1.2
+REQUESTS_S = 0.3  # of a tick, for requests
+PARKED_S = 0.06  # without an answer for so long, a request is parked
+LINGER_S = 0.008  # for the answers that others get by the same step
+LATE_S = 0.06
+GROUPS = ("g", "h")
+LOOK_VERSION = 5
+
+Choose = Callable[["Player"], Step | None]
+
+
+class Player:
+    __slots__ = (
+        "_answers", "_begin", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
+        "_wires", "groups", "late", "look", "names", "tainted", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, port: int, prefix: str, scale: float = 1.0) -> None:
+        self._port = port
+        self._scale = scale
+        self.names = Names(prefix, scale)
+        self.groups = GROUPS
+        self.late = False
+        self.look: dict[str, Any] = {}  # group -> DescribedGroup, as of the last step
+        self.waiting: dict[int, Step] = {}  # requests that are parked
+        self.tainted: tuple[int, str] | None = None
+        self._steps: list[Step] = []
+        self._raw: list[list[tuple[int, Any]]] = []
+        self._raw_looks: list[Any] = []
+        self._owners: dict[str, str] = {}
+        self._wires: dict[str, list[Wire]] = {}
+        self._synced: set[str] = set()  # ids that have their assignment of the last generation
+        self._looker: Wire | None = None
+        self._tick = 0
+        self._begin = 0.0
+
+    async def play(self, choose: Choose) -> Trace:
+        """One step after the other, until there is none."""
+        self._looker = await Wire.open(self._port)
+        try:
+            await self._look()
+            self._raw_looks.clear()
+            self._begin = time.monotonic()
+            while (step := choose(self)) is not None:
+                await self._step(step)
+            if not self._steps or self._steps[-1]["do"] != "tick":
+                await self._step({"do": "tick"})  # what is still due comes
+        finally:
+            for wire in [self._looker, *(wire for wires in self._wires.values() for wire in wires)]:
+                wire.drop()
+        return self._trace()
+
+    @property
+    def spent(self) -> float:
+        """How much of this tick's time for requests is used up, in seconds of an unscaled play."""
+        return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
+
+    def known(self, actor: str, group: str = "g") -> Known:
+        return self.names.of(actor, group)
+
+    def members(self, group: str = "g") -> list[str]:
+        return [member.member_id for member in self.look[group].members]
+
+    def state(self, group: str = "g") -> str:
+        return str(self.look[group].group_state)
+
+    async def _step(self, step: Step) -> None:
+        number = len(self._steps)
+        self._steps.append(step)
+        self._raw.append([])
+        if step["do"] == "tick":
+            await self._await_tick(step.get("n", 1))
+        elif step["do"] == "drop":
+            self._drop(step["by"])
+        else:
+            self.late = self.late or self.spent > REQUESTS_S + LATE_S / 2
+            await self._ask(number, step)
+        if self.waiting or step["do"] in ("join", "sync", "leave", "drop"):
+            await asyncio.sleep(LINGER_S * self._scale)
+        await self._look()
+
+    async def _await_tick(self, ticks: int) -> None:
+        self._tick += ticks
+        due = self._begin + self._tick * TICK_S * self._scale
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        self.late = self.late or time.monotonic() - due > LATE_S * self._scale
+
+    def _drop(self, actor: str) -> None:
+        for wire in self._wires.pop(actor, []):
+            wire.drop()
+        for number, step in list(self.waiting.items()):
+            if step["by"] == actor:
+                del self.waiting[number]
+                self.known(actor, step.get("group", "g")).parked.discard(step["do"])
+
+    async def _ask(self, number: int, step: Step) -> None:
+        answered = asyncio.Event()
+        before = {name: group.group_state for name, group in self.look.items()}
+        replaced = self._replaced(step)
+
+        def arrived(reply: Any) -> None:
+            self.waiting.pop(number, None)
+            self._raw[-1].append((number, reply))
+            if reply != CLOSED:
+                self._learn(number, step, reply)
+            if replaced and number == len(self._steps) - 1 and before.get(step.get("group", "g")) == "Stable":
+                self._tell_taint(number, replaced, reply)
+            answered.set()
+
+        request = request_of(step, self.names)
+        self.waiting[number] = step
+        wire = await self._wire(step["by"], bool(step.get("behind")))
+        self.known(step["by"], step.get("group", "g")).parked.add(step["do"])
+        with contextlib.suppress(TimeoutError):
+            wire.send(request, step["v"], step["by"], arrived)
+            await asyncio.wait_for(answered.wait(), PARKED_S * self._scale)
+
+    async def _wire(self, actor: str, behind: bool) -> Wire:
+        """A connection of this actor that is free, or one that is not when the request is to wait behind another."""
+        wires = self._wires.setdefault(actor, [])
+        for wire in wires:
+            if not wire.closed and wire.busy is behind:
+                return wire
+        wires.append(await Wire.open(self._port))
+        return wires[-1]
+
+    def _learn(self, number: int, step: Step, reply: Any) -> None:
+        group = step.get("group", "g")
+        known = self.known(step["by"], group)
+        known.parked.discard(step["do"])
+        if step["do"] == "sync" and reply.error_code == 0:
+            self._synced.add(self.names.member(step["member"], group))
+        if step["do"] != "join" or reply.error_code not in (0, 79):
+            return
+        if UUID.search(reply.member_id) and reply.member_id not in known.ids:
+            known.ids.append(reply.member_id)
+            label = f"{step['by']}.{len(known.ids)}" if group == "g" else f"{group}.{step['by']}.{len(known.ids)}"
+            self._owners.setdefault(reply.member_id, label)
+        known.pending = reply.error_code == 79
+        if reply.error_code == 0:
+            if reply.generation_id != known.generation:
+                self._synced.discard(reply.member_id)
+            known.generation = reply.generation_id
+            known.type, known.protocol = reply.protocol_type or step["type"], reply.protocol_name
+            known.members = [member.member_id for member in reply.members]
+            known.leads = reply.leader == reply.member_id
+
+    def _replaced(self, step: Step) -> str:
+        """Whose place this restart takes, if it is one."""
+        if step["do"] != "join" or step["member"] or step.get("instance") is None:
+            return ""
+        members = self.look[step.get("group", "g")].members if step.get("group", "g") in self.look else []
+        return next((one.member_id for one in members if one.group_instance_id == step["instance"]), "")
+
+    def _tell_taint(self, number: int, replaced: str, reply: Any) -> None:
+        """Z3: a member that had not synced is replaced in a stable group."""
+        if reply != CLOSED and reply.error_code == 0 and replaced not in self._synced and self.tainted is None:
+            self.tainted = (number, "Z3")
+        elif reply != CLOSED and reply.error_code == 0:
+            self._synced.add(reply.member_id)
+
+    async def _look(self) -> None:
+        assert self._looker is not None
+        reply = await self._looker.ask(DescribeGroupsRequest([self.names.group(name) for name in self.groups]), LOOK_VERSION)
+        if reply == CLOSED:
+            raise ConnectionError("closed while looking")
+        self._raw_looks.append(reply)
+        self.look = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}
+
+    def _trace(self) -> Trace:
+        naming = Naming(self.names.prefix, self._port, self._owners)
+        answers: list[Answers] = [
+            {number: reply if reply == CLOSED else self._answer(naming, number, reply) for number, reply in came} for came in self._raw
+        ]
+        looks: list[Look] = [naming.look(reply) for reply in self._raw_looks]
+        trace = Trace(self._steps, answers, looks, self.late)
+        trace.tainted = self.tainted
+        return trace
+
+    def _answer(self, naming: Naming, number: int, reply: Any) -> Any:
+        do = self._steps[number]["do"]
+        if do == "list":
+            reply.groups = [one for one in reply.groups if one.group_id.startswith(self.names.prefix)]
+        return naming.plain(reply, do)
+
+
+def following(steps: Iterable[Step]) -> Choose:
+    """The choice there is when the steps are known."""
+    left = iter(list(steps))
+
+    def choose(player: Player) -> Step | None:
+        return next(left, None)
+
+    return choose
+
+
+def playable(step: Step) -> bool:
+    """Whether this request can be said in this version at all."""
+    if step["do"] in ("tick", "drop"):
+        return True
+    try:
+        request_of(step, Names("", 1.0)).encode(step["v"])
+    except EncodeError:
+        return False
+    return True
+
+
+__all__ = ["GROUPS", "NOBODY", "PARKED_S", "REQUESTS_S", "TICK_S", "Choose", "Player", "following", "playable"]

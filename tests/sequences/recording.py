@@ -1,0 +1,104 @@
+"""Sequences with Kafka's answers, in files: the first line says in which world, each other is one sequence.
+
+Recorded is only what does not hang on chance: each sequence is played several times, and cut where two plays differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.comparing import Difference, differences, first_difference
+from tests.sequences.coverage import Coverage
+from tests.sequences.hunting import Arena, Say
+from tests.sequences.player import TICK_S, following
+from tests.sequences.traces import Trace
+from tests.sequences.worlds import served_by
+
+PLAYS = 5
+STEPS_MIN = 6
+REPLAYS = 3
+
+
+def write(file: Path, world: str, traces: list[Trace]) -> None:
+    lines: list[object] = [{"world": world}]
+    lines += [{"steps": trace.steps, "trace": trace.as_json()} for trace in traces]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(line, separators=(",", ":"), ensure_ascii=True) + "\n" for line in lines))
+
+
+def read(file: Path) -> tuple[str, list[Trace]]:
+    first, *lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return first["world"], [Trace.from_json(line["steps"], line["trace"]) for line in lines]
+
+
+async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say) -> list[Trace]:
+    """So many sequences, and of those played the ones that show most: codes that no other shows come first."""
+    arena = Arena(port, port, f"r{seed}")
+    versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
+    kept: list[Trace] = []
+
+    async def lane() -> None:
+        await asyncio.sleep(Random().random() * TICK_S)
+        while (number := next(numbers)) < 4 * wanted:
+            trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks))
+            if settled := await certain(arena, port, trace):
+                kept.append(settled)
+
+    await asyncio.gather(*[lane() for _ in range(lanes)])
+    say(f"{len(kept)} of {4 * wanted} sequences are certain")
+    return most_telling(kept, wanted)
+
+
+async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
+    """As much of it as comes out the same every time."""
+    if trace.late:
+        return None
+    again = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
+    same = min((one.step for other in again for one in differences(other, trace)), default=len(trace.steps))
+    if same < STEPS_MIN or any(other.late for other in again):
+        return None
+    return Trace(trace.steps[:same], trace.answers[:same], trace.looks[:same])
+
+
+def most_telling(traces: list[Trace], wanted: int) -> list[Trace]:
+    left, chosen = list(traces), []
+    shown = Coverage()
+    while left and len(chosen) < wanted:
+
+        def news(trace: Trace) -> float:
+            one = Coverage()
+            one.add(trace)
+            return sum(1 / (1 + shown.seen[key]) for key in one.seen) / (8 + len(trace.steps))
+
+        best = max(left, key=news)
+        left.remove(best)
+        chosen.append(best)
+        shown.add(best)
+    return chosen
+
+
+async def replay(port: int, recorded: list[Trace], seed: str = "p") -> list[tuple[int, Difference]]:
+    """All at once. What differs is played again, alone with the others that did: a busy machine differs once, a bug always."""
+    arena = Arena(port, port, seed)
+    left = list(range(len(recorded)))
+    found: list[tuple[int, Difference]] = []
+    for _ in range(REPLAYS):
+        found = []
+        traces = await asyncio.gather(*[later(arena, port, recorded[number], place) for place, number in enumerate(left)])
+        for number, trace in zip(left, traces, strict=True):
+            if difference := first_difference(trace, recorded[number]):
+                found.append((number, difference))
+        left = [number for number, _ in found]
+        if not left:
+            break
+    return found
+
+
+async def later(arena: Arena, port: int, recorded: Trace, place: int) -> Trace:
+    await asyncio.sleep(place * 0.618 % 1 * TICK_S)  # spread over a tick
+    return await arena.play(port, following(recorded.steps))

@@ -1,0 +1,161 @@
+"""What came of a sequence at one server, in words that compare: uuids become names, orders that mean nothing are sorted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from protocol.message import Part, fields_of
+from tests.sequences.steps import Step
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+LOST = "lost"  # an id that no answer gave to anybody
+
+Answers = dict[int, Any]  # the number of the step that asked -> its answer
+Look = dict[str, Any]  # group -> what DescribeGroups says of it
+
+
+class Trace:
+    """Per step: the answers that came before the next one, and how the groups looked then."""
+
+    __slots__ = ("answers", "late", "looks", "steps", "tainted")
+
+    def __init__(self, steps: list[Step], answers: list[Answers], looks: list[Look], late: bool = False) -> None:
+        self.steps = steps
+        self.answers = answers
+        self.looks = looks
+        self.late = late  # the machine was too busy: what came when says nothing
+        self.tainted: tuple[int, str] | None = None  # from this step on a deviation of ours may show
+
+    def as_json(self) -> list[Any]:
+        """A look that is as the one before is left out."""
+        before: Look | None = None
+        shown: list[Any] = []
+        for answers, look in zip(self.answers, self.looks, strict=True):
+            entry: dict[str, Any] = {str(number): answer for number, answer in sorted(answers.items())}
+            if look != before:
+                entry["look"] = look
+            before = look
+            shown.append(entry)
+        return shown
+
+    @classmethod
+    def from_json(cls, steps: list[Step], shown: list[Any]) -> Trace:
+        looks: list[Look] = []
+        for entry in shown:
+            looks.append(entry["look"] if "look" in entry else looks[-1])
+        answers = [{int(number): answer for number, answer in entry.items() if number != "look"} for entry in shown]
+        return cls(steps, answers, looks)
+
+
+def flat(value: Any) -> Any:
+    """A message as plain values; what a field says when it says nothing is left out, the code never."""
+    if isinstance(value, Part):
+        silent = DEFAULTS.setdefault(type(value), type(value)())
+        shown = {}
+        for name in fields_of(type(value)):
+            field = getattr(value, name)
+            if name == "error_code" or (field != getattr(silent, name) and name != "throttle_time_ms"):
+                shown[name] = flat(field)
+        return shown
+    if isinstance(value, list):
+        return [flat(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()
+    return value
+
+
+DEFAULTS: dict[type, Any] = {}
+
+
+class Naming:
+    """Turns what one server said into what any server would have said."""
+
+    def __init__(self, prefix: str, port: int, owners: dict[str, str]) -> None:
+        self.prefix = prefix
+        self.port = port
+        self.owners = owners  # member id -> who got it, and the how manieth
+
+    def plain(self, value: Any, do: str) -> Any:
+        """An answer to a step of this kind."""
+        return AFTER.get(do, lambda shown: shown)(self.renamed(flat(value)))
+
+    def renamed(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.renamed(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.renamed(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        if found := UUID.search(value):
+            return value[: found.start()] + "#" + self.owners.get(value, LOST)
+        return value.removeprefix(self.prefix) if self.prefix else value
+
+    def look(self, reply: Any) -> Look:
+        """Only what a group says of itself."""
+        shown = {}
+        for group in self.plain(reply, "describe")["groups"]:
+            members = [
+                [one.get(name, "") for name in ("member_id", "group_instance_id", "client_id", "client_host", "member_metadata", "member_assignment")]
+                for one in group.get("members", [])
+            ]
+            facts = [group.get(name, "") for name in ("group_state", "protocol_type", "protocol_data")]
+            shown[group["group_id"]] = [*facts, members] if group["error_code"] == 0 else [*facts, members, group["error_code"]]
+        return shown
+
+
+def sorted_in(*path: str) -> Callable[[Any], Any]:
+    """The list at this place in any order: each is sorted."""
+
+    def after(value: Any) -> Any:
+        visit(value, path)
+        return value
+
+    return after
+
+
+def visit(value: Any, path: tuple[str, ...]) -> None:
+    for one in value if isinstance(value, list) else [value]:
+        inside = one.get(path[0]) if isinstance(one, dict) else None
+        if inside is None:
+            continue
+        if len(path) > 1:
+            visit(inside, path[1:])
+        else:
+            inside.sort(key=lambda item: json.dumps(item, sort_keys=True))
+
+
+def texts_hidden(value: Any) -> Any:
+    """The words of an error are everybody's own; that there are some is compared."""
+    if isinstance(value, dict):
+        return {key: "some" if key == "error_message" and one else texts_hidden(one) for key, one in value.items()}
+    return [texts_hidden(one) for one in value] if isinstance(value, list) else value
+
+
+def describe(value: Any) -> Any:
+    return sorted_in("groups", "members")(sorted_in("groups")(texts_hidden(value)))
+
+
+def find(value: Any) -> Any:
+    """Where the coordinator is differs, of course; that there is one does not."""
+    for one in [value, *value.get("coordinators", [])]:
+        for name in ("host", "port", "node_id"):
+            if name in one and one["error_code"] == 0:
+                one[name] = "there"
+        if one["error_code"] != 0:
+            one.pop("error_message", None)
+    return value
+
+
+AFTER: dict[str, Callable[[Any], Any]] = {
+    "join": sorted_in("members"),
+    "describe": describe,
+    "list": sorted_in("groups"),
+    "delete": sorted_in("results"),
+    "find": find,
+    "fetch": lambda value: sorted_in("groups", "topics", "partitions")(
+        sorted_in("groups", "topics")(sorted_in("topics", "partitions")(sorted_in("topics")(value)))
+    ),
+}

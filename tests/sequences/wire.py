@@ -1,0 +1,97 @@
+"""One connection of a sequence: requests out, replies as they come, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import unpack_from
+from typing import Any
+
+from protocol.apis import APIS
+from protocol.headers import encode_request, response_header_version
+from protocol.messages.api_versions import ApiVersionsRequest
+
+Arrived = Callable[[Any], None]
+CLOSED = "closed"
+
+
+class Wire(asyncio.Protocol):
+    """A reply is handed over as the decoded message, or as CLOSED when the other side closes instead."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._waiting: deque[tuple[Any, int, Arrived]] = deque()
+        self._correlation_id = 0
+        self.closed = False
+        self.transport: asyncio.Transport | None = None
+
+    @classmethod
+    async def open(cls, port: int) -> Wire:
+        _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return wire
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def send(self, request: Any, version: int, client_id: str | None, arrived: Arrived) -> None:
+        assert self.transport is not None
+        self._correlation_id += 1
+        self._waiting.append((request, version, arrived))
+        self.transport.write(encode_request(request.API_KEY, version, self._correlation_id, client_id, request.encode(version)))
+
+    async def ask(self, request: Any, version: int, client_id: str | None = "look") -> Any:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.send(request, version, client_id, lambda value: reply.done() or reply.set_result(value))
+        return await reply
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= 4:
+            (size,) = unpack_from(">i", self._data)
+            if len(self._data) < size + 4:
+                return
+            frame, self._data = self._data[4 : size + 4], self._data[size + 4 :]
+            request, version, arrived = self._waiting.popleft()
+            at = 4 + response_header_version(request.API_KEY, version)
+            reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
+            assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"not these bytes again: {reply}"
+            arrived(reply)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, arrived in waiting:
+            arrived(CLOSED)
+
+    def drop(self) -> None:
+        """Closes; nobody hears of what was still waiting."""
+        self._waiting.clear()
+        self.closed = True
+        if self.transport is not None:
+            self.transport.abort()
+
+
+Versions = dict[int, tuple[int, int]]
+
+
+async def versions_of(port: int) -> Versions:
+    """What a server offers, as far as this project has a codec for it."""
+    wire = await Wire.open(port)
+    reply = await wire.ask(ApiVersionsRequest("sequences", "1"), 3)
+    wire.drop()
+    return {
+        one.api_key: (max(one.min_version, APIS[one.api_key].served[0]), min(one.max_version, APIS[one.api_key].served[1]))
+        for one in reply.api_keys
+        if one.api_key in APIS
+    }
+
+
+def common(first: Versions, second: Versions) -> Versions:
+    both = {key: (max(first[key][0], second[key][0]), min(first[key][1], second[key][1])) for key in first if key in second}
+    return {key: (low, high) for key, (low, high) in both.items() if low <= high}

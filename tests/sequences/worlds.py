@@ -1,0 +1,82 @@
+"""The servers that sequences are played to: a real Kafka, and this broker, with the same settings and topics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protocol.apis import by_name
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
+from tests.kafka_process import kafka
+from tests.running import Client, broker
+from tests.sequences.wire import Versions, common, versions_of
+
+# What all have in common, and what each is about. The delay is a whole number of ticks and a third, as every timeout is.
+EVERYWHERE = {"group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "5"}
+WORLDS = {
+    "plain": {"group.initial.rebalance.delay.ms": "0"},
+    "delayed": {"group.initial.rebalance.delay.ms": "1600"},
+    "full": {"group.initial.rebalance.delay.ms": "0", "group.max.size": "2"},
+}
+TOPICS = {"t0": 2, "t1": 1}
+READY_SECONDS = 20
+
+
+@contextmanager
+def kafka_in(world: str) -> Iterator[int]:
+    settings = EVERYWHERE | WORLDS[world]
+    with kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as port:
+        prepare(port)
+        yield port
+
+
+@contextmanager
+def ours_in(world: str) -> Iterator[int]:
+    settings = EVERYWHERE | WORLDS[world]
+    flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
+    with broker("--profile", "test", *flags, "--set", "log.level=warning") as started:
+        prepare(started.port)
+        yield started.port
+
+
+def prepare(port: int) -> None:
+    """The topics, and Kafka's own for offsets, which it makes when first asked for."""
+    with Client(port) as client:
+        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 5000), 5)
+        assert not any(one.error_code for one in reply.topics), reply
+        for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # in every partition some
+            await_coordinator(client, group)
+
+
+def await_coordinator(client: Client, group: str) -> None:
+    until = time.monotonic() + READY_SECONDS
+    while time.monotonic() < until:
+        if client.ask(FindCoordinatorRequest(key=group), 3).error_code == 0:
+            code = client.ask(OffsetFetchRequest(group_id=group, topics=[]), 5).error_code
+            if code not in (14, 15, 16):
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"no coordinator after {READY_SECONDS} s")
+
+
+GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")]
+
+
+def served_by(*ports: int) -> Versions:
+    """The versions that all of them offer."""
+
+    async def ask() -> Versions:
+        first, *others = [await versions_of(port) for port in ports]
+        for other in others:
+            first = common(first, other)
+        return first
+
+    return asyncio.run(ask())
+
+
+def serves_groups(versions: Versions) -> bool:
+    return all(key in versions for key in GROUP_APIS)
