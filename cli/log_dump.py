@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cli.log import DAMAGED, DISK, NO_INPUT, Output
+from cli.log_directory import NewerFormat, refuse_newer_format
 from cli.log_files import (
     Batch,
     Damage,
@@ -31,7 +32,6 @@ from cli.log_files import (
 from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, shown_bytes
 from cli.log_text import batch_fields, batch_line, record_lines, shown
 from protocol.batch import CorruptBatch, Record, records
-from storage.directory import FORMAT, FORMAT_FILE
 
 KINDS = {"offsets": "offset", "groups": "group", "notes": "note", "topics": "topic", "records": "record"}
 # Where records of a kind can be: other logs need not be read for them.
@@ -48,6 +48,8 @@ def run(options: argparse.Namespace, output: Output) -> None:
         for path in options.paths:
             try:
                 dump.path(path)
+            except NewerFormat as error:
+                output.complain(str(error), DAMAGED)
             except InputError as error:
                 output.complain(str(error), NO_INPUT)
     except Enough:
@@ -74,7 +76,7 @@ class Dump:
         if not os.path.isdir(path):
             self.one_file(path)
         elif is_log(path):
-            self.in_use = holder(directory_around(path)) is not None
+            self.inside(directory_around(path))
             self.whole_log(log_folder(path))
         elif is_data_directory(path):
             self.directory(path)
@@ -82,14 +84,18 @@ class Dump:
             raise why_nothing(path)
 
     def directory(self, path: str) -> None:
-        refuse_newer_format(path)
-        self.in_use = holder(path) is not None
+        self.inside(path)
         logs = logs_of(path)
         if not logs:
             raise InputError(f"{path} has no logs yet")
         for log in logs:
             if self.may_hold(log.name):
                 self.whole_log(log)
+
+    def inside(self, directory: str) -> None:
+        """The data directory that what comes next is in, or "" for none."""
+        refuse_newer_format(directory)
+        self.in_use = bool(directory) and holder(directory) is not None
 
     def may_hold(self, log: str) -> bool:
         """Whether the filters leave anything of the log."""
@@ -121,7 +127,7 @@ class Dump:
             raise InputError(f"{path} is neither a file nor a folder")
         segment = segment_file(path)
         folder = os.path.dirname(os.path.abspath(path))
-        self.in_use = holder(directory_around(path)) is not None
+        self.inside(directory_around(path))
         last = segment.base < 0 or segments_of(folder)[-1].base == segment.base
         self.segment(LogFolder(folder, *named(folder)), segment, last)
 
@@ -221,22 +227,3 @@ def lines_of(record: Record, found: Decoded) -> Iterator[str]:
 def holds_a_batch(data: bytes) -> bool:
     """The magic byte is that of a batch; of older formats too, which a scan then names."""
     return len(data) == 17 and data[16] in (0, 1, 2) and data[:2] in (b"\0\0", b"\0\1")
-
-
-def refuse_newer_format(directory: str) -> None:
-    """What a newer version wrote may mean anything."""
-    path = os.path.join(directory, FORMAT_FILE)
-    if not os.path.lexists(path):
-        return
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(100).strip()
-    if not (text.isascii() and text.isdigit()) or int(text) > FORMAT:
-        raise NewerFormat(directory, text)
-
-
-class NewerFormat(InputError):
-    def __init__(self, directory: str, text: str) -> None:
-        super().__init__(
-            f"data directory {directory} has format {shown(text) if text else 'nothing'} and this version reads up to {FORMAT}; "
-            "use the version that wrote it"
-        )

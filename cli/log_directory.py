@@ -1,0 +1,43 @@
+"""The files that say whose a data directory is, read without a broker's right to complete them."""
+
+from __future__ import annotations
+
+import os
+
+from cli.log_files import InputError
+from cli.log_text import shown
+from storage.directory import FORMAT, FORMAT_FILE
+
+
+def format_problem(directory: str) -> str:
+    """Why this version cannot read the directory, or ""; without the file it is new, or Kafka's."""
+    path = os.path.join(directory, FORMAT_FILE)
+    if not os.path.lexists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(100).strip()
+    if text.isascii() and text.isdigit() and int(text) <= FORMAT:
+        return ""
+    return f"data directory {directory} has format {shown(text) if text else 'nothing'} and this version reads up to {FORMAT}"
+
+
+class NewerFormat(InputError):
+    """Nothing in it is looked at: it may mean anything."""
+
+
+def refuse_newer_format(directory: str) -> None:
+    if directory and (problem := format_problem(directory)):
+        raise NewerFormat(f"{problem}; use the version that wrote it")
+
+
+def meta_problem(path: str) -> str:
+    """Why no broker starts on this meta.properties, or ""."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = [line.strip() for line in file.read(100_000).splitlines()]
+    meta = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
+    if meta.get("version") not in ("0", "1"):
+        return f"its version is {shown(meta.get('version'))}"
+    if not meta.get("cluster.id"):
+        return "it has no cluster.id"
+    node = meta.get("node.id", meta.get("broker.id", ""))
+    return "" if node.isascii() and node.isdigit() else f"its node.id is {shown(node or None)}"

@@ -1,0 +1,251 @@
+"""`tenure log verify`: whether a data directory is sound, a line for each thing that is not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from cli.log import DAMAGED, DISK, Output
+from cli.log_beside import read_checkpoint
+from cli.log_check import COMPACTED, UNKNOWN, WHOLE, Expected, Found, LogCheck
+from cli.log_directory import format_problem, meta_problem
+from cli.log_files import InputError, LogFolder, directory_around, holder, is_data_directory, is_log, log_folder, logs_of, why_nothing
+from cli.log_problems import GO_ON, Problem, Problems
+from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
+from storage.checkpoints import RECOVERY_POINTS, Partition
+from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED = "cleaner-offset-checkpoint"
+# What a topic's records in the registry do not say, or what has no registry.
+POLICIES = {
+    OFFSETS_LOG: COMPACTED,
+    REGISTRY_LOG: COMPACTED,
+    NOTES_LOG: WHOLE,
+    "__transaction_state": COMPACTED,
+    "__share_group_state": COMPACTED,
+    "__cluster_metadata": WHOLE,
+}
+TRIES_IN_USE = 3
+
+
+@dataclass(slots=True)
+class Totals:
+    logs: int = 0
+    sound_logs: int = 0
+    segments: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    problems: int = 0
+    warnings: int = 0
+
+
+def run(options: argparse.Namespace, output: Output) -> None:
+    path = options.directory
+    if not os.path.lexists(path):
+        raise InputError(f"{path} does not exist")
+    if not os.path.isdir(path):
+        raise InputError(f"{path} is a file; verify takes a data directory or the folder of one log")
+    verify = Verify(path, options.json, output)
+    if is_log(path):
+        verify.one_log()
+    elif is_data_directory(path):
+        verify.directory()
+    else:
+        raise why_nothing(path)
+
+
+class Verify:
+    def __init__(self, path: str, as_json: bool, output: Output) -> None:
+        self.path = path
+        self.json = as_json
+        self.output = output
+        self.totals = Totals()
+        self.used_by: str | None = None
+        self.clean = False
+        self.in_directory = True
+        self._offsets: dict[str, dict[Partition, int]] = {}
+        self._ends: dict[Partition, int] = {}
+
+    def one_log(self) -> None:
+        around = directory_around(self.path)
+        self.in_directory = bool(around)
+        self.used_by = holder(around) if around else None
+        self.clean = os.path.lexists(os.path.join(around, CLEAN_FILE))
+        log = log_folder(self.path)
+        self._tell_use()
+        if around and (problem := format_problem(around)):
+            problems = Problems()
+            problems.add("format-newer", os.path.join(around, FORMAT_FILE), None, problem)
+            self._tell(problems)
+        else:
+            self._log(log, Expected(self.used_by is not None, self.clean, policy=POLICIES.get(log.name, UNKNOWN)))
+        self._summary()
+
+    def directory(self) -> None:
+        self.used_by = holder(self.path)
+        self.clean = os.path.lexists(os.path.join(self.path, CLEAN_FILE))
+        self._tell_use()
+        problems = Problems()
+        logs = logs_of(self.path)
+        if self._directory_files(problems, bool(logs)):
+            self._tell(problems)
+            topics = self._registry(logs)
+            for log in logs:
+                if log.name != REGISTRY_LOG:
+                    self._log(log, self._expected(log, topics, logs))
+            problems = Problems()
+            self._folders(problems, topics, logs)
+        self._tell(problems)
+        self._summary()
+
+    # The directory itself
+
+    def _directory_files(self, problems: Problems, has_logs: bool) -> bool:
+        """Whether it is worth looking further: what a newer format means nobody here knows."""
+        if problem := format_problem(self.path):
+            problems.add("format-newer", os.path.join(self.path, FORMAT_FILE), None, problem)
+            return False
+        meta = os.path.join(self.path, META_FILE)
+        if not os.path.lexists(meta):
+            if has_logs:
+                problems.add("meta-missing", meta, None, "there is no such file")
+        elif what := meta_problem(meta):
+            problems.add("meta-damaged", meta, None, what)
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):
+            path = os.path.join(self.path, name)
+            if not os.path.lexists(path):
+                continue
+            lines = read_checkpoint(path, 3)
+            if isinstance(lines, str):
+                problems.add("checkpoint-damaged", path, None, lines)
+            else:
+                self._offsets[name] = {(topic, int(partition)): int(offset) for topic, partition, offset in lines}
+        for name in sorted(os.listdir(self.path)):
+            if name.endswith((".probe", ".new")) and self.used_by is None:
+                problems.add("leftover", os.path.join(self.path, name), None, "left behind by work that was interrupted")
+        return True
+
+    def _registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str]]:
+        """The registry of topics first: it says what to expect of the others."""
+        topics: dict[str, tuple[int, str]] = {}
+        for log in logs:
+            if log.name == REGISTRY_LOG:
+                topics |= self._log(log, self._expected(log, {}, logs)).topics
+        return topics
+
+    def _expected(self, log: LogFolder, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> Expected:
+        id = (log.name, log.partition)
+        return Expected(
+            in_use=self.used_by is not None,
+            clean=self.clean,
+            partitions=self._partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
+            policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN))[1],
+            recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
+            cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
+        )
+
+    def _partitions(self, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> int:
+        """How many partitions groups are spread over: the registry knows; without it, as many as there are if none is missing."""
+        if OFFSETS_LOG in topics:
+            return topics[OFFSETS_LOG][0]
+        if any(log.name == REGISTRY_LOG for log in logs):
+            return 0
+        found = [log.partition for log in logs if log.name == OFFSETS_LOG]
+        return len(found) if found == list(range(len(found))) else 0
+
+    def _folders(self, problems: Problems, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> None:
+        """Logs that are missing or shorter than they were, and folders that nobody knows."""
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+            for id, offset in self._offsets.get(name, {}).items():
+                path = os.path.join(self.path, name)
+                if id in self._ends and offset > self._ends[id] and self.used_by is None:
+                    problems.add("checkpoint-ahead", path, None, f"{id[0]}-{id[1]} reached offset {offset} and now ends at {self._ends[id]}")
+                elif id not in self._ends and offset > 0 and name == RECOVERY_POINTS:
+                    problems.add("log-missing", path, None, f"{id[0]}-{id[1]} reached offset {offset} and has no folder")
+        if not any(log.name == REGISTRY_LOG for log in logs):
+            return
+        for log in logs:
+            if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, ""))[0]:
+                problems.add("folder-unknown", log.path, None, "the registry of topics does not have this partition")
+
+    # The logs
+
+    def _log(self, log: LogFolder, expected: Expected) -> Found:
+        for number in range(TRIES_IN_USE):
+            before = files_of(log.path)
+            try:
+                found = LogCheck(log, expected).run()
+            except FileNotFoundError:  # the folder, or a file of it, went while we looked
+                found = Found()
+            # A broker that removes or replaces segments meanwhile makes them look as if they did not fit together.
+            if not expected.in_use or number + 1 == TRIES_IN_USE or before == files_of(log.path):
+                break
+        self._ends[log.name, log.partition] = found.next_offset
+        totals = self.totals
+        totals.logs += 1
+        totals.sound_logs += not found.problems.has(warning=False)
+        totals.segments += found.segments
+        totals.bytes += found.bytes
+        totals.batches += found.batches
+        totals.records += found.records
+        self._tell(found.problems)
+        return found
+
+    # Telling
+
+    def _tell(self, problems: Problems) -> None:
+        for problem in problems.kept:
+            self._problem(problem)
+        for kind, file, more in problems.beyond():
+            if not self.json:
+                self.output.line(f"and {more} more {kind} in {file}")
+            else:
+                self.output.line(json.dumps({"more": more, "problem": kind, "file": file}))
+        self.totals.problems += problems.number(warnings=False)
+        self.totals.warnings += problems.number(warnings=True)
+        if problems.has(warning=False):
+            only_reading = all(problem.kind == "read-failed" or problem.is_warning for problem in problems.kept)
+            self.output.code = self.output.code or (DISK if only_reading else DAMAGED)
+
+    def _problem(self, problem: Problem) -> None:
+        level = "warning" if problem.is_warning else "problem"
+        if self.json:
+            fields = {"level": level, "problem": problem.kind, "file": problem.file, "position": problem.position, "what": problem.what}
+            self.output.line(json.dumps({**fields, "go_on": GO_ON[problem.kind]}, ensure_ascii=False))
+            return
+        place = f" at byte {problem.position}" if problem.position is not None else ""
+        self.output.line(f"{level} {problem.kind}: {problem.file}{place}: {problem.what}. To go on: {GO_ON[problem.kind]}.")
+
+    def _tell_use(self) -> None:
+        if self.used_by is not None and not self.json:
+            self.output.line(f"{self.path} is in use by {self.used_by}: the ends of its logs are still being written and are not judged")
+
+    def _summary(self) -> None:
+        totals = self.totals
+        if self.json:
+            summary = {"directory": self.path, "in_use_by": self.used_by, "stopped_in_order": self.clean, **asdict(totals)}
+            self.output.line(json.dumps({"summary": summary}, ensure_ascii=False))
+            return
+        quiet = self.used_by is not None or self.clean or not self.in_directory
+        stopped = "" if quiet else "; it was not stopped in order, so the next start reads the end of each log"
+        self.output.line(
+            f"{totals.sound_logs} of {count(totals.logs, 'log')} sound: {count(totals.segments, 'segment')} with {totals.bytes} bytes, "
+            f"{totals.batches} batches, {totals.records} records read; {count(totals.problems, 'problem')}, {count(totals.warnings, 'warning')}{stopped}"
+        )
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def files_of(folder: str) -> list[tuple[str, int]]:
+    """Names and inodes of a log's segments."""
+    try:
+        return sorted((entry.name, entry.inode()) for entry in os.scandir(folder) if entry.name.endswith(".log"))
+    except FileNotFoundError:
+        return []
