@@ -20,11 +20,11 @@ import google_crc32c
 from protocol.batch_record import (
     INT64_MAX,
     RECORD_BYTES_MIN,
-    VARINT_SHIFT_MAX,
     CorruptBatch,
+    Fact,
     Record,
-    longer_varint,
     put_record,
+    read_facts,
     read_record,
     varint,
 )
@@ -71,13 +71,12 @@ __all__ = [
     "build_facts",
     "facts_of",
     "iterate",
+    "put_facts",
     "read_header",
     "records",
     "stamp",
     "validate",
 ]
-
-Fact = tuple[bytes, bytes | None]
 
 
 class TimestampType(IntEnum):
@@ -335,53 +334,20 @@ def records(data: bytes, at: int, decompressed_bytes_max: int = DECOMPRESSED_BYT
 
 def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Fact]:
     """Key and value of every record in whole batches, an empty key for none; control batches hold no facts."""
-    next_at = 0
+    at = 0
     for header in iterate(batches, 0, len(batches)):
-        begin = next_at
-        next_at += header.size
-        if header.attributes & CONTROL:
-            continue
-        data, at, end = _body(batches, begin, header, decompressed_bytes_max)
-        for _ in range(header.record_count):
-            try:
-                fact, at = _read_fact(data, at, end)
-            except IndexError:
-                raise CorruptBatch("a record is cut short") from None
-            yield fact
+        facts: list[Fact] = []
+        put_facts(batches, at, header, facts, decompressed_bytes_max)
+        at += header.size
+        yield from facts
 
 
-def _read_fact(data: bytes, at: int, end: int) -> tuple[Fact, int]:
-    """Written out: replaying a log is this function."""
-    n = data[at]
-    at += 1
-    if n > 127:
-        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
-    stop = at + (n >> 1)
-    if n & 1 or stop > end:
-        raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
-    at += 1
-    while data[at] > 127:  # the timestamp, unread
-        at += 1
-    at += 1
-    while data[at] > 127:  # the offset, unread
-        at += 1
-    at += 1
-    n = data[at]
-    at += 1
-    if n > 127:
-        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
-    key = b""
-    if not n & 1:
-        key = data[at : at + (n >> 1)]
-        at += n >> 1
-    n = data[at]
-    at += 1
-    if n > 127:
-        n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
-    value: bytes | None = None
-    if not n & 1:
-        value = data[at : at + (n >> 1)]
-        at += n >> 1
-    if at >= stop:
-        raise CorruptBatch("a record's fields are longer than the record")
-    return (key, value), stop
+def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], decompressed_bytes_max: int) -> None:
+    """Add those of the batch at `at`, whose header was read."""
+    if header.attributes & CONTROL:
+        return
+    body, at, end = _body(data, at, header, decompressed_bytes_max)
+    try:
+        read_facts(body, at, end, header.record_count, facts)
+    except IndexError:
+        raise CorruptBatch("a record is cut short") from None

@@ -17,6 +17,7 @@ VARINT_SHIFT_MAX: Final = 28
 VARLONG_SHIFT_MAX: Final = 63
 
 Header = tuple[bytes, bytes | None]
+Fact = tuple[bytes, bytes | None]  # key and value, an empty key for none
 
 
 class CorruptBatch(ProtocolError):
@@ -162,3 +163,49 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
     if not INT64_MIN <= timestamp <= INT64_MAX:
         raise CorruptBatch(f"a timestamp of {timestamp}")
     return Record(base_offset + delta, timestamp, key, value, headers), end
+
+
+def read_facts(data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
+    """Add key and value of so many records. Written out: replaying a log that was cleaned is this function."""
+    for _ in range(count):
+        n = data[at]
+        at += 1
+        if n > 127:
+            more = data[at]
+            if more < 128:
+                n += (more << 7) - 128
+                at += 1
+            else:
+                n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+        stop = at + (n >> 1)
+        if n & 1 or stop > end:
+            raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
+        at += 1
+        while data[at] > 127:  # the timestamp, unread
+            at += 1
+        at += 1
+        while data[at] > 127:  # the offset, unread
+            at += 1
+        n = data[at + 1]
+        at += 2
+        if n > 127:
+            n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+        if n & 1:
+            key = b""
+        else:
+            behind = at + (n >> 1)
+            key = data[at:behind]
+            at = behind
+        n = data[at]
+        at += 1
+        if n > 127:
+            n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+        if n & 1:
+            facts.append((key, None))
+        else:
+            behind = at + (n >> 1)
+            facts.append((key, data[at:behind]))
+            at = behind
+        if at >= stop:
+            raise CorruptBatch("a record's fields are longer than the record")
+        at = stop

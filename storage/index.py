@@ -7,6 +7,7 @@ batch that an entry leads to is looked at before it is believed.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from struct import Struct
 from typing import Final
@@ -19,16 +20,16 @@ BATCH_BYTES_MIN: Final = 61
 
 
 class Index:
-    """Both indexes of one segment, in memory; small: 20 bytes for every 4 KiB of log."""
+    """Both indexes of one segment, in memory; small: 32 bytes for every 4 KiB of log."""
 
     __slots__ = ("_at_last", "base", "offsets", "positions", "time_offsets", "times")
 
     def __init__(self, base: int) -> None:
         self.base = base
-        self.offsets: list[int] = []  # relative to the base: the last one of the batch that begins at the position
-        self.positions: list[int] = []
-        self.times: list[int] = []
-        self.time_offsets: list[int] = []
+        self.offsets = array("q")  # relative to the base: the last one of the batch that begins at the position
+        self.positions = array("q")
+        self.times = array("q")
+        self.time_offsets = array("q")
         self._at_last = 0  # position from which the next interval counts
 
     def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:

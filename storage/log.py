@@ -12,7 +12,7 @@ import errno
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.batch import read_header, stamp
+from protocol.batch import Fact, read_header, stamp
 from storage.disk import File
 from storage.epochs import Epochs, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, DamagedLog, Fenced
@@ -80,6 +80,12 @@ class Log:
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
         log.flushed_offset = log.next_offset
         return log, recovery
+
+    def use(self, handles: Handles) -> None:
+        """From now on these open files: the log was opened in another thread, with handles of its own."""
+        self._handles = handles
+        for segment in self._segments:
+            segment.handles = handles
 
     @property
     def start_offset(self) -> int:
@@ -257,8 +263,7 @@ class Log:
     def finish_repair(self, repair: Repair) -> None:
         """`repair.run` returned: the log is usable again. When it raised, start another one later."""
         self._segments = repair.segments
-        for segment in self._segments:
-            segment.handles = self._handles
+        self.use(self._handles)
         self.flushed_offset = self.next_offset
         self._flush_failed = False
         self.usable = True
@@ -282,6 +287,18 @@ class Log:
         for segment in list(self._segments):
             if segment.next_offset > offset and segment.base < end:
                 yield from segment.chunks(offset, end)
+
+    def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
+        """Key and value of every record of the log, up to `end`, or to what is the end now; some thousand at a time.
+
+        Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
+        """
+        return self._facts(self.next_offset if end is None else end)
+
+    def _facts(self, end: int) -> Iterator[list[Fact]]:
+        for segment in list(self._segments):
+            if segment.base < end:
+                yield from segment.facts(end)
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Whole batches from the one that holds `offset` on, of one segment: as many as fit, but one at least; b"" at the end.

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final
 
-from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, batch_end, read_header, records, validate
+import google_crc32c
+
+from protocol.batch import (
+    COMPRESSION_MASK,
+    CRC_FROM,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    MAGIC,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    Fact,
+    batch_end,
+    read_header,
+    records,
+    validate,
+)
+from protocol.batch_facts import FactReader
+from protocol.batch_record import INT64_MAX
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import Index, index_bytes_max, read_index
+from storage.index import INTERVAL_BYTES, Index, index_bytes_max, read_index
 
 CHUNK_BYTES: Final = 1 << 20
+FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
 LOOK_BYTES: Final = 16_384  # what a look-up reads at once: about an index interval, no chunk
 NAME_DIGITS: Final = 20
+
+# Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
+_SOUND: Final = Struct(">qiibIhi8xq14xi")
+_crc32c: Final = google_crc32c.value
 
 
 def segment_name(base: int) -> str:
@@ -93,15 +117,78 @@ class Segment:
         stored = (-1, -1) if from_start else self._load_index(length)
         self.verified = from_start
         try:
-            for header, _, _ in self.batches(self.size, length, from_start):
-                if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
-                    return f"offset {header.base_offset} where at least {self.next_offset} must be"
-                self.note(header)
+            reason = self._verify_all(length) if from_start else self._read_headers(length)
         except CorruptBatch as error:
-            return str(error)
-        self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        self.index_saved = stored == (len(self.index.positions), len(self.index.times))
+            reason = str(error)
+        if not reason:
+            self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
+            self.index_saved = stored == (len(self.index.positions), len(self.index.times))
+        return reason
+
+    def _read_headers(self, length: int) -> str:
+        for header, _, _ in self.batches(self.size, length, False):
+            if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
+                return f"offset {header.base_offset} where at least {self.next_offset} must be"
+            self.note(header)
         return ""
+
+    def _verify_all(self, length: int) -> str:
+        size = CHUNK_BYTES
+        while self.size < length:
+            chunk = self._read(self.size, min(size, length - self.size))
+            begin = self.size
+            if problem := self._verify(chunk):
+                return problem
+            size = CHUNK_BYTES
+            if self.size == begin:
+                size = read_header(chunk, 0).size
+                if size > length - begin:
+                    raise CorruptBatch("a batch is cut short")
+        return ""
+
+    def _verify(self, chunk: bytes) -> str:
+        """Count the whole batches in bytes read from the end of the good part on. Written out: a crash waits for it."""
+        unpack = _SOUND.unpack_from
+        index = self.index
+        begin = self.size
+        indexed = index.positions[-1] if index.positions else 0
+        next_offset, newest_of_all, epoch_of_all = self.next_offset, self.max_timestamp, self.epoch
+        end = len(chunk)
+        at = 0
+        try:
+            while end - at >= HEADER_BYTES:
+                base, length, epoch, magic, crc, attributes, delta, newest, count = unpack(chunk, at)
+                after = at + LENGTH_FROM + length
+                if (
+                    magic != MAGIC
+                    or not at + HEADER_BYTES <= after <= end
+                    or _crc32c(chunk[at + CRC_FROM : after]) != crc
+                    or delta < 0
+                    or not 0 <= count <= delta + 1
+                    or base < 0
+                    or base + delta >= INT64_MAX
+                    or attributes & COMPRESSION_MASK > Compression.ZSTD
+                ):
+                    if read_header(chunk, at).size > end - at:
+                        break
+                    validate(chunk, at, end)  # says what is wrong
+                if base < next_offset:
+                    return f"offset {base} where at least {next_offset} must be"
+                if newest > newest_of_all:
+                    self.max_timestamp = newest_of_all = newest
+                    self.max_timestamp_offset = base + delta
+                if begin + at - indexed >= INTERVAL_BYTES:
+                    indexed = begin + at
+                    index.add(base + delta, indexed, newest_of_all, self.max_timestamp_offset)
+                if epoch > epoch_of_all:
+                    self.epoch = epoch_of_all = epoch
+                    self.epoch_start = base
+                next_offset = base + delta + 1
+                at = after
+            return ""
+        finally:
+            self.size = begin + at
+            self.next_offset = next_offset
 
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
         """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is."""
@@ -156,6 +243,30 @@ class Segment:
         if behind > first:
             yield current[first:behind]
         if begin == 0 and at == self.size:
+            self.verified = True
+
+    def facts(self, end: int) -> Iterator[list[Fact]]:
+        """Those of all batches that end before `end`, some at a time; verified and refused as `chunks` does."""
+        reader = FactReader(self.base - 1, end, self.next_offset, not self.verified)
+        at = 0
+        stop = self.size
+        size = FACT_BYTES
+        try:
+            while at < stop and not reader.ended:
+                data = self._read(at, min(size, stop - at))
+                reader.used = 0
+                facts = reader.read(data)
+                at += reader.used
+                size = FACT_BYTES
+                if reader.used:
+                    yield facts
+                elif not reader.ended:
+                    size = batch_end(data, 0)
+                    if size > stop - at:
+                        raise CorruptBatch("a batch is cut short")
+        except CorruptBatch as error:
+            raise DamagedLog(self.log_path, at + reader.used, str(error)) from error
+        if at == self.size:
             self.verified = True
 
     def position_from(self, offset: int) -> int:

@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from random import Random
 
+import google_crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.batch import CorruptBatch, validate
 from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk, Recovery
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder
@@ -491,3 +493,38 @@ def test_a_short_write_is_finished_or_fails(tmp_path: Path, monkeypatch: pytest.
     disk = OsDisk()
     disk.replace_text(f"{tmp_path}/text", "0123456789")
     assert disk.read_text(f"{tmp_path}/text") == "0123456789"
+
+
+# A header under a sound checksum that says what cannot be: opening refuses what `validate` refuses
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_opening_refuses_what_the_general_way_refuses(seed: int) -> None:
+    random = Random(seed)
+    disk = made()
+    filled(disk)
+    whole = bytearray(read(disk, LOG))
+    one = len(whole) // 3
+    at = one + random.choice([*range(12), *range(16, 17), *range(21, 27), *range(57, 61)])
+    whole[at] = random.choice([0, 1, 5, 0x80, 0xFF, whole[at] ^ 1 << random.randrange(8)])
+    whole[one + 17 : one + 21] = google_crc32c.value(bytes(whole[one + 21 : 2 * one])).to_bytes(4, "big")
+    overwrite(disk, LOG, bytes(whole))
+    try:
+        header = validate(bytes(whole), one, len(whole))
+        sound = header.size == one and header.base_offset >= 1
+    except CorruptBatch:
+        sound = False
+    _, recovery = reopen(disk, "/data")
+    assert (recovery.position == one) != sound
+
+
+def test_a_log_opened_with_other_handles_goes_on_with_those_it_is_given(disk: FaultyDisk) -> None:
+    filled(disk, 6, segment_bytes=200).close()
+    elsewhere = Handles(disk)
+    log, _ = Log.open(elsewhere, f"/data/{FOLDER}", 200, 0, False)
+    log.use(Handles(disk))
+    elsewhere.close()
+    elsewhere.disk = FaultyDisk()  # whoever asks it again finds nothing
+    log.append(batch("new"), log.epoch)
+    log.flush()
+    assert names(log) == [*(f"b{number}.0" for number in range(6)), "new.0"]

@@ -116,7 +116,7 @@ def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
     assert (index.offset_bytes(), index.time_bytes()) == (offsets, times)
     empty = read_index(0, bytes(80), bytes(120), 1 << 20)
     assert empty is not None
-    assert (empty.offsets, empty.times) == ([], [])
+    assert (list(empty.offsets), list(empty.times)) == ([], [])
 
 
 def test_an_index_of_a_closed_segment_is_read_and_not_the_segment() -> None:
@@ -140,7 +140,7 @@ def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
         newest, at = max((t, -n) for n, t in enumerate((10, 20, 15, 30, 30, 40)[: number + 1]))
         index.add(100 + number, (number + 1) * INTERVAL_BYTES, newest, 100 - at)
         assert timestamp <= newest
-    assert (index.times, index.time_offsets) == ([10, 20, 30, 40], [0, 1, 3, 5])
+    assert (list(index.times), list(index.time_offsets)) == ([10, 20, 30, 40], [0, 1, 3, 5])
     assert [index.time_before(timestamp) for timestamp in (0, 10, 11, 20, 21, 30, 31, 40, 41)] == [
         (-1, 100),
         (-1, 100),

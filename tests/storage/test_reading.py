@@ -176,3 +176,75 @@ def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
     assert sum(sizes) == log.size
     assert len(sizes) in (5, 6)
     assert max(sizes) <= 1 << 20
+
+
+# Facts, which a replay reads without looking at each batch
+
+
+def facts(log: Log, end: int | None = None) -> list[bytes]:
+    return [key for some in log.facts(end) for key, _ in some]
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
+@pytest.mark.parametrize("clean", [True, False])
+def test_facts_are_those_of_all_batches_before_the_end(place: Place, segment_bytes: int, clean: bool) -> None:
+    filled(place, segment_bytes)
+    log, _ = reopen(place.disk, place.path, clean=clean, segment_bytes=segment_bytes)
+    keys = [f"b{number}.{record}".encode() for number in range(COUNT) for record in range(2)]
+    for end in (0, 1, 2, 77, 2 * COUNT - 1):
+        assert facts(log, end) == keys[: end // 2 * 2]
+    assert facts(log) == facts(log) == keys
+
+
+def test_facts_end_where_the_log_ended_when_they_were_asked_for(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(batch("a"), log.epoch)
+    found = log.facts()
+    log.append(batch("b"), log.epoch)
+    assert list(found) == [[(b"a.0", b"")]]
+
+
+def test_facts_of_batches_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+    log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=1 << 30)
+    for number in range(12):
+        log.append(batch(f"b{number}", padding=100_000 * (number % 4)), log.epoch)
+    assert facts(log) == [b"b%d.0" % number for number in range(12)]
+    assert all(len(some) < 12 for some in log.facts())
+
+
+@pytest.mark.parametrize("at", [7, 8, 11, 16, CRC_FROM, 60, 70])
+@pytest.mark.parametrize("number", [0, 57, COUNT - 2])
+def test_facts_of_a_damaged_log_end_in_an_error_that_says_where(place: Place, number: int, at: int) -> None:
+    filled(place)
+    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
+    whole = bytearray(read(place.disk, path))
+    sizes = [header.size for header in iterate(bytes(whole), 0, len(whole))]
+    position = sum(sizes[:number])
+    whole[position + at] ^= 0x10
+    overwrite(place.disk, path, bytes(whole))
+
+    def replay() -> None:
+        facts(reopen(place.disk, place.path, clean=True)[0])
+
+    with pytest.raises(DamagedLog) as caught:
+        replay()
+    assert caught.value.path == path
+    assert position <= caught.value.position <= position + sizes[number]
+
+
+def test_facts_verify_what_nobody_has_verified_and_only_that(place: Place) -> None:
+    filled(place)
+    log, _ = reopen(place.disk, place.path, clean=True)
+    (segment,) = log._segments
+    next(log.facts())
+    facts(log, COUNT)
+    assert not segment.verified
+    facts(log)
+    assert segment.verified
+    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
+    whole = read(place.disk, path)
+    overwrite(place.disk, path, whole[:-2] + b"!" + whole[-1:])
+    assert len(facts(log)) == 2 * COUNT  # it was verified, and nobody but us writes it
+    segment.verified = False
+    with pytest.raises(DamagedLog, match="checksum"):
+        facts(log)

@@ -1,0 +1,155 @@
+"""The quick way from bytes to facts says what the general way says, or refuses what it refuses."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.batch import CorruptBatch, Fact, Record, build, build_facts, facts_of, iterate, stamp, validate
+from protocol.batch_facts import FactReader
+from protocol.compression import Compression
+
+END = 1 << 40
+
+
+def stamped(batches: list[bytes], step: int = 100) -> bytes:
+    """One behind the other, at offsets that leave room."""
+    out = bytearray()
+    for number, batch in enumerate(batches):
+        at = len(out)
+        out += batch
+        stamp(out, at, step * number, 3)
+    return bytes(out)
+
+
+def read(data: bytes, verify: bool = True, end_offset: int = END) -> list[Fact]:
+    reader = FactReader(-1, end_offset, END, verify)
+    facts = reader.read(data)
+    assert reader.used == len(data) or reader.ended
+    return facts
+
+
+SIZES = st.one_of(st.integers(0, 6), st.sampled_from([50, 56, 57, 58, 62, 63, 64, 65, 127, 128, 129, 300, 8190, 8200, 20_000]))
+FACTS = st.tuples(SIZES.map(lambda size: b"k" * size), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.lists(FACTS, min_size=1, max_size=3), st.sampled_from(list(Compression))), max_size=6), st.booleans())
+def test_it_gives_what_the_general_way_gives(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
+    batches = []
+    for number, (facts, codec) in enumerate(contents):
+        if codec and len(facts) > 1:
+            batches.append(build([Record(n, 7 * n, key, value) for n, (key, value) in enumerate(facts)], compression=codec))
+        else:
+            batches.append(build_facts(facts, 1_000 + number))
+    data = stamped(batches)
+    assert read(data, verify) == list(facts_of(data)) == [fact for facts, _ in contents for fact in facts]
+
+
+ODD = {
+    "no key": build([Record(0, 1, None, b"v")]),
+    "headers": build([Record(0, 1, b"k", b"v", [(b"h", b"1")])]),
+    "neither": build([Record(0, 1, None, None)]),
+    "later in its batch": build([Record(5, 1, b"k", b"v")]),
+    "control": build([Record(0, 1, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True, transactional=True),
+    "transactional": build([Record(0, 1, b"k", b"v")], transactional=True, producer_id=7, producer_epoch=0, base_sequence=0),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_unusual_is_read_as_well(name: str) -> None:
+    data = stamped([build_facts([(b"a", b"1")], 5), ODD[name], build_facts([(b"b", None)], 5)])
+    assert read(data) == list(facts_of(data))
+    assert len(read(data)) == (2 if name == "control" else 3)
+
+
+@pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"key", None), (b"", b"")])
+def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
+    first = build_facts([(b"first", b"1")], 5)
+    data = stamped([first, build_facts([fact], 1_000), build_facts([(b"last", b"2")], 5)])
+    begin, behind = len(first), len(data) - len(build_facts([(b"last", b"2")], 5))
+    for bit in range(8 * begin, 8 * behind):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        reader = FactReader(-1, END, 300, True)
+        facts: list[Fact] = []
+        try:
+            facts = reader.read(bytes(flipped))
+        except CorruptBatch:
+            assert reader.used in (begin, behind)  # an offset that is too large shows at the batch behind it
+            continue
+        at = bit // 8 - begin
+        if reader.used == len(data):
+            assert facts == read(data)
+            assert at < 8 or 12 <= at < 16  # the offset, still in order, and the epoch are outside the checksum
+        else:
+            assert reader.used == begin
+            assert 8 <= at < 12  # a length that leads behind the end: more bytes could show
+
+
+@pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"k", b"v" * 200)])
+def test_bytes_that_are_wrong_under_a_sound_checksum_are_never_read_outside_of_the_batch(fact: Fact) -> None:
+    """As the general way says, or refused as it does."""
+    whole = build_facts([fact], 1_000)
+    behind = build_facts([(b"behind", b"2")], 5)
+    for at in range(61, len(whole)):
+        for byte in (0, 1, 2, 63, 64, 127, 128, 129, 255, whole[at] ^ 1, whole[at] ^ 2):
+            changed = with_checksum(whole[:at] + bytes([byte]) + whole[at + 1 :])
+            data = stamped([changed, behind])
+            validate(data, 0, len(data))
+            expected: list[Fact] | None
+            try:
+                expected = list(facts_of(data))
+            except CorruptBatch:
+                expected = None
+            try:
+                found: list[Fact] | None = read(data)
+            except CorruptBatch:
+                found = None
+            assert found == expected
+
+
+def with_checksum(batch: bytes) -> bytes:
+    return batch[:17] + google_crc32c.value(batch[21:]).to_bytes(4, "big") + batch[21:]
+
+
+def test_in_pieces_it_reads_whole_batches_and_says_how_far_it_came() -> None:
+    batches = [build_facts([(b"k%d" % n, b"v" * n)], n) for n in range(40)]
+    data = stamped(batches)
+    for size in (250, 1000, 5000):
+        reader = FactReader(-1, END, END, True)
+        at, facts = 0, []
+        while at < len(data):
+            facts += reader.read(data[at : at + size])
+            assert reader.used
+            at += reader.used
+        assert facts == list(facts_of(data))
+        assert reader.last_offset == 3900
+    assert FactReader(-1, END, END, True).read(data[:69]) == []
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_it_ends_before_the_end_that_was_asked_for(records: int) -> None:
+    data = stamped([build_facts([(b"k%d" % n, b"v")] * records, n) for n in range(5)])
+    last = records - 1
+    for end in range(500):
+        reader = FactReader(-1, end, END, True)
+        keys = {key for key, _ in reader.read(data)}
+        whole = sum(100 * n + last < end for n in range(5))
+        assert len(keys) == whole
+        assert reader.ended == (whole < 5)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_offsets_that_do_not_grow_or_lie_behind_the_known_end_are_refused(records: int) -> None:
+    one = build_facts([(b"k", b"v")] * records, 1)
+    again = bytearray(stamped([one, one]))
+    stamp(again, len(one), 0, 3)
+    with pytest.raises(CorruptBatch, match="offset 0 between"):
+        FactReader(-1, END, END, False).read(bytes(again))
+    for end in (50, END):
+        with pytest.raises(CorruptBatch, match="offset 100 between"):
+            FactReader(-1, end, 100, False).read(stamped([one, one]))
+    assert [header.base_offset for header in iterate(stamped([one, one]), 0, 2 * len(one))] == [0, 100]
