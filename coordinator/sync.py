@@ -16,9 +16,9 @@ from protocol.errors import ErrorCode
 
 def names_other_protocol(group: Group, request: SyncRequest) -> bool:
     """Type and name are checked where both sides know them."""
-    return (
-        request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type
-    ) or (request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name)
+    return (request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type) or (
+        request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name
+    )
 
 
 def settle(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
