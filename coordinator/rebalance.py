@@ -82,6 +82,7 @@ def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
     if member.sync is not None:
         out.answer_sync(member.sync, SyncReply(error))
         member.sync = None
+        member.seen_ms = out.now
         out.restart_session(member)
 
 
@@ -136,6 +137,7 @@ def _tell_generation(out: Outcome, group: Group) -> None:
             told = everybody if member.id == leader else []
             out.answer_join(member.join, JoinReply(0, member.id, group.generation, group.protocol_type, protocol, leader, told))
             member.join = None
+            member.seen_ms = out.now
         member.is_new = False
         out.restart_session(member)
     group.awaiting = 0

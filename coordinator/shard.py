@@ -34,10 +34,13 @@ from coordinator.notes import Cause, Note
 from coordinator.outcome import Outcome
 from coordinator.rebalance import join_phase_over, pending_over, prepare, session_over, sync_phase_over
 from coordinator.replay import Replay, open_group
-from coordinator.rules import RULES
+from coordinator.rules import ROWS
 from coordinator.states import State
 from coordinator.sync import names_other_protocol
+from coordinator.tallies import Gaps, Refusals
 from protocol.errors import ErrorCode
+
+UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 GROUPS_AT_ONCE: Final = 50  # opened in one go; of ten members each that is a few milliseconds
 
@@ -74,6 +77,8 @@ class Shard:
         self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
         self._replay = Replay(self.groups, self._leftovers)
         self._sweep = expiry.Sweep()
+        self._gaps = Gaps()
+        self._refusals = Refusals()
 
     # Time.
 
@@ -96,6 +101,8 @@ class Shard:
                 self._member_due(item)
             elif isinstance(item, Pending):
                 self._pending_due(item)
+            elif isinstance(item, (Gaps, Refusals)):
+                item.tell(out, self.groups)
             self._end_step()
 
     def move_deadlines(self, by: int) -> None:
@@ -182,7 +189,7 @@ class Shard:
         error = identity.refusal(group, id, request.instance_id)
         if error:
             return out.answer_join(waiter, JoinReply(error, id))
-        rule = RULES[group.state].rejoin
+        rule = ROWS[group.state].rejoin
         if isinstance(rule, ErrorCode):
             return out.answer_join(waiter, JoinReply(rule, id))
         return rule(out, group, group.members[id], request, waiter)
@@ -197,7 +204,7 @@ class Shard:
             if request.needs_member_id:
                 return hand_out_id(out, group, request, waiter, new_id)
         elif instance in group.statics:
-            rule = RULES[group.state].come_back
+            rule = ROWS[group.state].come_back
             if isinstance(rule, ErrorCode):
                 return out.answer_join(waiter, JoinReply(rule, ""))
             return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
@@ -224,7 +231,7 @@ class Shard:
             return ErrorCode.ILLEGAL_GENERATION
         if names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        rule = RULES[group.state].sync
+        rule = ROWS[group.state].sync
         if isinstance(rule, ErrorCode):
             return rule
         rule(self._out, group, group.members[request.member_id], request, waiter)
@@ -234,20 +241,23 @@ class Shard:
         """Heartbeat: its code. Nothing is emitted, scheduled or made on the way."""
         group = self.groups.get(group_id)
         if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-        error: int = identity.refusal(group, member_id, instance_id)
-        if error:
-            return error
+            return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        member = group.members.get(member_id)
+        if member is None or (instance_id is not None and member.instance_id != instance_id):
+            return identity.refusal(group, member_id, instance_id)
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        error = RULES[group.state].heartbeat
-        if error != ErrorCode.UNKNOWN_MEMBER_ID:
-            self._lives(group.members[member_id], now)
+        error = ROWS[group.state].heartbeat
+        if error is not UNKNOWN_MEMBER_ID:
+            self._lives(member, now)
         return error
 
     def _lives(self, member: Member, now: int) -> None:
         """Its session begins anew. A deadline that moves later needs no scheduling."""
+        gap = now - member.seen_ms
         member.seen_ms = now
+        if gap * 3 > member.session_timeout_ms:
+            self._gaps.add(self._out, member, gap, now)
         member.deadline = deadline = now + member.session_timeout_ms
         if deadline < member.filed:
             self._out.deadlines.earlier(member)
@@ -261,7 +271,7 @@ class Shard:
         out.now = now
         codes, cause, about = depart(out, group, leavers)
         if cause is not None:
-            RULES[group.state].departed(out, group, cause, about)
+            ROWS[group.state].departed(out, group, cause, about)
         self._end_step()
         return codes
 
@@ -277,6 +287,8 @@ class Shard:
         out = self._out
         out.now = now
         error = self._commit(commit)
+        if error and commit.group_id in self.groups:
+            self._refusals.add(out, (commit.group_id, error, commit.member_id, commit.instance_id))
         self._end_step()
         return error
 
@@ -293,7 +305,7 @@ class Shard:
             if error:
                 del self.groups[group.id]
             return error
-        error = offsets.refusal(group, commit) or RULES[group.state].commit
+        error = offsets.refusal(group, commit) or ROWS[group.state].commit
         if error:
             return error
         member = group.members.get(commit.member_id)
@@ -348,6 +360,9 @@ class Shard:
         self.stalled = False
         self._leftovers.clear()
         self._out = Outcome(out.config, out.fresh_id)
+        self._sweep = expiry.Sweep()
+        self._gaps = Gaps()
+        self._refusals = Refusals()
         self._replay = Replay(self.groups, self._leftovers)
 
     def replay(self, facts: Iterable[Fact]) -> None:

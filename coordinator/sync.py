@@ -60,6 +60,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
         if member.sync is not None:
             out.answer_sync(member.sync, own_assignment(group, member))
             member.sync = None
+            member.seen_ms = out.now
             out.restart_session(member)
 
 

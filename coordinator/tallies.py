@@ -1,0 +1,76 @@
+"""What is told in sums, because one by one it would be too much: heartbeats that came late, and commits that were refused."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.deadlines import NEVER, Timed
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.notes import Kind
+from coordinator.outcome import Outcome
+from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats
+
+GAPS_EVERY_MS: Final = 60_000
+REFUSALS_EVERY_MS: Final = 10_000
+# Between two sums a shard keeps at most as many of each; what is beyond is as good as a note that was dropped.
+KEPT_MAX: Final = 10_000
+
+Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
+
+
+class Gaps(Timed):
+    """Members whose heartbeats took more than a third of their session: near misses, and none that is far from one."""
+
+    __slots__ = ("_found", "_size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[str, dict[str, tuple[int, int]]] = {}
+        self._size = 0
+
+    def add(self, out: Outcome, member: Member, gap_ms: int, now: int) -> None:
+        members = self._found.setdefault(member.group_id, {})
+        key = member.instance_id or member.id
+        longest, count = members.get(key, (0, 0))
+        if not count:
+            if self._size >= KEPT_MAX:
+                return
+            self._size += 1
+        members[key] = (max(longest, gap_ms), count + 1)
+        if self.deadline == NEVER:
+            out.deadlines.set(self, now + GAPS_EVERY_MS)
+
+    def tell(self, out: Outcome, groups: dict[str, Group]) -> None:
+        found, self._found = self._found, {}
+        self._size = 0
+        for id, members in found.items():
+            group = groups.get(id)
+            if group is not None and out.may_tell(group):
+                gaps = [HeartbeatGap(key, longest, count) for key, (longest, count) in members.items()]
+                out.tell(group, Kind.HEARTBEATS, Heartbeats(gaps))
+
+
+class Refusals(Timed):
+    """Commits refused, by group, error and who asked: zombies, and consumers whose polls take too long."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[Refusal, tuple[int, int]] = {}
+
+    def add(self, out: Outcome, refusal: Refusal) -> None:
+        count, since = self._found.get(refusal, (0, out.now))
+        if not count and len(self._found) >= KEPT_MAX:
+            return
+        self._found[refusal] = (count + 1, since)
+        if self.deadline == NEVER:
+            out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
+
+    def tell(self, out: Outcome, groups: dict[str, Group]) -> None:
+        found, self._found = self._found, {}
+        for (id, error, member_id, instance_id), (count, since) in found.items():
+            group = groups.get(id)
+            if group is not None and out.may_tell(group):
+                out.tell(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))
