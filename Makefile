@@ -32,11 +32,13 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m protocol.generate --check
 	$(BIN)/python -m docs.configuration --check
+	$(BIN)/python -m docs.groups --check
 	$(BIN)/python -m project.licences
 
-generate: setup ## write what is generated: protocol/messages, docs/configuration.md
+generate: setup ## write what is generated: protocol/messages, docs/configuration.md, docs/groups.md
 	$(BIN)/python -m protocol.generate
 	$(BIN)/python -m docs.configuration
+	$(BIN)/python -m docs.groups
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh

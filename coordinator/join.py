@@ -135,6 +135,7 @@ def repeat_answer(out: Outcome, group: Group, waiter: JoinWaiter, member: Member
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+    """The member is parked with what it offers now, and everybody else is called back."""
     cause = Cause.LEADER_REJOINED if member.protocols == request.protocols else Cause.MEMBER_METADATA_CHANGED
     take_request(group, member, request)
     park(out, group, member, waiter)

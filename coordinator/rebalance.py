@@ -9,7 +9,7 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, How, Kind, Round
 from coordinator.outcome import Outcome
-from coordinator.states import State
+from coordinator.states import MOVES, State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
@@ -17,6 +17,7 @@ from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChang
 def change(out: Outcome, group: Group, state: State, cause: Cause, about: str | None = None) -> None:
     """`about`: the member it was about, or the reason that its client gave."""
     before = group.state
+    assert state in MOVES[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
     group.state_ms = out.now
     if out.may_tell(group):

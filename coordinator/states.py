@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class State(IntEnum):
@@ -24,4 +25,13 @@ _SHOWN = {
     State.COMPLETING: "CompletingRebalance",
     State.STABLE: "Stable",
     State.DEAD: "Dead",
+}
+
+
+# From which state a group comes into which; nothing else happens.
+MOVES: Final[dict[State, tuple[State, ...]]] = {
+    State.EMPTY: (State.PREPARING,),
+    State.PREPARING: (State.COMPLETING, State.EMPTY),
+    State.COMPLETING: (State.STABLE, State.PREPARING),
+    State.STABLE: (State.PREPARING,),
 }
