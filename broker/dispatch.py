@@ -24,6 +24,22 @@ class Response(Protocol):
     def encode(self, version: int) -> bytes: ...
 
 
+class Constant:
+    """A reply that never changes, encoded once for each version."""
+
+    __slots__ = ("_bytes", "_reply")
+
+    def __init__(self, reply: Response) -> None:
+        self._reply = reply
+        self._bytes: dict[int, bytes] = {}
+
+    def encode(self, version: int) -> bytes:
+        data = self._bytes.get(version)
+        if data is None:
+            data = self._bytes[version] = self._reply.encode(version)
+        return data
+
+
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
 # The reply in the API's own shape that carries an error and nothing else.
@@ -72,7 +88,12 @@ class Call:
 
     def answer(self, reply: Response) -> None:
         """The reply to a call that was not answered by returning it."""
-        self.connection.send(self.frame(reply))
+        try:
+            frame = self.frame(reply)
+        except ProtocolError as error:  # it repeats what the client sent, which may be longer than a reply can hold
+            self.connection.close(str(error))
+        else:
+            self.connection.send(frame)
 
     def frame(self, reply: Response) -> bytes:
         route = self.route

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from broker.dispatch import Call, Dispatch, Response, Route
+from broker.dispatch import Call, Constant, Dispatch, Response, Route
 from broker.journal import Journal
 from broker.node import Address, Node
 from broker.topics import NO_ID, Topic, Topics, name_problem
@@ -36,19 +36,6 @@ ASKED_BY_ID_FROM = 12  # Metadata: versions 10 and 11 have a field for the id, b
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class Encoded:
-    """A reply that never changes, encoded once for each version."""
-
-    def __init__(self) -> None:
-        self.reply: Response = ApiVersionsResponse()
-        self._bytes: dict[int, bytes] = {}
-
-    def encode(self, version: int) -> bytes:
-        if version not in self._bytes:
-            self._bytes[version] = self.reply.encode(version)
-        return self._bytes[version]
-
-
 class ClusterHandlers:
     """ApiVersions, Metadata, FindCoordinator, DescribeCluster."""
 
@@ -62,11 +49,11 @@ class ClusterHandlers:
         self._auto_create = auto_create
         self._num_partitions = num_partitions
         self._partitions_max = partitions_max
-        self._versions = Encoded()
+        self._versions: Response = ApiVersionsResponse()
 
     def offer(self) -> None:
         """Offer what is served, now that all of it is known: the answer is the same for everybody."""
-        self._versions.reply = ApiVersionsResponse(ErrorCode.NONE, [self._range(route) for route in self._dispatch.routes.values()])
+        self._versions = Constant(ApiVersionsResponse(ErrorCode.NONE, [self._range(route) for route in self._dispatch.routes.values()]))
 
     def routes(self) -> list[Route]:
         return [

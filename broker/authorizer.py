@@ -1,0 +1,62 @@
+"""Who may do what: a port that every handler of groups asks, with Kafka's operations and kinds of resources.
+
+Today everybody may do everything. Whoever brings access control implements `Authorizer` and changes no handler.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Protocol
+
+from broker.dispatch import Call
+
+
+class Operation(IntEnum):
+    """Numbered as Kafka numbers them: a set of operations is sent as a set of bits."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Resource(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME: Final = "kafka-cluster"  # the one resource of its kind
+
+# What there is to be allowed about a group.
+GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+
+
+class Authorizer(Protocol):
+    """`open` says that nobody will be refused anything; then it need not be asked."""
+
+    @property
+    def open(self) -> bool: ...
+
+    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool: ...
+
+
+class AllowAll:
+    """Everybody may do everything."""
+
+    open = True
+
+    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+        return True
+
+
+def group_operations(authorizer: Authorizer, call: Call, group_id: str) -> int:
+    """What the caller may do with the group, as a set of bits."""
+    return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
