@@ -1,0 +1,197 @@
+"""What a playbook asked, and what came back: one request each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coordinator import JoinReply, SyncReply
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tests.coordinator.playbook import Play
+
+Bytes = bytes | int
+
+
+def as_bytes(value: Bytes) -> bytes:
+    return bytes([value]) if isinstance(value, int) else value
+
+
+class Asked:
+    """A request, and the place where its reply arrives. Every kind of request has its own `expect`."""
+
+    def __init__(self, play: Play, what: str) -> None:
+        self.play = play
+        self.what = what
+        self.reply: Any = None
+        self.answered = False
+        self.at_ms = -1
+
+    def __repr__(self) -> str:
+        return self.what
+
+    # What the shard calls.
+
+    def release(self) -> None:
+        assert not self.answered, f"{self}: answered twice"
+        self.answered = True
+        self.at_ms = self.play.now - self.play.began
+        self.play.answers.append(self)
+
+    def fail(self, error: int) -> None:
+        self.reply = self.failed(error)
+        self.release()
+
+    def failed(self, error: int) -> Any:
+        return error
+
+    # What tests call.
+
+    @property
+    def parked(self) -> bool:
+        """It has no answer: it waits for other members (or for the log)."""
+        return not self.answered
+
+    def parks(self) -> Asked:
+        assert self.parked, f"{self}: answered with {show(self.reply)}"
+        return self
+
+    def expect(self, error: int = ErrorCode.NONE, *, at: int | None = None) -> Asked:
+        """The answer has come, with this code; `at`: at this moment, in milliseconds after the set-up."""
+        self.came(at)
+        self.same("error", self.reply, error)
+        return self
+
+    def came(self, at: int | None) -> None:
+        assert self.answered, f"{self}: no answer yet"
+        if at is not None:
+            assert self.at_ms == at, f"{self}: answered at {self.at_ms}, not at {at}: {show(self.reply)}"
+
+    def same(self, name: str, is_: object, should: object) -> None:
+        assert is_ == should, f"{self}: {name} is {is_!r}, not {should!r}: {show(self.reply)}"
+
+
+def show(reply: object) -> str:
+    slots = getattr(type(reply), "__slots__", None)
+    return repr(reply) if slots is None or isinstance(reply, tuple) else " ".join(f"{name}={getattr(reply, name)!r}" for name in slots)
+
+
+class AskedJoin(Asked):
+    def failed(self, error: int) -> JoinReply:
+        return JoinReply(error, "")
+
+    def expect(
+        self,
+        error: int = ErrorCode.NONE,
+        *,
+        generation: int | None = None,
+        leader: str | None = None,
+        id: str | None = None,
+        members: list[str] | str | None = None,
+        skip: bool = False,
+        protocol: str | None = None,
+        type: str | None = None,
+        at: int | None = None,
+    ) -> AskedJoin:
+        """Actors by name. An error has generation -1 and nothing else but the id, unless the test says otherwise."""
+        self.came(at)
+        reply: JoinReply = self.reply
+        self.same("error", reply.error, error)
+        name = self.play.id_of
+        if error:
+            generation = -1 if generation is None else generation
+            if generation == -1:
+                self.same("protocol", (reply.protocol_type, reply.protocol_name), (None, None))
+                leader = "" if leader is None else leader
+            members = [] if members is None else members
+        if generation is not None:
+            self.same("generation", reply.generation, generation)
+        if leader is not None:
+            self.same("leader", reply.leader, name(leader))
+        if id is not None:
+            self.same("id", reply.member_id, name(id))
+        if members is not None:
+            self.same("members", [one[0] for one in reply.members], [name(one) for one in members])
+        if protocol is not None:
+            self.same("protocol", reply.protocol_name, protocol)
+        if type is not None:
+            self.same("type", reply.protocol_type, type)
+        self.same("skip", reply.skip_assignment, skip)
+        return self
+
+
+class AskedSync(Asked):
+    def failed(self, error: int) -> SyncReply:
+        return SyncReply(error)
+
+    def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> AskedSync:
+        """An error has no assignment and no protocol."""
+        self.came(at)
+        reply: SyncReply = self.reply
+        self.same("error", reply.error, error)
+        if error:
+            self.same("content", (reply.assignment, reply.protocol_type, reply.protocol_name), (b"", None, None))
+        if assignment is not None:
+            self.same("assignment", reply.assignment, as_bytes(assignment))
+        return self
+
+
+class AskedLeave(Asked):
+    def failed(self, error: int) -> int:
+        return error
+
+    def expect(self, *errors: int, at: int | None = None) -> AskedLeave:
+        """One code for each who leaves; `expect(NONE)` may stand for a single one. An int reply is a top-level error."""
+        self.came(at)
+        self.same("errors", self.reply, list(errors or [ErrorCode.NONE]))
+        return self
+
+    def expect_refused(self, error: int) -> AskedLeave:
+        """The whole request got this code (a log that failed)."""
+        self.came(None)
+        self.same("error", self.reply, error)
+        return self
+
+
+class AskedCommit(Asked):
+    too_large: set[tuple[str, int]]
+
+    def expect(self, error: int = ErrorCode.NONE, *, too_large: list[tuple[str, int]] | None = None, at: int | None = None) -> AskedCommit:
+        """`too_large`: the partitions that are answered 12 whatever the others get."""
+        super().expect(error, at=at)
+        self.same("too large", self.too_large, set(too_large or []))
+        return self
+
+
+class AskedOffset(Asked):
+    """OffsetFetch of one partition; no offset is -1."""
+
+    def expect(
+        self, offset: int = -1, *, epoch: int | None = None, metadata: str | None = None, commit_ms: int | None = None, expire_ms: int = -1
+    ) -> AskedOffset:
+        self.came(None)
+        reply = self.reply
+        self.same("offset", reply.offset, offset)
+        for name, value in (("leader_epoch", epoch), ("metadata", metadata), ("commit_ms", commit_ms)):
+            if value is not None:
+                self.same(name, getattr(reply, name), value)
+        self.same("expire_ms", reply.expire_ms, expire_ms)
+        return self
+
+    def failed(self, error: int) -> object:
+        raise AssertionError(f"{self}: the log failed with {error}")
+
+
+class AskedOffsets(Asked):
+    """OffsetDelete: an error for the whole, or one code for each."""
+
+    def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> AskedOffsets:
+        self.came(None)
+        top, codes = self.reply
+        self.same("error", top, error)
+        if each is not None:
+            self.same("codes", codes, each)
+        return self
+
+    def failed(self, error: int) -> object:
+        return error, []

@@ -1,0 +1,31 @@
+"""The numbers of the conformance catalogue: a scenario's test carries its number, and test_catalogue.py finds it in the source.
+
+    @scenario("SR-01")                                     a test of its own
+    @pytest.mark.parametrize("x, y", [row("FE-01", 1, 2)])  a row of a table; the number is the row's name
+
+Write the numbers as plain strings: the search reads the source, it runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def scenario(*numbers: str) -> Callable[[T], T]:
+    """The test below is what these rows of the catalogue say."""
+
+    def numbered(test: T) -> T:
+        test.scenarios = numbers  # type: ignore[attr-defined]
+        return test
+
+    return numbered
+
+
+def row(number: str, *values: object) -> Any:
+    """One row of a parametrised test. The same number may stand in several rows."""
+    return pytest.param(*values, id=f"{number} {' '.join(str(value) for value in values)}"[:60])

@@ -1,0 +1,121 @@
+"""What must hold after every step of every playbook, and what the log must promise after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from coordinator import Fact, GroupConfig, Shard
+from coordinator.deadlines import NEVER
+from coordinator.facts import read_image
+from coordinator.group import Group
+from coordinator.states import State
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
+from protocol.records import read_offsets_key
+
+
+def check_group(group: Group) -> None:
+    """Counters and indexes say what the members say, and whoever waits for time has a deadline."""
+    members = group.members
+    assert all(id == member.id for id, member in members.items())
+    assert group.awaiting == sum(member.join is not None for member in members.values())
+    assert group.statics == {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
+    counts: dict[str, int] = {}
+    for member in members.values():
+        for name, _ in member.protocols:
+            counts[name] = counts.get(name, 0) + 1
+    assert group.protocol_counts == counts
+    assert (group.leader in members) if members else group.leader is None
+    assert not set(group.pending_sync) - set(members)
+    assert not set(group.pending) & set(members)
+    assert group.state != State.DEAD
+    assert (group.state == State.EMPTY) <= (not members)
+    parked_joins = [member for member in members.values() if member.join is not None]
+    parked_syncs = [member for member in members.values() if member.sync is not None]
+    assert not parked_joins or group.state == State.PREPARING, f"parked joins in {group.state.name}"
+    assert not parked_syncs or group.state == State.COMPLETING, f"parked syncs in {group.state.name}"
+    if group.state == State.PREPARING or group.pending_sync:
+        assert group.deadline != NEVER, f"nothing ends {group.state.name}"
+    for member in members.values():
+        waits = not member.is_new and (member.join is not None or member.sync is not None)
+        assert waits or member.deadline != NEVER, f"{member.id} lives for ever"
+        assert member.filed <= member.deadline, f"{member.id} is looked at too late"
+    assert all(pending.deadline != NEVER for pending in group.pending.values())
+
+
+class Record(NamedTuple):
+    """A fact as it stands in the log. W1 to W7 as the rules name them; the tombstone of a group is "W6 group"."""
+
+    kind: str
+    group: str
+    image: GroupMetadataValue | None = None
+    topic: str = ""
+    partition: int = -1
+    value: bytes | None = None
+
+
+def as_record(fact: Fact, group: Group | None, during: str) -> Record:
+    key, value = fact
+    what = read_offsets_key(key)
+    if isinstance(what, OffsetCommitKey):
+        return Record("W6" if value is None else "W5", what.group, None, what.topic, what.partition, value)
+    assert isinstance(what, GroupMetadataKey)
+    if value is None:
+        return Record("W6 group", what.group)
+    image = read_image(value)
+    assert group is not None
+    if not image.members:
+        kind = "W1" if not image.protocol_type and not image.generation else "W3"
+    elif during == "sync":
+        kind = "W2"
+    else:
+        kind = "W4" if image.generation == group.generation else "W7"
+    return Record(kind, what.group, image, value=value)
+
+
+def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
+    shard = Shard(config, lambda: "nobody")
+    shard.clear()
+    shard.replay(log)
+    for _ in shard.open_groups(lambda: now):
+        pass
+    return shard
+
+
+def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
+    """A coordinator that takes over knows the same offsets and images; and the same members, where nothing changed since."""
+    # Whatever the log holds above the group's maximum calls the members back: not what is asked here.
+    again = replayed(log, now, GroupConfig())
+    kept = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
+    assert set(again.groups) == set(kept)
+    for id, group in kept.items():
+        other = again.groups[id]
+        assert other.last_image == group.last_image, f"{id}: another image"
+        assert offsets_of(other) == offsets_of(group), f"{id}: other offsets"
+        if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
+            assert other.state == group.state
+            assert described(other) == described(group), f"{id}: other members"
+
+
+def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
+    return {(topic, partition): value for topic, partition, value in group.all_offsets()}
+
+
+def described(group: Group) -> tuple[object, ...]:
+    """All that a group's image holds, out of the group."""
+    name = group.protocol_name
+    members = {
+        member.id: (
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            member.metadata(name),
+            member.assignment,
+        )
+        for member in group.members.values()
+    }
+    # What the image of a stable group says of the time is when its join phase ended.
+    since = group.state_ms if group.state == State.EMPTY else 0
+    return group.protocol_type, group.generation, name, group.leader, since, group.statics, members
