@@ -8,7 +8,7 @@ from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tests.coordinator.playbook import Play
+    from tests.coordinator.stage import Stage
 
 Bytes = bytes | int
 
@@ -20,7 +20,7 @@ def as_bytes(value: Bytes) -> bytes:
 class Asked:
     """A request, and the place where its reply arrives. Every kind of request has its own `expect`."""
 
-    def __init__(self, play: Play, what: str) -> None:
+    def __init__(self, play: Stage, what: str) -> None:
         self.play = play
         self.what = what
         self.reply: Any = None

@@ -1,0 +1,252 @@
+"""The stage of a playbook: one shard, its log, its clock, and who is who. playbook.py has the play itself."""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+from coordinator import Fact, GroupConfig, Note, Shard
+from coordinator.deadlines import NEVER
+from coordinator.group import Group
+from coordinator.notes import Kind
+from protocol.errors import ErrorCode
+from tests.coordinator.asked import Asked
+from tests.coordinator.truths import Record, as_record, check_group, compare_with_log
+
+BEGIN_MS = 1_700_000_000_037  # on no tick's edge
+BEAT_MS = 2_000
+UNCHANGED: Any = object()
+
+A = TypeVar("A", bound=Asked)
+
+
+def subscription(*topics: str) -> bytes:
+    """Consumer metadata, version 0, no user data."""
+    names = b"".join(len(topic.encode()).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+T0 = subscription("t0")
+T0_T1 = subscription("t0", "t1")  # what a member offers that has changed its mind
+
+
+class Offer:
+    """What an actor says of itself when it joins."""
+
+    def __init__(self) -> None:
+        self.instance: str | None = None
+        self.protocols: tuple[tuple[str, bytes], ...] = (("range", T0),)
+        self.session_ms = 10_000
+        self.rebalance_ms = 20_000
+        self.type = "consumer"
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.now = self.began = BEGIN_MS
+        self.ids: dict[str, str] = {}
+        self.log: list[Fact] = []
+        self.in_flight: list[Fact] = []
+        self.answers: list[Asked] = []
+        self.notes: list[Note] = []
+        self._told: list[list[Note]] = []
+        self._offers: dict[str, Offer] = {}
+        self._last: dict[str, Asked] = {}
+        self._alive: list[tuple[str, str]] = []
+        self._next_beat = NEVER
+        self._newest: list[Record] = []
+        self._newcomer = ""
+        self._holds = False
+        self.configure()
+
+    def configure(self, **config: Any) -> None:
+        """Limits under Kafka's names (`coordinator/config.py`)."""
+        assert not self.log, "configure comes first"
+        self.config = GroupConfig(**config)
+        self._new_shard()
+
+    def _new_shard(self) -> None:
+        self.shard: Shard | None = Shard(self.config, self._fresh_id, lambda notes, stamp: self.notes.extend(notes))
+
+    def close(self) -> None:
+        if self.shard is not None:
+            compare_with_log(self.shard, self.log + self.in_flight, self.now)
+
+    # Actors.
+
+    def id_of(self, actor: str) -> str:
+        return self.ids.get(actor, actor)
+
+    def _fresh_id(self) -> str:
+        assert self._newcomer, "an id was made for nobody"
+        newcomer, self._newcomer = self._newcomer, ""
+        return newcomer
+
+    def _offer(self, actor: str) -> Offer:
+        offer = self._offers.get(actor)
+        if offer is None:
+            offer = self._offers[actor] = Offer()
+            before = self._offers.get(actor.rstrip("'"))
+            if before is not None:
+                vars(offer).update(vars(before))
+        return offer
+
+    def _instance(self, actor: str, given: Any) -> str | None:
+        if given is not UNCHANGED:
+            return None if given is None else str(given)
+        offer = self._offers.get(actor) or self._offers.get(actor.rstrip("'"))
+        return offer.instance if offer is not None else None
+
+    def _of(self, group: str) -> Group | None:
+        return self._serving.groups.get(group)
+
+    @property
+    def _serving(self) -> Shard:
+        assert self.shard is not None, "the shard is not loaded"
+        return self.shard
+
+    # The log.
+
+    def _end_step(self, during: str, actor: str = "", asked: Asked | None = None) -> None:
+        if asked is not None:
+            self._last[actor] = asked
+        shard = self._serving
+        batch: list[Fact] = []
+        while shard.hold.untaken:
+            batch += shard.hold.take(self.config.batch_bytes_max)
+        self._newest += [as_record(fact, shard.groups.get(_group_of(fact)), during) for fact in batch]
+        self.in_flight += batch
+        if not self._holds:
+            self._confirm()
+        for group in shard.groups.values():
+            check_group(group)
+
+    def _confirm(self) -> None:
+        hold = self._serving.hold
+        self.log += self.in_flight
+        self.in_flight = []
+        hold.confirm(hold.taken)
+        assert not hold.waiting, "a reply is held though the log has everything"
+
+    def hold_appends(self) -> None:
+        self._holds = True
+
+    def confirm(self) -> None:
+        """What is in flight is durable, and from now on everything is at once."""
+        self._holds = False
+        self._confirm()
+
+    def log_fails(self, error: int = ErrorCode.NOT_COORDINATOR) -> None:
+        """An append failed: the shard is suspended, and at once replayed from what is durable."""
+        shard = self._serving
+        self.in_flight = []
+        self._holds = False
+        shard.hold.fail(error)
+        shard.abandon()
+        self._open()
+
+    def _open(self) -> None:
+        shard = self._serving
+        shard.clear()
+        shard.replay(self.log)
+        for _ in shard.open_groups(lambda: self.now):
+            pass
+        self._newest = []
+        self._end_step("open")
+
+    def failover(self, *, written: bool = False) -> None:
+        """The coordinator dies without a word; another one opens the log. `written`: what was in flight had reached it."""
+        if self.shard is not None:
+            compare_with_log(self.shard, self.log + self.in_flight, self.now)
+        if written:
+            self.log += self.in_flight
+        self.in_flight = []
+        self._holds = False
+        self.load()
+
+    def unload(self) -> None:
+        """An orderly end: the flush in flight is waited for, then whoever is parked is sent away."""
+        shard = self._serving
+        self._confirm()
+        compare_with_log(shard, self.log, self.now)
+        shard.abandon()
+        shard.clear()
+        self.shard = None
+
+    def load(self, *facts: Fact) -> None:
+        """Open the log, with these facts behind what it has."""
+        self.log += facts
+        self._new_shard()
+        self._open()
+
+    def _replied(self, during: str, actor: str, asked: A) -> A:
+        """What the handler does with a code: it goes to the hold, behind whatever it could have seen."""
+        self._serving.hold.reply(asked)
+        self._end_step(during, actor, asked)
+        return asked
+
+    # Records and notes.
+
+    def wrote(self, *kinds: str) -> list[Record]:
+        records, self._newest = self._newest, []
+        assert [record.kind for record in records] == list(kinds)
+        return records
+
+    def noted(self, kind: Kind, **body: Any) -> Note:
+        """There is a note of this kind since the set-up whose body has these values (actors by name); the newest such one."""
+        wanted = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
+        of_kind = [note for note in self.notes if note.kind == kind]
+        for note in reversed(of_kind):
+            if all(getattr(note.body, name) == value for name, value in wanted.items()):
+                return note
+        seen = [{name: getattr(note.body, name) for name in note.body.__slots__} for note in of_kind]
+        raise AssertionError(f"no note {kind.name} {wanted}, only {seen}")
+
+    # Time.
+
+    def at(self, ms: int) -> Self:
+        """Until so long after the set-up."""
+        return self._until(self.began + ms)
+
+    def after(self, ms: int) -> Self:
+        return self._until(self.now + ms)
+
+    def alive(self, *actors: str, group: str = "g") -> Self:
+        self._alive += [(actor, group) for actor in actors]
+        self._next_beat = self.now
+        return self
+
+    def silent(self, *actors: str) -> Self:
+        self._alive = [one for one in self._alive if one[0] not in actors]
+        return self
+
+    def _until(self, moment: int) -> Self:
+        assert moment >= self.now, "time does not go back"
+        self._advance()
+        while True:
+            if self._alive and self._next_beat <= self.now:
+                self._next_beat = self.now + BEAT_MS
+                for actor, group in self._alive:
+                    found = self._of(group)
+                    if found is not None and self.id_of(actor) in found.members:
+                        self._beat(actor, found)
+            if self.now == moment:
+                return self
+            self.now = min(moment, self._serving.wake_at, self._next_beat if self._alive else NEVER)
+            self._advance()
+
+    def _advance(self) -> None:
+        shard = self._serving
+        shard.advance(self.now)
+        assert shard.wake_at > self.now, "it is not at rest"
+        self._end_step("time")
+
+    def _beat(self, actor: str, group: Group) -> None:
+        asked = Asked(self, f"heartbeat {actor}")
+        instance = self._instance(actor, UNCHANGED)
+        asked.reply = self._serving.heartbeat(group.id, group.generation, self.id_of(actor), instance, self.now)
+        self._replied("heartbeat", "", asked)
+
+
+def _group_of(fact: Fact) -> str:
+    size = int.from_bytes(fact[0][2:4], "big")
+    return fact[0][4 : 4 + size].decode()
