@@ -2,14 +2,16 @@
 
 from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk
-from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced
+from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided
 from storage.handles import Handles
 from storage.log import Flush, Log, told
 from storage.opening import Recovery, Repair
-from storage.store import HeldBy, LogId, LogStore, OwnedLog, Position
+from storage.store import Acquired, ClusterView, HeldBy, LogId, LogStore, NodeInfo, OwnedLog, Position, Unreadable
 
 __all__ = [
+    "Acquired",
     "AppendFailed",
+    "ClusterView",
     "DamagedLog",
     "DataDirectory",
     "DirectoryForeign",
@@ -23,10 +25,13 @@ __all__ = [
     "Log",
     "LogId",
     "LogStore",
+    "NodeInfo",
     "OsDisk",
     "OwnedLog",
     "Position",
     "Recovery",
     "Repair",
+    "Undecided",
+    "Unreadable",
     "told",
 ]

@@ -11,6 +11,10 @@ class Fenced(AppendFailed):
     """Somebody else owns the log now, at a newer epoch."""
 
 
+class Undecided(AppendFailed):
+    """Nobody can tell yet whether the append is in the log: a store beyond this machine did not answer."""
+
+
 class DamagedLog(Exception):
     """Bytes in the middle of a log are not what was written. Nothing is skipped silently: the log does not open."""
 

@@ -104,5 +104,7 @@ def read_index(base: int, offset_bytes: bytes, time_bytes: bytes, log_bytes: int
             return None
         index.times.append(timestamp)
         index.time_offsets.append(offset)
+    if index.positions and not index.times:
+        return None  # the newest timestamp would not be known
     index._at_last = index.positions[-1] if index.positions else 0
     return index

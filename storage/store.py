@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from protocol.batch import Fact
 from storage.errors import AppendFailed
 
 
@@ -32,6 +33,29 @@ class HeldBy(NamedTuple):
     who: str
 
 
+class Unreadable(NamedTuple):
+    """The log cannot be opened: `damaged` until a human decides what to do, or until the disk reads again."""
+
+    reason: str
+    damaged: bool
+
+
+class NodeInfo(NamedTuple):
+    """A live node, and where its clients find it: (listener, host, port)."""
+
+    id: int
+    addresses: tuple[tuple[str, str, int], ...]
+    rack: str | None = None
+
+
+class ClusterView(Protocol):
+    """Who is there and who owns which log; cached, no I/O."""
+
+    def nodes(self) -> list[NodeInfo]: ...
+
+    def owner(self, log: LogId) -> NodeInfo | None: ...
+
+
 class OwnedLog(Protocol):
     """A log that is ours to write, until somebody claims it at a newer epoch."""
 
@@ -41,8 +65,13 @@ class OwnedLog(Protocol):
         """Cheap; asked before every answer that rests on the log."""
         ...
 
-    def replay(self) -> Iterator[bytes]:
-        """Whole batches, in order, as far as they are safe; the caller paces it."""
+    @property
+    def newest_timestamp(self) -> int:
+        """Of all that `replay` gives, -1 where there is nothing."""
+        ...
+
+    def replay(self) -> Iterator[list[Fact]]:
+        """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it."""
         ...
 
     def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
@@ -56,9 +85,16 @@ class OwnedLog(Protocol):
     def release(self) -> None: ...
 
 
-class LogStore(Protocol):
-    """Hands out logs. Who else is there (nodes, their logs) comes with stores that several nodes share."""
+Acquired = Callable[[OwnedLog | HeldBy | Unreadable], None]
 
-    def acquire(self, log: LogId, done: Callable[[OwnedLog | HeldBy], None]) -> None: ...
+
+class LogStore(Protocol):
+    """Hands out logs and tells who else is there."""
+
+    def view(self) -> ClusterView: ...
+
+    def acquire(self, log: LogId, done: Acquired) -> None:
+        """Own the log from now on. `done` is called at once or later, in the thread of whoever drives the store."""
+        ...
 
     def close(self) -> None: ...

@@ -10,6 +10,7 @@ from protocol.batch import CRC_FROM, Record, build, iterate
 from protocol.compression import Compression
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read, reopen
 
 COUNT = 200
@@ -248,3 +249,32 @@ def test_facts_verify_what_nobody_has_verified_and_only_that(place: Place) -> No
     segment.verified = False
     with pytest.raises(DamagedLog, match="checksum"):
         facts(log)
+
+
+# The newest timestamp, which tells time where to go on
+
+
+class CountingDisk(FaultyDisk):
+    """Counts the reads of log files."""
+
+    reads = 0
+
+    def refuse_reading(self, path: str) -> None:
+        self.reads += path.endswith(".log")
+
+
+@pytest.mark.parametrize("newest_at", [0, 1, 57, 199])
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 100_000])
+def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_everything(newest_at: int, segment_bytes: int) -> None:
+    disk = CountingDisk()
+    disk.make_folder("/data")
+    log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
+    for number in range(200):
+        log.append(batch("b", padding=2_000, timestamp=9_999 if number == newest_at else 1_000 + number), log.epoch)
+    log.flush()
+    log.close()
+    disk.reads = 0
+    again, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
+    assert again.newest_timestamp == log.newest_timestamp == 9_999
+    assert disk.reads <= 3 * len(again._segments)  # a look at the batch that the index names last, and what follows it
+    assert reopen(disk, "/data", segment_bytes=segment_bytes)[0].newest_timestamp == 9_999
