@@ -13,6 +13,7 @@ from struct import Struct
 
 from cli.log_files import Batch, open_for_reading
 from cli.log_problems import Problems
+from cli.log_text import shown
 from storage.epochs import EPOCHS
 
 OFFSET_ENTRY = Struct(">ii")
@@ -213,16 +214,19 @@ def read_checkpoint(path: str, words: int) -> list[list[str]] | str:
     """The lines of one of Kafka's checkpoint files, numbers at the end of each; or why it cannot be one."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().split("\n")
+            text = file.read()
     except OSError as error:
         return error.strerror or str(error)
+    if not text:  # as Kafka makes it before it has anything to say
+        return []
+    lines = text.split("\n")
     if lines[0] != "0":
-        return f"its version is {lines[0]!r}, not 0" if lines[0] else "it is empty"
+        return f"its version is {shown(lines[0])}, not 0"
     if len(lines) < 2 or not lines[1].isdigit() or [line for line in lines[2:] if line] != lines[2 : 2 + int(lines[1])]:
         return "it does not have as many lines as it says"
     found = [line.rsplit(" ", words - 1) for line in lines[2 : 2 + int(lines[1])]]
     for line in found:
         numbers = line if words == 2 else line[1:]
         if len(line) != words or not all(number.removeprefix("-").isdigit() for number in numbers):
-            return f"a line of it is {' '.join(line)!r}"
+            return f"a line of it is {shown(' '.join(line))}"
     return found

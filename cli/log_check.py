@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from cli.log_beside import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
-from cli.log_files import KNOWN_ENDINGS, SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
+from cli.log_files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
 from cli.log_problems import Problems
 from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode
 from cli.log_text import shown
@@ -238,8 +238,6 @@ class LogCheck:
                 self.problems.add("unknown-name", path, None, "a segment is named by twenty digits")
             elif name.endswith((".index", ".timeindex")) and not os.path.lexists(path.rpartition(".")[0] + ".log"):
                 self.problems.add("unknown-name", path, None, "an index without its segment")
-            elif not name.endswith(KNOWN_ENDINGS) and name not in ("leader-epoch-checkpoint", "partition.metadata"):
-                self.problems.add("unknown-name", path, None, "not a file that a broker keeps here")
 
     def _leftover(self, path: str) -> None:
         if not self.expected.in_use:

@@ -191,7 +191,7 @@ class Dump:
     def wants(self, log: str, record: Record, found: Decoded) -> bool:
         return (
             record.offset >= self.first
-            and (self.kind is None or found.kind == self.kind)
+            and (self.kind is None or found.kind == self.kind or (self.kind == "record" and found.kind == "control"))
             and (self.group is None or found.group == self.group)
             and (self.topic is None or (found.topic or (log if found.kind in ("record", "control") else None)) == self.topic)
         )

@@ -1,0 +1,184 @@
+"""A data directory with every kind of log in it, made by our own storage, and what tests of `tenure log` do with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from coordinator.notes import Cause, Kind
+from coordinator.placement import partition_of
+from coordinator.states import State
+from protocol.batch import Fact, Record, build, build_facts
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds, StateChange
+from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
+from protocol.records import with_version, write_note
+from storage import DataDirectory, Handles, Log, OsDisk
+
+PARTITIONS = 4
+MOMENT = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+OFFSETS, NOTES, TOPICS = "__consumer_offsets", "__coordinator_notes", "__tenure_topics"
+
+
+def run(*arguments: object) -> int:
+    try:
+        return cli.main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def member(id: str, instance: str | None = None) -> MemberMetadata:
+    subscription = with_version(ConsumerProtocolSubscription(["orders"], None), 1)
+    assignment = with_version(ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("orders", [0, 1, 3])], None), 1)
+    return MemberMetadata(id, instance, "client", "/127.0.0.1", 300_000, 45_000, subscription, assignment)
+
+
+def image(group: str, members: Sequence[MemberMetadata], version: int = 3) -> Fact:
+    leader = members[0].member_id if members else None
+    value = GroupMetadataValue("consumer", 3, "range" if members else None, leader, MOMENT, list(members))
+    return with_version(GroupMetadataKey(group), 2), with_version(value, version)
+
+
+def offset(group: str, partition: int, at: int, topic: str = "orders") -> Fact:
+    return with_version(OffsetCommitKey(group, topic, partition), 1), with_version(OffsetCommitValue(at, 7, "m", MOMENT), 3)
+
+
+def note(group: str, kind: int, body: Any, seq: int = 0) -> Fact:
+    header = NoteHeader(kind, MOMENT, seq, 1, 3, State.PREPARING, 12, 0)
+    return with_version(NoteKey(group), 0), write_note(header, body)
+
+
+def state_change(group: str) -> Fact:
+    return note(group, Kind.STATE_CHANGE, StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "gone", 2, 1))
+
+
+def topic(name: str, partitions: int, settings: dict[str, str] | None = None) -> Fact:
+    value = TopicValue(TOPIC_ID, partitions, MOMENT, [TopicSetting(key, text) for key, text in (settings or {}).items()])
+    return with_version(TopicKey(name), 0), with_version(value, 0)
+
+
+def groups_of(partition: int, count: int) -> list[str]:
+    """Names of groups that live in this partition."""
+    found = (name for number in range(10_000) if partition_of(name := f"group-{number}", PARTITIONS) == partition)
+    return [next(found) for _ in range(count)]
+
+
+class Folder:
+    """The data directory of a broker that stopped in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.group, self.other, self.third = groups_of(0, 3)
+        directory = DataDirectory.open(OsDisk(), str(path), 1, "", "process 7", lambda: "id")
+        directory.begin()
+        self.ends: dict[tuple[str, int], int] = {}
+        settings = {"cleanup.policy": "compact"}
+        self.append(TOPICS, 0, [topic(OFFSETS, PARTITIONS, settings), topic("orders", 2), topic("gone", 1), (topic("gone", 1)[0], None)])
+        self.append(OFFSETS, 0, [image(self.group, [member("a", "i1"), member("b")])])
+        self.append(OFFSETS, 0, [offset(self.group, 0, 41), offset(self.group, 0, 42), (offset(self.group, 1, 0)[0], None)])
+        self.append(OFFSETS, 0, [image(self.other, []), (image(self.other, [])[0], None)])
+        ends = EndOffsets("orders", [PartitionEnds(0, 5, 9)])
+        self.append(NOTES, 0, [state_change(self.group), note("", Kind.END_OFFSETS, ends)])
+        log = self.open("orders", 0, segment_bytes=5_000)
+        for number in range(60):
+            records = [Record(0, MOMENT + number, b"k%d" % number, b"v" * 200, [(b"h", b"1")]), Record(1, MOMENT + number, None, b"\xff\xfe")]
+            log.append(build(records), log.epoch)
+        self.close("orders", 0, log)
+        directory.checkpoint(self.ends)
+        directory.mark_clean()
+        directory.close()
+
+    def open(self, name: str, partition: int, segment_bytes: int = 1 << 20) -> Log:
+        log, recovery = Log.open(Handles(OsDisk()), str(self.path / f"{name}-{partition}"), segment_bytes, 0, True)
+        assert not recovery.cut_bytes
+        return log
+
+    def close(self, name: str, partition: int, log: Log) -> None:
+        log.flush()
+        log.close()
+        self.ends[name, partition] = log.next_offset
+
+    def append(self, name: str, partition: int, facts: Sequence[Fact]) -> None:
+        log = self.open(name, partition)
+        log.append(build_facts(facts, MOMENT + 5), log.epoch)
+        self.close(name, partition, log)
+
+    def segment(self, name: str, partition: int = 0, number: int = 0) -> Path:
+        return sorted((self.path / f"{name}-{partition}").glob("*.log"))[number]
+
+    def crashed(self) -> None:
+        """As a kill leaves it: nothing says that the stop was orderly."""
+        (self.path / ".kafka_cleanshutdown").unlink()
+        (self.path / "recovery-point-offset-checkpoint").unlink()
+
+
+def change(file: Path, at: int, data: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+        opened.write(data)
+
+
+def cut(file: Path, size: int) -> None:
+    """To this size; a negative one is taken off the end."""
+    os.truncate(file, size if size >= 0 else file.stat().st_size + size)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything that writing would change: names, modes, times and bytes."""
+    found = {}
+    for path in [folder, *folder.rglob("*")]:
+        status = path.lstat()
+        found[str(path)] = (status.st_mode, status.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+    return found
+
+
+class Command:
+    """`tenure log` in this process; each run must leave the directory as it was."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+        self.errors: list[str] = []
+
+    def run(self, *arguments: object) -> tuple[int, list[str]]:
+        before = snapshot(self.folder)
+        code = run("log", *arguments)
+        output = self._capsys.readouterr()
+        assert snapshot(self.folder) == before
+        self.errors = output.err.splitlines()
+        return code, output.out.splitlines()
+
+    def lines(self, *arguments: object, code: int = 0) -> list[str]:
+        got, lines = self.run("dump", *arguments)
+        assert got == code, (lines, self.errors)
+        return lines
+
+    def records(self, *arguments: object, code: int = 0) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
+
+    def problems(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+        """Exit code, problems and summary of verify; the readable lines must say the same."""
+        code, lines = self.run("verify", path or self.folder, "--json")
+        *found, last = [json.loads(line) for line in lines]
+        text_code, text = self.run("verify", path or self.folder)
+        assert text_code == code
+        told = [line for line in text if line.startswith(("problem ", "warning ", "and "))]
+        assert len(told) == len(found)
+        for problem, line in zip(found, told, strict=True):
+            if "what" in problem:
+                assert line.startswith(f"{problem['level']} {problem['problem']}: {problem['file']}")
+                assert problem["what"] in line
+                assert line.endswith(f". To go on: {problem['go_on']}.")
+        return code, found, last["summary"]
