@@ -1,0 +1,212 @@
+"""One soak: groups come to rest, the broker is killed at a moment that the seed decides, and everything has to be as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from tests.soak.ledger import Ledger, Seat
+from tests.soak.loner import Loner
+from tests.soak.member import TOPIC, GroupPlan, Member
+from tests.soak.world import World
+
+PARTITIONS = 12
+MEMBERS_MAX = 5
+SIMPLE_GROUPS = ["simple-0", "simple-1", "simple-2"]
+LOOK_SECONDS = 0.02
+FLUSHES = ("always", "interval")
+
+
+class Plan(NamedTuple):
+    kills: int
+    seed: int
+    groups: int = 6
+    flush: str = "both"  # or one of FLUSHES
+    session_ms: int = 5_000
+    rebalance_ms: int = 4_000
+    settle_seconds: float = 25.0  # a ghost's session, the rebalance that follows, and what a busy machine adds
+    silent_deaths: bool = False  # members that die without a word; each costs a session
+
+
+class Group:
+    """One group and the processes that live in it."""
+
+    def __init__(self, plan: GroupPlan) -> None:
+        self.plan = plan
+        self.members: list[Member] = []
+        self.leaving: list[Member] = []
+
+    def seats(self, life: int) -> dict[str, Seat] | None:
+        """Who sits where, when everybody does and has heard so from the broker that lives now."""
+        seats = {member.name: member.seat for member in self.members if member.seat is not None and member.steady_life == life}
+        if len(seats) != len(self.members) or self.leaving:
+            return None
+        if len({(seat.generation, seat.assignment.round) for seat in seats.values()}) != 1:
+            return None
+        owned = sorted(partition for seat in seats.values() for partition in seat.assignment.partitions)
+        return seats if owned == list(range(self.plan.partitions)) else None
+
+
+class Campaign:
+    def __init__(self, world: World, plan: Plan, tell: Callable[[str], None] = lambda line: None) -> None:
+        self.ledger = Ledger()
+        self.kills = 0
+        self.longest_pause = 0.0
+        self.longest_settling = 0.0
+        self._world = world
+        self._plan = plan
+        self._tell = tell
+        self._random = random.Random(plan.seed)
+        self._groups: list[Group] = []
+        self._loner: Loner | None = None
+        self._born = 0
+
+    async def run(self) -> Ledger:
+        watch = asyncio.create_task(self._watch_pauses())
+        try:
+            await asyncio.to_thread(self._world.start, self._flush())
+            await asyncio.to_thread(self._world.create_topic, TOPIC, PARTITIONS)
+            self._populate()
+            await self._settle()
+            while self.kills < self._plan.kills and not self.ledger.wrong:
+                await self._kill_once()
+            await self._settle()
+        finally:
+            watch.cancel()
+            await self._end()
+        return self.ledger
+
+    # People.
+
+    def _populate(self) -> None:
+        for number in range(self._plan.groups):
+            plan = GroupPlan(f"group-{number}", PARTITIONS, self._plan.session_ms, self._plan.rebalance_ms)
+            group = Group(plan)
+            self._groups.append(group)
+            statics = (3, 0, 2)[number % 3]
+            for seat in range(3):
+                self._add(group, f"seat-{number}-{seat}" if seat < statics else None)
+        self._loner = Loner(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
+
+    def _add(self, group: Group, instance: str | None) -> None:
+        self._born += 1
+        randomness = random.Random(self._random.random())
+        group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._born, randomness))
+
+    async def _end(self) -> None:
+        people: list[Member | Loner] = [member for group in self._groups for member in (*group.members, *group.leaving)]
+        if self._loner is not None:
+            people.append(self._loner)
+        for person in people:
+            person.stop()
+        for person in people:
+            await person.ended()
+
+    # What happens to them.
+
+    def _churn(self) -> None:
+        group = self._random.choice(self._groups)
+        statics = [member for member in group.members if member.instance is not None]
+        dynamics = [member for member in group.members if member.instance is None]
+        deeds = ["rebalance"]
+        if statics:
+            deeds += ["restart"] * 3
+        if dynamics:
+            deeds += ["leave"] + ["silent death"] * self._plan.silent_deaths
+        if len(group.members) < MEMBERS_MAX:
+            deeds += ["join"]
+        deed = self._random.choice(deeds)
+        self.ledger.count(f"churn: {deed}")
+        if deed == "restart":  # of a settled group too: it must not notice
+            old = self._random.choice(statics)
+            old.stop()
+            group.members.remove(old)
+            self._add(group, old.instance)
+            return
+        self.ledger.disturbed(group.plan.name)
+        if deed == "rebalance":
+            self._random.choice(group.members).call_for_rebalance()
+        elif deed == "join":
+            self._add(group, None)
+        else:
+            one = self._random.choice(dynamics)
+            group.members.remove(one)
+            if deed == "leave":
+                one.leaving = True
+                group.leaving.append(one)
+            else:
+                one.stop()
+            if len(group.members) < 2:
+                self._add(group, None)
+
+    async def _kill_once(self) -> None:
+        chance = self._random
+        for _ in range(chance.choice((0, 0, 1, 1, 2, 4))):
+            self._churn()
+            await asyncio.sleep(chance.uniform(0, 0.1))
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        await asyncio.to_thread(self._world.kill)
+        self.kills += 1
+        if chance.random() < 0.15:
+            await asyncio.to_thread(self._world.start_and_kill, chance.uniform(0.05, 0.5), self._flush())
+            self.ledger.count("killed while starting")
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        self.ledger.restarted()
+        await asyncio.to_thread(self._world.start, self._flush())
+        self._complain()
+        if chance.random() < 0.8:
+            await self._settle()
+        self._tell(f"kill {self.kills}: {self.summary()}")
+
+    def _flush(self) -> str:
+        policy = self._random.choice(FLUSHES) if self._plan.flush == "both" else self._plan.flush
+        return f"offsets.flush={policy}"
+
+    def _complain(self) -> None:
+        for line in self._world.complaints:
+            self.ledger.broken(f"the broker said: {line}")
+        self._world.complaints.clear()
+
+    # What has to come of it.
+
+    async def _settle(self) -> None:
+        """Everybody sits and works within the time that the rules give; who does not is named."""
+        begin = time.monotonic()
+        while not self._look() and not self.ledger.wrong:
+            if time.monotonic() - begin > self._plan.settle_seconds:
+                waiting = [repr(member) for group in self._groups if group.seats(self.ledger.life) is None for member in group.members]
+                self.ledger.broken(
+                    f"not settled after {self._plan.settle_seconds} s: {'; '.join(waiting) or 'who commits without a group'}"
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+        self.longest_settling = max(self.longest_settling, time.monotonic() - begin)
+
+    def _look(self) -> bool:
+        for group in self._groups:
+            group.leaving = [member for member in group.leaving if not member.done]
+            seats = group.seats(self.ledger.life)
+            if seats is not None and not self.ledger.is_settled(group.plan.name):
+                self.ledger.settled(group.plan.name, seats)
+        people: list[Member | Loner | None] = [self._loner, *(member for group in self._groups for member in group.members)]
+        for person in people:
+            if person is not None and (failure := person.failure()) is not None:
+                raise failure
+        checked = self._loner is not None and self._loner.checked_life == self.ledger.life
+        return checked and all(group.seats(self.ledger.life) is not None for group in self._groups)
+
+    async def _watch_pauses(self) -> None:
+        """How long this process itself was not able to do anything: a client that stalls is evicted rightly."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                begin = time.monotonic()
+                await asyncio.sleep(LOOK_SECONDS)
+                self.longest_pause = max(self.longest_pause, time.monotonic() - begin - LOOK_SECONDS)
+
+    def summary(self) -> str:
+        counts = self.ledger.counts
+        told = ", ".join(f"{what} x {count}" for what, count in sorted(counts.items()))
+        return f"settled within {self.longest_settling:.1f} s, own longest pause {self.longest_pause * 1000:.0f} ms; {told}"

@@ -1,0 +1,99 @@
+"""Commits without a group protocol, as tools do, and deletes what it committed: what was deleted must not come back either."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.soak.ledger import RETRIABLE, Ledger
+from tests.soak.member import RETRY_SECONDS, TOPIC
+from tests.soak.wire import Lost, Silent, Wire
+
+ANSWER_SECONDS = 15
+
+
+class Loner:
+    def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
+        self.checked_life = -1  # the life of the broker in which it last found everything there
+        self._port = port
+        self._ledger = ledger
+        self._groups = groups
+        self._random = randomness
+        self._wire: Wire | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        self._task.cancel()
+        if self._wire is not None:
+            self._wire.close()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def failure(self) -> BaseException | None:
+        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._wire is None:
+                    self._wire = await Wire.open(self._port, "loner")
+                life = self._ledger.life
+                if all([await self._check(group) for group in self._groups]):
+                    self.checked_life = life
+                for _ in range(20):
+                    await self._one()
+            except (Lost, Silent) as error:
+                if isinstance(error, Silent):
+                    self._ledger.broken(f"no answer: who commits without a group waited {ANSWER_SECONDS} s")
+                if self._wire is not None:
+                    self._wire.close()
+                self._wire = None
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _one(self) -> None:
+        group = self._random.choice(self._groups)
+        if self._random.random() < 0.1:
+            await self._delete(group)
+        else:
+            await self._commit(group)
+        await asyncio.sleep(self._random.uniform(0.005, 0.03))
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        assert self._wire is not None
+        return await self._wire.ask(request, version, ANSWER_SECONDS)
+
+    def _answered(self, group: str, api: str, code: int, number: int) -> None:
+        if not code:
+            self._ledger.acknowledged((group, 0), number)
+        else:
+            self._ledger.told(group, "nobody", api, code)
+            if code not in (*RETRIABLE, ErrorCode.REQUEST_TIMED_OUT):
+                self._ledger.refused((group, 0), number)
+
+    async def _commit(self, group: str) -> None:
+        number = self._ledger.commit_sent((group, 0))
+        topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, number, 7, "alone")])]
+        reply = await self._ask(OffsetCommitRequest(group, topics=topics), 8)
+        self._answered(group, "OffsetCommit", reply.topics[0].partitions[0].error_code, number)
+
+    async def _delete(self, group: str) -> None:
+        number = self._ledger.deletion_sent((group, 0))
+        reply = await self._ask(DeleteGroupsRequest([group]), 2)
+        code = reply.results[0].error_code
+        self._answered(group, "DeleteGroups", 0 if code == ErrorCode.GROUP_ID_NOT_FOUND else code, number)
+
+    async def _check(self, group: str) -> bool:
+        floor = self._ledger.fetch_begun((group, 0))
+        groups = [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(TOPIC, [0])])]
+        answer = (await self._ask(OffsetFetchRequest(groups), 8)).groups[0]
+        if answer.error_code:
+            self._ledger.told(group, "nobody", "OffsetFetch", answer.error_code)
+            return False
+        self._ledger.fetched((group, 0), answer.topics[0].partitions[0].committed_offset, floor)
+        return True

@@ -1,0 +1,59 @@
+"""One connection of a client of the soak: a request, its reply; a connection that is lost is an exception like any other day."""
+
+from __future__ import annotations
+
+import asyncio
+from struct import unpack
+from typing import Any
+
+from protocol.apis import APIS
+from protocol.headers import encode_request, response_header_version
+
+CONNECT_SECONDS = 5
+
+
+class Lost(Exception):
+    """No connection, or no longer: nobody knows whether the request was worked."""
+
+
+class Silent(Exception):
+    """No reply in the time that a client waits for one."""
+
+
+class Wire:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    @classmethod
+    async def open(cls, port: int, client_id: str) -> Wire:
+        try:
+            reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+        except (OSError, TimeoutError) as error:
+            raise Lost from error
+        return cls(reader, writer, client_id)
+
+    async def ask(self, request: Any, version: int, seconds: float) -> Any:
+        self._correlation_id += 1
+        self._writer.write(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version)))
+        try:
+            frame = await asyncio.wait_for(self._frame(), seconds)
+        except TimeoutError as error:
+            raise Silent from error
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise Lost from error
+        reply, end = APIS[request.API_KEY].response.decode(frame, 4 + response_header_version(request.API_KEY, version), version)
+        assert end == len(frame)
+        assert unpack(">i", frame[:4]) == (self._correlation_id,)
+        return reply
+
+    async def _frame(self) -> bytes:
+        (size,) = unpack(">i", await self._reader.readexactly(4))
+        return await self._reader.readexactly(size)
+
+    def close(self) -> None:
+        transport = self._writer.transport
+        if not transport.is_closing():
+            transport.abort()

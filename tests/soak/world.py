@@ -1,0 +1,84 @@
+"""The broker as the soak sees it: one directory and one port, and a process that comes and goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.kafka_process import free_ports
+from tests.running import Broker, Client, environment
+
+SETTINGS = (
+    "group.initial.rebalance.delay.ms=50",
+    "group.min.session.timeout.ms=100",
+    "offsets.topic.num.partitions=4",
+    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills meet a log that rolls
+    "offsets.flush.interval.ms=20",
+    "log.format=console",
+)
+COMPLAINTS = ("[error", "[critical", "Traceback", "Exception")
+
+
+class World:
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        (self.port,) = free_ports(1)
+        self.complaints: list[str] = []
+        self.start_seconds: list[float] = []
+        self._broker: Broker | None = None
+
+    def _arguments(self, settings: tuple[str, ...]) -> list[str]:
+        arguments = ["--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
+        for setting in (*SETTINGS, *settings):
+            arguments += ["--set", setting]
+        return arguments
+
+    def start(self, *settings: str) -> None:
+        self._broker = Broker(*self._arguments(settings))
+        self.start_seconds.append(self._broker.started_after)
+
+    def start_and_kill(self, after_seconds: float, *settings: str) -> None:
+        """A broker that does not live long enough to serve anybody."""
+        process = subprocess.Popen(
+            (sys.executable, "-P", "-m", "cli", "serve", *self._arguments(settings)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            cwd=os.sep,
+        )
+        time.sleep(after_seconds)
+        process.kill()
+        process.wait()
+
+    def kill(self) -> None:
+        broker = self._broker
+        assert broker is not None
+        ended = broker.process.poll()
+        broker.kill()
+        said = [line for line in broker.lines if any(word in line for word in COMPLAINTS)]
+        if ended is not None:
+            said = [f"the broker ended by itself with {ended}", *broker.lines[-20:]]
+        self.complaints += said
+        self._broker = None
+
+    def stop(self) -> int:
+        """An orderly end."""
+        assert self._broker is not None
+        code = self._broker.stop()
+        self.kill_if_alive()
+        return code
+
+    def kill_if_alive(self) -> None:
+        if self._broker is not None:
+            self._broker.kill()
+            self._broker = None
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        with Client(self.port) as client:
+            reply = client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 5)
+            assert reply.topics[0].error_code == 0, reply
