@@ -1,0 +1,164 @@
+"""Replies of OffsetCommit and OffsetFetch, written straight into bytes: an object for each partition would cost more than
+everything else that is done for it. What they must look like is what the generated messages say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from coordinator import read_offset
+from protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitResponse
+from protocol.messages.offset_fetch import OffsetFetchResponse
+from protocol.wire import (
+    BYTES,
+    UNWRITABLE,
+    put_compact_count,
+    put_compact_text,
+    put_legacy_count,
+    put_legacy_text,
+    unwritable,
+    uvarint_bytes,
+)
+
+_INDEX: Final = Struct(">i").pack
+_CODE: Final = Struct(">h").pack
+_INDEX_AND_CODE: Final = Struct(">ih").pack
+_INDEX_CODE_AND_TAGS: Final = Struct(">ihB").pack
+_STORED_SIZE: Final = Struct(">h").unpack_from  # of the metadata, in a stored offset
+_OFFSET_AND_EPOCH: Final = Struct(">qi").pack
+
+_NO_THROTTLE: Final = bytes(4)
+_NO_TAGS: Final = b"\0"
+_NOTHING: Final = _OFFSET_AND_EPOCH(-1, -1)
+
+COMMIT_THROTTLE: Final = 3
+FETCH_ERROR: Final = 2
+FETCH_THROTTLE: Final = 3
+FETCH_EPOCH: Final = 5
+FETCH_FLEXIBLE: Final = OffsetFetchResponse.FLEXIBLE_FROM
+FETCH_GROUPS: Final = 8
+
+# How the stored form of an offset begins that is nearly always there (`coordinator.facts`): version 3, then offset,
+# leader epoch and metadata, just as the reply has them.
+_USUAL: Final = b"\0\3"
+_METADATA_AT: Final = 16
+
+
+class AllCommitted:
+    """Error 0 for every partition of a commit."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Sequence[tuple[str, list[OffsetCommitRequestPartition]]]) -> None:
+        self._topics = topics
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = [_NO_THROTTLE] if version >= COMMIT_THROTTLE else []
+        try:
+            if version >= OffsetCommitResponse.FLEXIBLE_FROM:
+                put_compact_count(out, len(self._topics))
+                for name, partitions in self._topics:
+                    put_compact_text(out, name)
+                    put_compact_count(out, len(partitions))
+                    out += [_INDEX_CODE_AND_TAGS(one.partition_index, 0, 0) for one in partitions]
+                    out.append(_NO_TAGS)
+                out.append(_NO_TAGS)
+            else:
+                put_legacy_count(out, len(self._topics))
+                for name, partitions in self._topics:
+                    put_legacy_text(out, name)
+                    put_legacy_count(out, len(partitions))
+                    out += [_INDEX_AND_CODE(one.partition_index, 0) for one in partitions]
+        except UNWRITABLE as error:
+            raise unwritable("OffsetCommitResponse", version, error) from error
+        return b"".join(out)
+
+
+class FetchedTopic(NamedTuple):
+    """Partitions of one topic with their stored offsets, None where there is none; or one error for all of them."""
+
+    name: str
+    partitions: list[tuple[int, bytes | None]]
+    error: int = 0
+
+
+class FetchedGroup(NamedTuple):
+    group_id: str
+    topics: list[FetchedTopic]
+    error: int = 0
+
+
+class Fetched:
+    """The reply to an OffsetFetch; up to version 7 of one group."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self, groups: list[FetchedGroup]) -> None:
+        self.groups = groups
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = [_NO_THROTTLE] if version >= FETCH_THROTTLE else []
+        try:
+            if version >= FETCH_GROUPS:
+                put_compact_count(out, len(self.groups))
+                for group in self.groups:
+                    put_compact_text(out, group.group_id)
+                    _put_compact(out, group.topics)
+                    out.append(_CODE(group.error))
+                    out.append(_NO_TAGS)
+                out.append(_NO_TAGS)
+            elif version >= FETCH_FLEXIBLE:
+                _put_compact(out, self.groups[0].topics)
+                out.append(_CODE(self.groups[0].error))
+                out.append(_NO_TAGS)
+            else:
+                _put_legacy(out, self.groups[0].topics, version)
+                if version >= FETCH_ERROR:
+                    out.append(_CODE(self.groups[0].error))
+        except UNWRITABLE as error:
+            raise unwritable("OffsetFetchResponse", version, error) from error
+        return b"".join(out)
+
+
+def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
+    put_compact_count(out, len(topics))
+    for name, partitions, error in topics:
+        put_compact_text(out, name)
+        put_compact_count(out, len(partitions))
+        nothing = _NOTHING + b"\1" + _CODE(error) + _NO_TAGS
+        for partition, value in partitions:
+            if value is None:
+                out.append(_INDEX(partition) + nothing)
+                continue
+            offset_and_epoch, metadata = _parts(value)
+            n = len(metadata) + 1
+            length = BYTES[n] if n < 128 else uvarint_bytes(n)
+            out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
+        out.append(_NO_TAGS)
+
+
+def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> None:
+    put_legacy_count(out, len(topics))
+    shown = 12 if version >= FETCH_EPOCH else 8  # bytes of offset and epoch, or of the offset alone
+    for name, partitions, error in topics:
+        put_legacy_text(out, name)
+        put_legacy_count(out, len(partitions))
+        nothing = _NOTHING[:shown] + b"\0\0" + _CODE(error)
+        for partition, value in partitions:
+            if value is None:
+                out.append(_INDEX(partition) + nothing)
+                continue
+            offset_and_epoch, metadata = _parts(value)
+            out.append(_INDEX(partition) + offset_and_epoch[:shown] + _CODE(len(metadata)) + metadata + b"\0\0")
+
+
+def _parts(value: bytes) -> tuple[bytes, bytes]:
+    """Of a stored offset: offset and epoch as they are sent, and the bytes of its metadata."""
+    if value[:2] == _USUAL:
+        (size,) = _STORED_SIZE(value, 14)
+        if size >= 0:
+            return value[2:14], value[_METADATA_AT : _METADATA_AT + size]
+    stored = read_offset(value)
+    return _OFFSET_AND_EPOCH(stored.offset, stored.leader_epoch), stored.metadata.encode()
