@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from typing import TextIO
 
 from cli.log_files import InputError
 
@@ -18,39 +19,60 @@ from cli.log_files import InputError
 SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
 
 
+class OutputError(Exception):
+    """Standard output takes no more: not to be mistaken for a file that cannot be read."""
+
+
 class Output:
     """Where lines go, and the exit code that comes of them: the first reason not to return 0 stays."""
 
     def __init__(self) -> None:
         self.code = SOUND
-        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        self._stream: TextIO | None = sys.stdout  # None where whoever started us closed it
+        reconfigure = getattr(self._stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace", line_buffering=sys.stdout.isatty())
 
     def line(self, text: str) -> None:
-        sys.stdout.write(text + "\n")
+        if self._stream is not None:
+            try:
+                self._stream.write(text + "\n")
+            except OSError as error:
+                raise OutputError from error
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                raise OutputError from error
 
     def complain(self, text: str, code: int = SOUND) -> None:
         """On standard error, behind what was printed before it."""
-        sys.stdout.flush()
-        print(f"tenure: {text}", file=sys.stderr, flush=True)
         self.code = self.code or code
+        self.flush()
+        with suppress(OSError):
+            print(f"tenure: {text}", file=sys.stderr, flush=True)
+
+    def give_up(self, reason: BaseException | None) -> None:
+        """What is still buffered must not be tried again when Python ends."""
+        with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if not isinstance(reason, BrokenPipeError):
+            self.complain(f"standard output: {reason.strerror if isinstance(reason, OSError) else reason}", DISK)
 
 
 def run(options: argparse.Namespace) -> int:
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     output = Output()
     work: Callable[[argparse.Namespace, Output], None] = import_module(f"cli.log_{options.action}").run
     try:
-        work(options, output)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # What is still buffered must not be tried again when Python ends.
-        with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    except InputError as error:
-        output.complain(str(error), NO_INPUT)
-    except OSError as error:
-        output.complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), DISK)
+        try:
+            work(options, output)
+        except InputError as error:
+            output.complain(str(error), NO_INPUT)
+        except OSError as error:
+            output.complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), DISK)
+        output.flush()
+    except OutputError as error:
+        output.give_up(error.__cause__)
     return output.code

@@ -144,7 +144,7 @@ class Dump:
         except OSError as error:
             if error.filename is None:
                 error.filename = segment.path
-            if isinstance(error, FileNotFoundError | BrokenPipeError):
+            if isinstance(error, FileNotFoundError):
                 raise
             self.output.complain(f"{segment.path}: {error.strerror}", DISK)
         finally:

@@ -517,7 +517,7 @@ def test_without_a_registry_the_folders_say_how_many_partitions_there_are(folder
     folder.append(OFFSETS, 2, [offset(groups_of(3, 1)[0], 0, 1)])
     if partition_missing:
         (folder.path / f"{OFFSETS}-1").rmdir()
-    code, problems, _ = command.problems()
+    _, problems, _ = command.problems()
     wrong = [problem for problem in problems if problem["problem"] == "wrong-partition"]
     assert len(wrong) == (0 if partition_missing else 1)
 
