@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from broker.authorizer import Authorizer, Operation, Resource
 from broker.dispatch import Call, Constant, Dispatch, Response, Route
 from broker.journal import Journal
 from broker.node import Address, Node
-from broker.topics import NO_ID, Topic, Topics, name_problem
+from broker.topics import CONSUMER_OFFSETS, NO_ID, Topic, Topics, name_problem
+from coordinator import partition_of
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -20,6 +22,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from storage import ClusterView, LogId
 
 # Authorized operations are a set of bits; nobody is refused anything here, so it is all that exist for the kind.
 # Cluster: create, alter, describe, cluster action, describe and alter configs, idempotent write.
@@ -40,12 +43,23 @@ class ClusterHandlers:
     """ApiVersions, Metadata, FindCoordinator, DescribeCluster."""
 
     def __init__(
-        self, dispatch: Dispatch, node: Node, topics: Topics, registry: Journal, auto_create: bool, num_partitions: int, partitions_max: int
+        self,
+        dispatch: Dispatch,
+        node: Node,
+        topics: Topics,
+        registry: Journal,
+        view: ClusterView,
+        authorizer: Authorizer,
+        auto_create: bool,
+        num_partitions: int,
+        partitions_max: int,
     ) -> None:
         self._dispatch = dispatch
         self._node = node
         self._topics = topics
         self._registry = registry
+        self._view = view
+        self._authorizer = authorizer
         self._auto_create = auto_create
         self._num_partitions = num_partitions
         self._partitions_max = partitions_max
@@ -145,9 +159,8 @@ class ClusterHandlers:
     # FindCoordinator
 
     def find_coordinator(self, call: Call, request: FindCoordinatorRequest) -> Response:
-        address: Address = call.connection.listener
         keys = request.coordinator_keys if call.version >= 4 else [request.key]
-        found = [self._coordinator(key, request.key_type, address) for key in keys]
+        found = [self._coordinator(call, key, request.key_type) for key in keys]
         if call.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
@@ -156,16 +169,35 @@ class ClusterHandlers:
             error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
         )
 
-    def _coordinator(self, key: str, key_type: int, address: Address) -> Coordinator:
+    def _coordinator(self, call: Call, key: str, key_type: int) -> Coordinator:
         if key_type == GROUP:
-            return Coordinator(key, self._node.id, address.host, address.port, ErrorCode.NONE, "")
+            if not self._may_describe(call, Resource.GROUP, key):
+                return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return self._coordinator_of_group(call, key)
         if key_type == TRANSACTION:
-            error, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this broker"
-        elif key_type == SHARE:
-            error, message = ErrorCode.INVALID_REQUEST, ""
-        else:
-            error, message = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message
-        return Coordinator(key, -1, "", -1, error, message)
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            if not self._may_describe(call, Resource.TRANSACTIONAL_ID, key):
+                return _no_coordinator(key, error)
+            return _no_coordinator(key, error, "transactions are not served by this broker")
+        if key_type == SHARE:
+            return _no_coordinator(key, ErrorCode.INVALID_REQUEST, "")
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
+
+    def _may_describe(self, call: Call, resource: Resource, name: str) -> bool:
+        return self._authorizer.open or self._authorizer.allows(call, Operation.DESCRIBE, resource, name)
+
+    def _coordinator_of_group(self, call: Call, group_id: str) -> Coordinator:
+        """Whoever owns the group's partition, at its address for the listener that the client dialled."""
+        partition = partition_of(group_id, self._topics.by_name[CONSUMER_OFFSETS].partitions)
+        owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition))
+        dialled: Address = call.connection.listener
+        if owner is not None:
+            if owner.id == self._node.id:
+                return Coordinator(group_id, owner.id, dialled.host, dialled.port, ErrorCode.NONE, "")
+            for listener, host, port in owner.addresses:
+                if listener == dialled.name:
+                    return Coordinator(group_id, owner.id, host, port, ErrorCode.NONE, "")
+        return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # DescribeCluster
 
@@ -185,6 +217,10 @@ class ClusterHandlers:
             brokers=[DescribeClusterBroker(self._node.id, address.host, address.port, self._node.rack, False)],
             cluster_authorized_operations=_cluster_operations(request),
         )
+
+
+def _no_coordinator(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(key, -1, "", -1, error, error.message if message is None else message)
 
 
 def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:

@@ -7,7 +7,9 @@ from typing import Final
 from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, group_operations
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
-from broker.handlers.placed import Journal, Shards, answer_together
+from broker.group_journal import GroupJournal
+from broker.handlers.holding import answer_together
+from broker.shards import Shards
 from coordinator import Description
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
@@ -43,7 +45,7 @@ class GroupAdminHandlers:
     def describe(self, call: Call, request: DescribeGroupsRequest) -> None:
         refused: list[DescribedGroup] = []
         told: list[DescribedGroup] = []
-        asked: list[tuple[int, Journal]] = []
+        asked: list[tuple[int, GroupJournal]] = []
         for id in request.groups:
             if not self._may(call, Operation.DESCRIBE, id):
                 refused.append(undescribed(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -68,7 +70,7 @@ class GroupAdminHandlers:
     # ListGroups
 
     def list_groups(self, call: Call, request: ListGroupsRequest) -> Response | None:
-        serving: list[Journal] = []
+        serving: list[GroupJournal] = []
         for journal in self._shards.journals:
             if not journal.refusal:
                 serving.append(journal)
@@ -98,7 +100,7 @@ class GroupAdminHandlers:
     def delete(self, call: Call, request: DeleteGroupsRequest) -> None:
         refused: list[DeletableGroupResult] = []
         told: list[DeletableGroupResult] = []
-        asked: list[tuple[DeletableGroupResult, Journal]] = []
+        asked: list[tuple[DeletableGroupResult, GroupJournal]] = []
         for id in dict.fromkeys(request.groups_names):
             if not self._may(call, Operation.DELETE, id):
                 refused.append(DeletableGroupResult(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -114,7 +116,7 @@ class GroupAdminHandlers:
 
         answer_together(call, DeleteGroupsResponse(0, told + refused), [journal for _, journal in asked], refuse)
 
-    def _delete(self, journal: Journal, group_id: str) -> int:
+    def _delete(self, journal: GroupJournal, group_id: str) -> int:
         try:
             code = journal.shard.delete(group_id, self._clock.now)
         except Exception:

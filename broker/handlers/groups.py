@@ -12,7 +12,8 @@ from typing import Final
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
 from broker.dispatch import Call, Constant, Response, Route
-from broker.handlers.placed import Shards, answer
+from broker.handlers.holding import answer
+from broker.shards import Shards
 from coordinator import GroupConfig, JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
 from protocol.apis import APIS
 from protocol.errors import ErrorCode

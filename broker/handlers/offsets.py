@@ -7,8 +7,10 @@ from typing import Final
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
+from broker.group_journal import GroupJournal
+from broker.handlers.holding import answer, answer_together
 from broker.handlers.offset_replies import FETCH_ERROR, FETCH_GROUPS, AllCommitted, Fetched, FetchedGroup, FetchedTopic
-from broker.handlers.placed import Journal, Shards, answer, answer_together
+from broker.shards import Shards
 from broker.topics import Topics
 from coordinator import Commit, GroupConfig, Shard
 from coordinator.offsets import too_long
@@ -132,7 +134,7 @@ class OffsetHandlers:
         answer_together(call, reply, [journal for _, journal in asked], refuse)
         return None
 
-    def _fetch(self, call: Call, group_id: str, wanted: FetchTopics) -> tuple[Journal | None, FetchedGroup]:
+    def _fetch(self, call: Call, group_id: str, wanted: FetchTopics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and which journal must agree that they are told; None when nobody was asked."""
         if not self._may(call, Operation.DESCRIBE, Resource.GROUP, group_id):
             return None, refused_group(group_id, wanted, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
