@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup run test check generate bench oracle compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -43,6 +43,10 @@ generate: setup ## write what is generated: protocol/messages, docs/configuratio
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m bench $(ARGS)
+
+oracle: setup ## random group requests to this broker and to Apache Kafka, until they differ (needs Java; ARGS="--seed 7 --minutes 10")
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.sequences $(ARGS)
 
 compile: setup ## build with mypyc in place, for .venv's Python (needs a C compiler)
 	@$(BIN)/python -m project.compiled

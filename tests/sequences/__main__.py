@@ -24,6 +24,7 @@ from tests.sequences.comparing import Difference
 from tests.sequences.hunting import LANES, Arena, Find, Hunt
 from tests.sequences.recording import read, record, replay, write
 from tests.sequences.shrinking import shrunk
+from tests.sequences.steps import KEYS
 from tests.sequences.traces import Trace
 from tests.sequences.worlds import WORLDS, kafka_in, ours_in, served_by, serves_groups
 
@@ -71,7 +72,7 @@ def hunt_in(world: str, given: argparse.Namespace) -> int:
         if not serves_groups(versions):
             say("oracle: this broker does not serve groups")
             return 2
-        arena = Arena(kafka_port, other_port, f"{given.seed}{world[0]}")
+        arena = Arena(kafka_port, other_port, f"{given.seed}{world[0]}", looking=KEYS["describe"] in versions)
         chase = Hunt(arena, versions, say, given.lanes, given.ticks)
         if given.tell:
             chase.told = tell

@@ -43,15 +43,16 @@ class Find:
 class Arena:
     """Kafka and the other one, and a name for each play that nobody had."""
 
-    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0) -> None:
+    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, looking: bool = True) -> None:
         self.kafka_port = kafka_port
         self.other_port = other_port
         self.seed = seed
         self.scale = scale
+        self.looking = looking  # whether the other one serves DescribeGroups
         self._numbers = count()
 
     async def play(self, port: int, choose: Choose, scale: float | None = None) -> Trace:
-        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale)
+        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.looking or port == self.kafka_port)
         return await player.play(choose)
 
     async def punctual(self, port: int, steps: list[Step]) -> Trace:

@@ -33,11 +33,12 @@ Choose = Callable[["Player"], Step | None]
 
 class Player:
     __slots__ = (
-        "_answers", "_begin", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
+        "_answers", "_begin", "_looker", "_looking", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
         "_wires", "groups", "late", "look", "names", "tainted", "waiting",
     )  # fmt: skip
 
-    def __init__(self, port: int, prefix: str, scale: float = 1.0) -> None:
+    def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True) -> None:
+        self._looking = looking
         self._port = port
         self._scale = scale
         self.names = Names(prefix, scale)
@@ -154,10 +155,12 @@ class Player:
             self._synced.add(self.names.member(step["member"], group))
         if step["do"] != "join" or reply.error_code not in (0, 79):
             return
-        if UUID.search(reply.member_id) and reply.member_id not in known.ids:
-            known.ids.append(reply.member_id)
-            label = f"{step['by']}.{len(known.ids)}" if group == "g" else f"{group}.{step['by']}.{len(known.ids)}"
-            self._owners.setdefault(reply.member_id, label)
+        if UUID.search(reply.member_id) and reply.member_id not in known.ids.values():
+            known.ids[number] = reply.member_id
+            self._owners.setdefault(reply.member_id, f"{step['by']}@{number}")
+        if number < known.newest:
+            return
+        known.newest = number
         known.pending = reply.error_code == 79
         if reply.error_code == 0:
             if reply.generation_id != known.generation:
@@ -183,6 +186,9 @@ class Player:
 
     async def _look(self) -> None:
         assert self._looker is not None
+        if not self._looking:
+            self._raw_looks.append(None)
+            return
         reply = await self._looker.ask(DescribeGroupsRequest([self.names.group(name) for name in self.groups]), LOOK_VERSION)
         if reply == CLOSED:
             raise ConnectionError("closed while looking")
@@ -194,7 +200,7 @@ class Player:
         answers: list[Answers] = [
             {number: reply if reply == CLOSED else self._answer(naming, number, reply) for number, reply in came} for came in self._raw
         ]
-        looks: list[Look] = [naming.look(reply) for reply in self._raw_looks]
+        looks: list[Look] = [naming.look(reply) if reply else {} for reply in self._raw_looks]
         trace = Trace(self._steps, answers, looks, self.late)
         trace.tainted = self.tainted
         return trace

@@ -46,10 +46,11 @@ NOBODY = "nobody"
 class Known:
     """What one actor knows of one group: from the answers that reached it."""
 
-    __slots__ = ("generation", "ids", "leads", "members", "parked", "pending", "protocol", "type")
+    __slots__ = ("generation", "ids", "leads", "members", "newest", "parked", "pending", "protocol", "type")
 
     def __init__(self) -> None:
-        self.ids: list[str] = []
+        self.ids: dict[int, str] = {}  # by the step that asked: two answers may come in any order
+        self.newest = -1  # the step whose answer told the rest
         self.generation = -1
         self.type: str | None = None
         self.protocol: str | None = None
@@ -59,7 +60,7 @@ class Known:
         self.parked: set[str] = set()  # "join", "sync": which of its requests have no answer yet
 
     def id(self, back: int = 0) -> str:
-        return self.ids[-1 - back] if len(self.ids) > back else NOBODY
+        return self.ids[sorted(self.ids)[-1 - back]] if len(self.ids) > back else NOBODY
 
 
 class Names:

@@ -76,7 +76,7 @@ class Naming:
     def __init__(self, prefix: str, port: int, owners: dict[str, str]) -> None:
         self.prefix = prefix
         self.port = port
-        self.owners = owners  # member id -> who got it, and the how manieth
+        self.owners = owners  # member id -> who got it, and by which step
 
     def plain(self, value: Any, do: str) -> Any:
         """An answer to a step of this kind."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from protocol.apis import by_name
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest
+from protocol.messages.heartbeat import HeartbeatRequest
 from tests.kafka_process import kafka
 from tests.running import Client, broker
 from tests.sequences.wire import Versions, common, versions_of
@@ -24,6 +25,7 @@ WORLDS = {
 }
 TOPICS = {"t0": 2, "t1": 1}
 READY_SECONDS = 20
+GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")]
 
 
 @contextmanager
@@ -48,6 +50,9 @@ def prepare(port: int) -> None:
     with Client(port) as client:
         reply = client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 5000), 5)
         assert not any(one.error_code for one in reply.topics), reply
+        offered = [one.api_key for one in client.ask(ApiVersionsRequest("sequences", "1"), 3).api_keys]
+        if not all(key in offered for key in GROUP_APIS):
+            return
         for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # in every partition some
             await_coordinator(client, group)
 
@@ -55,15 +60,11 @@ def prepare(port: int) -> None:
 def await_coordinator(client: Client, group: str) -> None:
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
-        if client.ask(FindCoordinatorRequest(key=group), 3).error_code == 0:
-            code = client.ask(OffsetFetchRequest(group_id=group, topics=[]), 5).error_code
-            if code not in (14, 15, 16):
-                return
+        found = client.ask(FindCoordinatorRequest(key=group), 3).error_code == 0
+        if found and client.ask(HeartbeatRequest(group, 1, "nobody"), 3).error_code == 25:
+            return
         time.sleep(0.02)
     raise AssertionError(f"no coordinator after {READY_SECONDS} s")
-
-
-GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")]
 
 
 def served_by(*ports: int) -> Versions:

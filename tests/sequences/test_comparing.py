@@ -1,0 +1,157 @@
+"""The comparison itself: it must see what differs, and forgive what is meant and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.sequences.choosing import Recipes
+from tests.sequences.comparing import NO_ANSWER, Difference, first_difference, met, real_difference
+from tests.sequences.hunting import Find
+from tests.sequences.recording import read
+from tests.sequences.shrinking import shrunk
+from tests.sequences.steps import Step
+from tests.sequences.traces import Naming, Trace
+
+FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+LEFT, ANSWERED = {"error_code": 25}, {"error_code": 0}
+LOOK = {"g": ["Stable", "consumer", "range", []]}
+
+
+def trace(*came: dict[int, Any], steps: list[str] | None = None) -> Trace:
+    done: list[Step] = [{"do": do, "by": f"p{number}"} for number, do in enumerate(steps or ["beat"] * len(came))]
+    return Trace(done, list(came), [LOOK] * len(came))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_answer_and_every_look_is_compared(file: Path) -> None:
+    chance = Random(1)
+    for recorded in read(file)[1]:
+        assert first_difference(recorded, recorded) is None
+        for at, came in enumerate(recorded.answers):
+            for number, answer in came.items():
+                changed = altered(recorded)
+                key = chance.choice(sorted(answer)) if isinstance(answer, dict) else None
+                changed.answers[at][number] = answer | {key: "else"} if key else "else"
+                assert first_difference(changed, recorded), (at, number, key)
+        at = chance.randrange(len(recorded.looks))
+        changed = altered(recorded)
+        changed.looks[at] = changed.looks[at] | {"g": ["Strange", "", "", []]}
+        assert first_difference(changed, recorded) == Difference(at, "look", changed.looks[at]["g"], recorded.looks[at]["g"])
+
+
+def altered(one: Trace) -> Trace:
+    return Trace(one.steps, copy.deepcopy(one.answers), copy.deepcopy(one.looks))
+
+
+def test_an_answer_that_never_comes_is_a_difference() -> None:
+    assert first_difference(trace({}, {}), trace({}, {0: ANSWERED})) == Difference(1, "beat", NO_ANSWER, ANSWERED)
+
+
+def test_an_answer_to_one_that_kafka_lets_wait_is_a_difference() -> None:
+    assert first_difference(trace({0: ANSWERED}, {}), trace({}, {})) == Difference(0, "beat", ANSWERED, NO_ANSWER)
+
+
+def test_an_answer_that_took_a_little_longer_is_none() -> None:
+    assert first_difference(trace({}, {0: ANSWERED, 1: LEFT}), trace({0: ANSWERED}, {1: LEFT})) is None
+
+
+def test_an_answer_that_came_a_tick_later_is_one() -> None:
+    steps = ["beat", "tick"]
+    assert first_difference(trace({}, {0: ANSWERED}, steps=steps), trace({0: ANSWERED}, {}, steps=steps))
+
+
+def test_a_parked_sync_is_answered_when_its_member_leaves() -> None:
+    ours, kafkas = trace({}, {0: LEFT, 1: ANSWERED}, steps=["sync", "leave"]), trace({}, {1: ANSWERED}, steps=["sync", "leave"])
+    assert first_difference(ours, kafkas) is None
+    assert met(ours, kafkas) == {"Z1"}
+
+
+def test_a_parked_sync_answered_otherwise_is_a_difference() -> None:
+    ours, kafkas = trace({}, {0: {"error_code": 22}}, steps=["sync", "leave"]), trace({}, {}, steps=["sync", "leave"])
+    assert first_difference(ours, kafkas)
+    ours, kafkas = trace({}, {0: LEFT}, steps=["sync", "beat"]), trace({}, {}, steps=["sync", "beat"])
+    assert first_difference(ours, kafkas)
+
+
+def joined(leader: str, *members: str, generation: int) -> dict[int, Any]:
+    answers = {}
+    for number, member in enumerate(members):
+        answers[number] = {"error_code": 0, "generation_id": generation, "leader": leader, "member_id": member}
+    return answers
+
+
+def test_any_survivor_may_lead() -> None:
+    first = joined("p0#p0.1", "p0#p0.1", "p1#p1.1", "p2#p2.1", generation=1)
+    second = [{number + 2: one for number, one in joined(leader, "p1#p1.1", "p2#p2.1", generation=2).items()} for leader in ("p1#p1.1", "p2#p2.1")]
+    ours, kafkas = [trace({}, first, {}, one, steps=["join"] * 4) for one in second]
+    assert first_difference(ours, kafkas) is None
+    assert met(ours, kafkas) == {"free choice"}
+
+
+def test_a_leader_that_came_back_leads() -> None:
+    first = joined("p0#p0.1", "p0#p0.1", "p1#p1.1", generation=1)
+    second = [{number + 2: one for number, one in joined(leader, "p0#p0.1", "p1#p1.1", generation=2).items()} for leader in ("p0#p0.1", "p1#p1.1")]
+    ours, kafkas = [trace({}, first, {}, one, steps=["join"] * 4) for one in second]
+    assert first_difference(ours, kafkas)
+
+
+def test_nothing_is_compared_behind_a_taint() -> None:
+    kafkas = trace({0: ANSWERED}, {1: ANSWERED}, {2: ANSWERED})
+    kafkas.tainted = (1, "Z3")
+    assert first_difference(trace({0: ANSWERED}, {1: ANSWERED}, {2: LEFT}), kafkas) is None
+    assert first_difference(trace({0: LEFT}, {1: ANSWERED}, {2: LEFT}), kafkas)
+
+
+def test_a_difference_is_real_when_no_play_explains_it() -> None:
+    good, other, bad = trace({0: ANSWERED}), trace({0: LEFT}), trace({0: {"error_code": 22}})
+    assert real_difference([good, bad], [good, other]) is None
+    assert real_difference([other], [good, other]) is None
+    assert real_difference([bad, bad], [good, other])
+
+
+def test_ids_become_the_names_of_those_who_got_them() -> None:
+    member = "i1-0b8a3f2e-6c1d-4f7a-9b2e-3d4c5b6a7988"
+    naming = Naming("q1.", 9092, {member: "p1@3"})
+    assert naming.renamed([member, "q1.g", "zz-0b8a3f2e-6c1d-4f7a-9b2e-3d4c5b6a7988"]) == ["i1-#p1@3", "g", "zz-#lost"]
+    assert naming.renamed("i1-0b8a3f2e-6c1d-1f7a-9b2e-3d4c5b6a7988") != "i1-#p1@3", "that is no random UUID"
+
+
+class Pretended:
+    """An arena where whatever holds a beat of p3 behind a join of p1 differs."""
+
+    def __init__(self) -> None:
+        self.plays = 0
+
+    async def find(self, steps: list[Step], ours: int = 1, kafkas: int = 1) -> Find | None:
+        self.plays += 1
+        kinds = [(step["do"], step.get("by")) for step in steps]
+        if ("join", "p1") not in kinds or kinds[-1] != ("beat", "p3"):
+            return None
+        same = Trace(steps, [{}] * len(steps), [{}] * len(steps))
+        return Find(steps, Difference(len(steps) - 1, "beat", LEFT, ANSWERED), same, same)
+
+
+def test_a_find_is_cut_to_what_it_needs() -> None:
+    plain = {"v": 9, "member": "", "type": "consumer", "protocols": [["a", "m"]], "session": 31_600, "rebalance": 61_600}
+    steps: list[Step] = [{"do": "join", "by": f"p{number % 4}", **plain} for number in range(21)]
+    steps.append({"do": "beat", "by": "p3", "v": 4, "member": "", "generation": 1})
+    arena = Pretended()
+    find = asyncio.run(arena.find(steps))
+    assert find is not None
+    short = asyncio.run(shrunk(arena, find, {11: (0, 9), 12: (0, 4)}, lambda line: None))  # type: ignore[arg-type]
+    assert [(step["do"], step["by"]) for step in short.steps] == [("join", "p1"), ("beat", "p3")]
+
+
+def test_mistakes_that_were_rare_come_first() -> None:
+    recipes, chance = Recipes(), Random(1)
+    kinds = [("join", str(number)) for number in range(10)]
+    for _ in range(100):
+        recipes.rarest(chance, kinds, "Stable")
+    counts = [recipes.made[("Stable", *kind)] for kind in kinds]
+    assert min(counts) > 5
