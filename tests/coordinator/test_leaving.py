@@ -1,0 +1,173 @@
+"""LeaveGroup: section 9 of the conformance catalogue. What is about versions or about a shard that does not serve: tests/broker."""
+
+from __future__ import annotations
+
+from tests.coordinator.playbook import (
+    COORDINATOR_NOT_AVAILABLE,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    UNKNOWN_MEMBER_ID,
+    Cause,
+    How,
+    Kind,
+    Play,
+    scenario,
+)
+
+
+@scenario("LV-01")
+def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
+    play.d2()
+    play.leave("b").expect(NONE)
+    play.group_is(PREPARING, generation=1, members=["a"])
+    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, about="b")
+    play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
+    play.join("a").expect(generation=2, leader="a", members=["a"])
+    play.wrote()
+
+
+@scenario("LV-02")
+def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
+    play.d2()
+    play.leave("a").expect(NONE)
+    play.group_is(PREPARING, leader="b", members=["b"])
+    play.join("b").expect(generation=2, leader="b", members=["b"])
+
+
+@scenario("LV-03")
+def test_the_last_to_leave_hears_of_it_when_the_empty_group_is_in_the_log(play: Play) -> None:
+    play.d1()
+    play.hold_appends()
+    left = play.leave("a")
+    left.parks()
+    play.confirm()
+    left.expect(NONE)
+    play.group_is(EMPTY, generation=2, members=[])
+    (record,) = play.wrote("W3")
+    assert record.image is not None
+    assert (record.image.protocol_type, record.image.protocol, record.image.leader) == ("consumer", None, None)
+
+
+@scenario("LV-04")
+def test_who_leaves_in_one_request_leaves_one_after_the_other_and_causes_one_rebalance(play: Play) -> None:
+    play.s3()
+    asked = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
+    asked.expect(NONE, NONE, *[UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id belongs to nobody
+    play.group_is(PREPARING, generation=1, leader="c", members=["c"])
+    play.wrote()
+    play.join("c").expect(generation=2, leader="c", members=["c"])
+
+
+@scenario("LV-05")
+def test_an_instance_that_is_named_twice_leaves_once(play: Play) -> None:
+    play.s3()
+    play.leave(("", "ia"), ("", "ib"), ("", "ic"), ("", "ic")).expect(NONE, NONE, NONE, UNKNOWN_MEMBER_ID)
+    play.group_is(EMPTY, generation=2, members=[])
+    play.wrote("W3")
+
+
+@scenario("LV-06")
+def test_a_static_member_leaves_under_its_own_instance_id_or_none(play: Play) -> None:
+    play.s2()
+    play.leave(("a", "ib")).expect(FENCED_INSTANCE_ID)
+    play.leave(("a", "zz")).expect(UNKNOWN_MEMBER_ID)
+    play.group_is(STABLE, members=["a", "b"])
+    play.leave(("a", None)).expect(NONE)
+    play.group_is(PREPARING, leader="b", members=["b"])
+
+
+@scenario("LV-07")
+def test_a_stranger_cannot_leave_for_an_instance(play: Play) -> None:
+    play.s2()
+    play.leave(("x", "ib")).expect(FENCED_INSTANCE_ID)
+    play.group_is(STABLE, members=["a", "b"])
+
+
+@scenario("LV-08")
+def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play: Play) -> None:
+    play.s2()
+    play.leave(("", "ib")).expect(NONE)
+    play.group_is(PREPARING, members=["a"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.ADMIN_REMOVED)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
+
+
+@scenario("LV-09")
+def test_nobody_leaves_a_group_that_is_not_there(play: Play) -> None:
+    play.leave(("x", None), ("y", "iy")).expect(UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID)
+    play.no_group()
+    play.wrote()
+
+
+@scenario("LV-10")
+def test_nobody_leaves_an_empty_group(play: Play) -> None:
+    play.d1().leave("a")
+    play.wrote("W3")
+    play.leave("a").expect(UNKNOWN_MEMBER_ID)
+    play.group_is(EMPTY, generation=2)
+    play.wrote()
+
+
+@scenario("LV-11")
+def test_an_id_that_never_joined_still_causes_a_rebalance_when_it_leaves(play: Play) -> None:
+    play.d2()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.leave("p").expect(NONE)
+    play.group_is(PREPARING, members=["a", "b"], pending=[])
+    play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
+
+
+@scenario("LV-12")
+def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
+    play.d1()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.leave(("p", "bogus")).expect(NONE)
+    play.group_is(PREPARING, members=["a"], pending=[])
+
+
+@scenario("LV-13")
+def test_who_left_is_in_again_when_the_log_refuses_the_empty_group(play: Play) -> None:
+    """Z17: nothing is patched; the shard is opened anew from a log in which the member has not left."""
+    play.d1()
+    play.hold_appends()
+    left = play.leave("a")
+    play.log_fails(COORDINATOR_NOT_AVAILABLE)
+    left.expect_refused(COORDINATOR_NOT_AVAILABLE)
+    play.group_is(STABLE, generation=1, members=["a"])
+    play.join("b", version=3).parks()
+    play.leave("a").expect(NONE)
+    play.expect("b", generation=2, leader="b", members=["b"])
+
+
+@scenario("LV-17")
+def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play: Play) -> None:
+    parked = play.p2()
+    play.leave(("", "ia")).expect(NONE)
+    parked.expect(UNKNOWN_MEMBER_ID, id="")
+    play.group_is(PREPARING, leader="b", members=["b"])
+
+
+@scenario("LV-18")
+def test_an_administrator_removes_everybody(play: Play) -> None:
+    play.s2()
+    play.join("d", version=3).parks()
+    play.join("a").parks()
+    play.join("b")
+    play.expect("d", generation=2, members=[])
+    play.leave(("", "ia"), ("", "ib"), ("d", None)).expect(NONE, NONE, NONE)
+    play.group_is(EMPTY, generation=3, members=[])
+
+
+@scenario("LV-19")
+def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its_session_ends(play: Play) -> None:
+    play.s2()
+    play.alive("a").at(9_999)
+    play.group_is(STABLE, generation=1, members=["a", "b"])
+    play.at(10_000)
+    play.group_is(PREPARING, members=["a"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
