@@ -25,7 +25,7 @@ def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
     play.d2()
     play.leave("b").expect(NONE)
     play.group_is(PREPARING, generation=1, members=["a"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, about="b")
+    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
     play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, leader="a", members=["a"])
     play.wrote()
