@@ -1,0 +1,394 @@
+"""Catalogue, section 3.1: the process behind an instance id restarts while its group is Stable."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.playbook import (
+    COORDINATOR_NOT_AVAILABLE,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    NOT_COORDINATOR,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    T0,
+    T0_T1,
+    UNKNOWN_MEMBER_ID,
+    Kind,
+    Play,
+    Replacement,
+    row,
+    scenario,
+)
+
+
+@scenario("SR-01")
+def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
+    play.s2()
+    since_ms = play.group().state_ms
+    play.after(1_000)
+    play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
+    play.group_is(STABLE, generation=1, leader="a", members=["a", "b'"])
+    (record,) = play.wrote("W4")
+    assert record.image is not None
+    assert (record.image.generation, record.image.leader, record.image.current_state_timestamp) == (1, "ia-a", since_ms)
+    assert [(one.member_id, one.group_instance_id, one.assignment) for one in record.image.members] == [
+        ("ia-a", "ia", b"\1"),
+        ("ib-b'", "ib", b"\2"),
+    ]
+    play.heartbeat("a", 1).expect()
+    note = play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
+    assert note.state == STABLE
+
+
+@scenario("SR-02")
+def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    old = play.heartbeat("b", 1).parks()
+    new = play.heartbeat("b'", 1).parks()
+    play.confirm()
+    restart.expect(generation=1, id="b'", leader="a")
+    old.expect(FENCED_INSTANCE_ID)
+    new.expect()
+
+
+@scenario("SR-03")
+def test_a_restarted_follower_gets_its_assignment_back(play: Play) -> None:
+    play.s2()
+    play.join("b'")
+    play.sync("b'", generation=1).expect(assignment=2)
+
+
+@scenario("SR-04")
+def test_the_old_process_is_fenced_in_every_request(play: Play) -> None:
+    play.s2()
+    play.join("b'")
+    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
+    play.sync("b", generation=1).expect(FENCED_INSTANCE_ID)
+    play.join("b").expect(FENCED_INSTANCE_ID, id="b")
+    play.leave("b").expect(FENCED_INSTANCE_ID)
+    play.group_is(STABLE, generation=1, members=["a", "b'"])
+
+
+@scenario("SR-05")
+def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) -> None:
+    play.s2()
+    play.join("b'")
+    play.heartbeat("b", 1, instance=None).expect(UNKNOWN_MEMBER_ID)
+    play.sync("b", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+    play.join("b", instance=None).expect(UNKNOWN_MEMBER_ID, id="b")
+
+
+@scenario("SR-06")
+def test_a_restarted_leader_leads_and_is_told_to_skip_the_assignment(play: Play) -> None:
+    play.s2()
+    play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
+    (record,) = play.wrote("W4")
+    assert record.image is not None
+    assert record.image.leader == play.id_of("a'")
+
+
+@scenario("SR-07")
+@pytest.mark.parametrize("assignments", [None, {"a'": 7, "b": 8}])
+def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignments: dict[str, int] | None) -> None:
+    play.s2()
+    play.join("a'")
+    play.wrote("W4")
+    play.sync("a'", assignments, generation=1).expect(assignment=1)
+    play.sync("b", generation=1).expect(assignment=2)
+    play.wrote()
+
+
+@pytest.mark.parametrize("version", [row("SR-08", 5), row("SR-08", 8)])
+def test_an_old_client_that_led_is_told_that_its_old_id_leads(play: Play, version: int) -> None:
+    play.s2()
+    play.join("a'", version=version).expect(generation=1, id="a'", leader="a", members=[])
+    play.group_is(STABLE, leader="a'")
+    play.wrote("W4")
+
+
+@scenario("SR-09")
+def test_an_old_client_that_led_changes_nothing_by_syncing(play: Play) -> None:
+    play.s2()
+    play.join("a'", version=5)
+    play.wrote("W4")
+    play.sync("a'", {"a'": 7, "b": 8}, generation=1).expect(assignment=1)
+    play.wrote()
+
+
+@scenario("SR-10")
+def test_an_old_client_that_led_still_leads(play: Play) -> None:
+    play.s2()
+    play.join("a'", version=5)
+    a = play.join("a'", version=9).parks()
+    play.join("b").expect(generation=2, leader="a'")
+    a.expect(generation=2, leader="a'", members=["a'", "b"])
+
+
+@pytest.mark.parametrize("version", [row("SR-11", 5), row("SR-11", 8)])
+def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) -> None:
+    play.s2()
+    play.join("b'", version=version).expect(generation=1, id="b'", leader="a", members=[])
+    play.wrote("W4")
+
+
+@scenario("SR-12")
+def test_a_restart_with_other_metadata_is_stored_and_disturbs_nobody(play: Play) -> None:
+    play.s2()
+    play.join("b'", metadata=T0_T1).expect(generation=1)
+    play.group_is(STABLE, generation=1)
+    (record,) = play.wrote("W4")
+    assert record.image is not None
+    assert [one.subscription for one in record.image.members] == [T0, T0_T1]
+
+
+@scenario("SR-13")
+def test_a_restarted_leader_with_other_metadata_sees_it_among_the_members(play: Play) -> None:
+    play.s2()
+    restart = play.join("a'", metadata=T0_T1).expect(generation=1, members=["a'", "b"], skip=True)
+    assert [one[2] for one in restart.reply.members] == [T0_T1, T0]
+    play.group_is(STABLE, generation=1)
+
+
+@scenario("SR-14")
+def test_a_restart_that_offers_more_protocols_disturbs_nobody_while_the_choice_is_the_same(play: Play) -> None:
+    play.s2()
+    play.join("b'", protocols=["range", "roundrobin"]).expect(generation=1, protocol="range")
+    play.group_is(STABLE, generation=1)
+
+
+@scenario("SR-15")
+def test_what_a_restart_offered_is_what_its_next_join_is_compared_with(play: Play) -> None:
+    play.s2()
+    play.join("b'", protocols=["range", "roundrobin"])
+    play.join("b'").expect(generation=1, at=0)
+    play.group_is(STABLE, generation=1)
+
+
+@scenario("SR-16")
+def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play) -> None:
+    play.s2(protocols=["range", "roundrobin"])
+    play.group_is(STABLE, protocol="range")
+    restart = play.join("b'", protocols=["roundrobin"]).parks()
+    play.wrote()
+    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
+    restart.expect(generation=2, protocol="roundrobin", id="b'")
+    (record,) = play.wrote("W7")  # Z13: Kafka writes nothing before the leader's assignments
+    assert record.image is not None
+    assert (record.image.generation, [one.member_id for one in record.image.members]) == (1, ["ia-a", "ib-b'"])
+    play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
+
+
+@scenario("SR-17")
+def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play: Play) -> None:
+    play.s2()
+    play.alive("a").at(5_000)
+    play.join("b'", session=30_000)
+    assert play.session_left("b'") == 10_000
+    play.at(12_000).group_is(STABLE, members=["a", "b'"])  # the old id's session is over: nothing happens
+    play.heartbeat("b'", 1).expect()
+    assert play.session_left("b'") == 30_000
+
+
+@scenario("SR-18")
+def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17(play: Play) -> None:
+    play.s1()
+    play.hold_appends()
+    first = play.join("a'").parks()
+    second = play.join("a''").parks()
+    play.confirm()
+    play.wrote("W4", "W4")
+    first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: 82 at once
+    second.expect(generation=1, id="a''", leader="a''", skip=True, members=["a''"])
+    play.heartbeat("a'", 1).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("a''", 1).expect()
+
+
+@scenario("SR-19")
+def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("a'", rebalance=7_000, session=6_500).parks()
+    play.log_fails(COORDINATOR_NOT_AVAILABLE)
+    restart.expect(COORDINATOR_NOT_AVAILABLE, id="", generation=-1)  # Kafka: generation 1, leader a
+    play.group_is(STABLE, generation=1, leader="a", members=["a", "b"])
+    member = play.group().members[play.id_of("a")]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 20_000)
+    assert play.session_left("a") == 10_000
+    play.heartbeat("a", 1).expect()
+    play.heartbeat("a'", 1).expect(FENCED_INSTANCE_ID)
+
+
+@scenario("SR-20")
+def test_a_restart_on_a_broken_disk_is_sent_to_look_for_the_coordinator_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    play.log_fails(NOT_COORDINATOR)
+    restart.expect(NOT_COORDINATOR, id="", generation=-1)
+    play.heartbeat("b", 1).expect()
+
+
+@scenario("SR-21")
+def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16_z17(play: Play) -> None:
+    play.s1()
+    play.hold_appends()
+    first, second = play.join("a'").parks(), play.join("a''").parks()
+    play.log_fails(COORDINATOR_NOT_AVAILABLE)
+    first.expect(COORDINATOR_NOT_AVAILABLE, id="")
+    second.expect(COORDINATOR_NOT_AVAILABLE, id="")
+    play.group_is(STABLE, members=["a"])  # Kafka: a', which nobody owns
+    play.join("a'''").expect(generation=1, skip=True)
+
+
+@scenario("SR-22")
+def test_a_newcomer_behind_a_restart_in_flight_finds_it_done_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    c = play.join("c", instance="ic").parks()
+    play.group_is(PREPARING, generation=1)
+    play.confirm()
+    restart.expect(generation=1, id="b'")
+    a = play.join("a").parks()
+    play.join("b'").expect(generation=2)
+    a.expect(generation=2, members=["a", "b'", "c"])
+    c.expect(generation=2)
+
+
+@scenario("SR-23")
+def test_a_leader_that_rejoins_behind_a_restart_in_flight_waits_for_it_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    a = play.join("a").parks()
+    play.confirm()
+    restart.expect(generation=1, id="b'")  # Kafka: it counts as joined, and both are told of generation 2
+    a.parks()
+    play.join("b'").expect(generation=2)
+    a.expect(generation=2, members=["a", "b'"])
+
+
+@scenario("SR-24")
+def test_a_newcomer_behind_a_restart_that_could_not_be_stored_is_sent_away_too_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    c = play.join("c", instance="ic").parks()
+    play.log_fails(COORDINATOR_NOT_AVAILABLE)
+    restart.expect(COORDINATOR_NOT_AVAILABLE, id="")
+    c.expect(NOT_COORDINATOR, id="c")
+    play.group_is(STABLE, generation=1, members=["a", "b"])
+    a = play.join("a").parks()
+    play.join("b").expect(generation=2)
+    a.expect(generation=2, members=["a", "b"])
+
+
+@scenario("SR-25")
+def test_nobody_hears_of_a_generation_behind_a_restart_that_could_not_be_stored_z14_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'")
+    play.join("a")
+    again = play.join("b'").parks()
+    assert play.group().generation == 2
+    play.log_fails(COORDINATOR_NOT_AVAILABLE)
+    restart.expect(COORDINATOR_NOT_AVAILABLE, id="")
+    again.expect(COORDINATOR_NOT_AVAILABLE, id="")
+    play.expect("a", COORDINATOR_NOT_AVAILABLE, id="")
+    play.heartbeat("b'", 2).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("b", 1).expect()
+
+
+@scenario("SR-26")
+def test_an_administrator_removes_a_restart_in_flight_which_was_answered_before_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    removed = play.leave(("", "ib")).parks()
+    play.group_is(PREPARING, members=["a"])
+    play.confirm()
+    restart.expect(generation=1, id="b'")  # Kafka: 25
+    removed.expect()
+    play.heartbeat("b'", 1).expect(UNKNOWN_MEMBER_ID)
+
+
+@scenario("SR-27")
+def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("b'").parks()
+    play.unload()
+    restart.expect(generation=1, id="b'")  # Kafka: 16
+    play.load()
+    play.heartbeat("b'", 1).expect()
+    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
+
+
+@scenario("SR-28")
+def test_a_restart_in_flight_does_not_count_as_joined_when_the_other_leaves_z17(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    restart = play.join("a'").parks()
+    play.leave("b").parks()
+    play.confirm()
+    restart.expect(generation=1, id="a'", leader="a'", skip=True)  # Kafka: generation 2 at once
+    play.heartbeat("a'", 1).expect(REBALANCE_IN_PROGRESS)
+    play.join("a'").expect(generation=2, members=["a'"], at=0)
+    play.heartbeat("a'", 1).expect(ILLEGAL_GENERATION)
+
+
+@scenario("SR-29")
+def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
+    play.s3()
+    for number, name in enumerate("abc", 1):
+        play.after(1_000)
+        new = name + "'"
+        play.join(new).expect(generation=1, id=new, skip=name == "a")
+        play.sync(new, generation=1).expect(assignment=number)
+        for other in ("a'", "b" if name == "a" else "b'", "c'" if name == "c" else "c"):
+            play.heartbeat(other, 1).expect()
+    play.wrote("W4", "W4", "W4")
+
+
+@scenario("SR-30")
+def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play) -> None:
+    play.s3()
+    play.alive("a", "b").at(10_000)
+    play.group_is(PREPARING, generation=1, members=["a", "b"])
+    c = play.join("c'").parks()
+    play.join("a").parks()
+    play.join("b").expect(generation=2)
+    c.expect(generation=2, id="c'")
+    play.expect("a", generation=2, members=["a", "b", "c'"])
+
+
+@scenario("SR-31")
+def test_a_member_that_restarts_before_it_synced_is_not_waited_for_under_its_old_id_z3(play: Play) -> None:
+    play.c2()
+    play.sync("a", {"a": 1, "b": 2})
+    play.join("b'").expect(generation=1)
+    play.sync("b'", generation=1).expect(assignment=2)
+    play.alive("a", "b'").at(30_000)
+    play.group_is(STABLE, generation=1, members=["a", "b'"])  # Kafka: a rebalance when the sync timer fires
+
+
+@scenario("SR-31")
+def test_a_member_that_restarts_and_never_syncs_is_removed_all_the_same(play: Play) -> None:
+    play.c2()
+    play.sync("a", {"a": 1, "b": 2})
+    play.join("b'")
+    play.alive("a", "b'").at(19_999).group_is(STABLE, members=["a", "b'"])
+    play.at(20_000).group_is(PREPARING, members=["a"])
+
+
+def test_an_unknown_instance_in_an_empty_group_is_a_newcomer(play: Play) -> None:
+    play.s1().at(10_000)
+    play.group_is(EMPTY, generation=2)
+    play.join("a'").parks()
+    play.group_is(PREPARING, members=["a'"])

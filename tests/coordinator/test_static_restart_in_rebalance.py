@@ -1,0 +1,189 @@
+"""Catalogue, sections 3.2 and 3.3: the process behind an instance id restarts while its group rebalances."""
+
+from __future__ import annotations
+
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    INCONSISTENT_GROUP_PROTOCOL,
+    NOT_COORDINATOR,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    Kind,
+    Play,
+    Replacement,
+    scenario,
+)
+
+
+@scenario("SR-40")
+def test_the_last_one_missing_may_come_back_as_another_process(play: Play) -> None:
+    a = play.p2()
+    restart = play.join("b'")
+    a.expect(generation=2, members=["a", "b'"])
+    restart.expect(generation=2, id="b'", leader="a")
+    (record,) = play.wrote("W7")  # Z13: Kafka writes nothing
+    assert record.image is not None
+    assert [(one.member_id, one.assignment) for one in record.image.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
+    play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
+
+
+@scenario("SR-41")
+def test_a_restart_fences_the_parked_join_of_the_old_process(play: Play) -> None:
+    play.s3()
+    play.join("a").parks()
+    old = play.join("b").parks()
+    new = play.join("b'").parks()
+    old.expect(FENCED_INSTANCE_ID, id="b")
+    play.join("c").expect(generation=2)
+    new.expect(generation=2, id="b'")
+    play.expect("a", generation=2, members=["a", "b'", "c"])
+
+
+@scenario("SR-42")
+def test_a_restarted_leader_leads_the_next_generation(play: Play) -> None:
+    play.s3()
+    old = play.join("a").parks()
+    new = play.join("a'").parks()
+    old.expect(FENCED_INSTANCE_ID, id="a")
+    play.join("b").parks()
+    play.join("c").expect(generation=2, leader="a'")
+    new.expect(generation=2, leader="a'", members=["a'", "b", "c"])
+    play.expect("b", generation=2, leader="a'")
+
+
+@scenario("SR-43")
+def test_a_restart_in_the_initial_phase_neither_extends_nor_shortens_it(play: Play) -> None:
+    first = play.join("a", instance="ia").parks()
+    play.at(1_000)
+    second = play.join("a'").parks()
+    first.expect(FENCED_INSTANCE_ID, id="a", at=1_000)
+    play.at(10_000)
+    second.expect(generation=1, id="a'", leader="a'", members=["a'"], at=3_000)
+    assert play.session_left("a'") == 3_000
+    play.wrote("W1")
+
+
+@scenario("SR-44")
+def test_a_restart_that_is_parked_does_not_expire(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=15_000)
+    play.join("a", instance="ia")
+    second = play.at(1_000).join("a'").parks()
+    play.at(14_999)
+    second.parks()
+    play.at(15_000)
+    second.expect(generation=1, at=15_000)
+
+
+@scenario("SR-45")
+def test_a_restart_and_a_newcomer_meet_in_one_generation(play: Play) -> None:
+    play.s2()
+    c = play.join("c", instance="ic").parks()
+    b = play.join("b'").parks()
+    play.join("a").expect(generation=2, members=["a", "b'", "c"])
+    b.expect(generation=2, id="b'")
+    c.expect(generation=2)
+
+
+@scenario("SR-50")
+def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> None:
+    waiting = play.c2b()
+    restart = play.join("b'").parks()
+    waiting.expect(FENCED_INSTANCE_ID)
+    play.group_is(PREPARING)
+    play.join("a").expect(generation=2, members=["a", "b'"])
+    restart.expect(generation=2, id="b'")
+    play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.COMPLETING)
+
+
+@scenario("SR-51")
+def test_a_restarted_leader_while_assignments_are_awaited_calls_the_others_back(play: Play) -> None:
+    waiting = play.c2b()
+    restart = play.join("a'").parks()
+    waiting.expect(REBALANCE_IN_PROGRESS)
+    play.group_is(PREPARING, leader="a'")
+    play.join("b").expect(generation=2, leader="a'")
+    restart.expect(generation=2, leader="a'", members=["a'", "b"])
+
+
+@scenario("SR-52")
+def test_a_restart_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+    play.c2()
+    play.hold_appends()
+    leader = play.sync("a", {"a": 1, "b": 2}).parks()
+    restart = play.join("b'").parks()
+    play.confirm()
+    leader.expect(assignment=1)  # Kafka: 27, and a rebalance
+    restart.expect(generation=1, id="b'")
+    play.wrote("W2", "W4")
+    play.sync("b'", generation=1).expect(assignment=2)
+
+
+@scenario("SR-53")
+def test_a_restart_behind_assignments_that_could_not_be_stored_is_sent_away_z17(play: Play) -> None:
+    play.c2()
+    play.hold_appends()
+    leader = play.sync("a", {"a": 1, "b": 2}).parks()
+    restart = play.join("b'").parks()
+    play.log_fails(NOT_COORDINATOR)
+    leader.expect(NOT_COORDINATOR)
+    restart.expect(NOT_COORDINATOR, id="")
+    play.group_is(EMPTY, generation=0)
+
+
+@scenario("SR-54")
+def test_a_member_alone_that_restarts_while_it_is_awaited_begins_a_generation_at_once(play: Play) -> None:
+    play.joined("a", static=True)
+    play.join("a'").expect(generation=2, id="a'", leader="a'", members=["a'"], skip=False, at=0)
+    play.group_is(COMPLETING, generation=2)
+    play.wrote()
+
+
+@scenario("SR-55")
+def test_a_restart_with_a_protocol_of_its_own_changes_nothing_while_assignments_are_awaited(play: Play) -> None:
+    play.c2()
+    play.join("b'", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(COMPLETING, generation=1, members=["a", "b"])
+    play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
+
+
+def test_only_the_newest_of_many_restarts_is_in_the_next_generation(play: Play) -> None:
+    play.s3()
+    a = play.join("a").parks()
+    play.join("b'").parks()
+    play.join("b''").parks()
+    newest = play.join("b'''").parks()
+    play.expect("b'", FENCED_INSTANCE_ID, id="b'")
+    play.expect("b''", FENCED_INSTANCE_ID, id="b''")
+    play.join("c").expect(generation=2)
+    a.expect(generation=2, members=["a", "b'''", "c"])
+    newest.expect(generation=2, id="b'''")
+
+
+def test_who_takes_over_after_a_restart_during_a_rebalance_knows_the_new_process_z13(play: Play) -> None:
+    a = play.p2()
+    play.join("b'").expect(generation=2)
+    a.expect(generation=2)
+    play.wrote("W7")
+    play.failover()
+    play.group_is(STABLE, generation=1, members=["a", "b'"])
+    play.join("b'").expect(generation=1, at=0)
+    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
+
+
+def test_the_leaders_new_id_is_stored_as_the_leaders_z13(play: Play) -> None:
+    play.s2()
+    play.join("b", metadata=b"").parks()
+    play.join("a'").expect(generation=2, leader="a'")
+    (record,) = play.wrote("W7")
+    assert record.image is not None
+    assert (record.image.leader, record.image.generation) == ("ia-a'", 1)
+
+
+def test_a_generation_without_restarts_stores_no_identities_z13(play: Play) -> None:
+    a = play.p2()
+    play.join("b").expect(generation=2)
+    a.expect(generation=2)
+    play.wrote()
