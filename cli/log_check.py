@@ -12,6 +12,8 @@ from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decod
 from cli.log_text import shown
 from coordinator.placement import partition_of
 from protocol.batch import CorruptBatch, records
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.messages.topics_registry import TopicValue
 from storage.opening import PROBE, REWRITING
 
 COMPACTED = "compacted"
@@ -57,6 +59,7 @@ class LogCheck:
         self._epochs = EpochCheck(self.problems)
         self._next_offset = -1  # where the next batch should begin; -1 where that is not known
         self._damaged = False
+        self._placed = ""  # the group looked at last: commits of one come in rows
         self._misplaced: set[str] = set()
         self._twice: dict[str, tuple[str, int, str]] = {}  # groups whose last image is bad: file, position, what
 
@@ -197,8 +200,9 @@ class LogCheck:
 
     def _placement(self, file: str, position: int, offset: int, group: str) -> None:
         partitions = self.expected.partitions
-        if not partitions or group in self._misplaced or REPLACEMENT in group:
+        if not partitions or group == self._placed or group in self._misplaced or REPLACEMENT in group:
             return
+        self._placed = group
         partition = partition_of(group, partitions)
         if partition != self.log.partition:
             if len(self._misplaced) < 100_000:  # or a folder of the wrong name would keep every group in memory
@@ -210,7 +214,10 @@ class LogCheck:
         assert record.group is not None
         self._twice.pop(record.group, None)
         owners: dict[str, str] = {}
-        for member, instance in record.members:
+        if not isinstance(record.message, GroupMetadataValue):
+            return
+        for one in record.message.members:
+            member, instance = one.member_id, one.group_instance_id
             if instance is None:
                 continue
             if instance in owners:
@@ -222,10 +229,10 @@ class LogCheck:
     def _topic(self, record: Decoded) -> None:
         assert record.topic is not None
         self.found.topics.pop(record.topic, None)
-        if isinstance(record.value, dict) and "partitions" in record.value:
-            settings = {setting["name"]: setting["value"] for setting in record.value["settings"]}
+        if isinstance(record.message, TopicValue):
+            settings = {setting.name: setting.value for setting in record.message.settings}
             policy = COMPACTED if "compact" in (settings.get("cleanup.policy") or "") else WHOLE
-            self.found.topics[record.topic] = (record.value["partitions"], policy)
+            self.found.topics[record.topic] = (record.message.partitions, policy)
 
     # Files
 

@@ -1,14 +1,13 @@
 """What a record of a log says: its kind, whom it is about, and its fields, ready to be printed or written as JSON.
 
 Which log a record is from decides how it is read. What cannot be read, or was written by something newer, is kept as bytes
-with a remark that says why.
+with a remark that says why. Fields are put together when they are asked for: a check of a million records needs few of them.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -40,32 +39,57 @@ NO_UUID = bytes(16)
 Fields = dict[str, Any]
 
 
-@dataclass(slots=True)
 class Decoded:
-    """One record. `kind`: offset, group, note, topic, record, control, or other for kinds that we do not know."""
+    """One record. `kind`: offset, group, note, topic, record, control, or other for what is not understood."""
 
-    kind: str
-    key: Any
-    value: Any
-    group: str | None = None
-    topic: str | None = None
-    remark: str = ""
-    unreadable: bool = False
-    newer: bool = False  # not to be understood because something newer wrote it
-    members: list[tuple[str, str | None]] = field(default_factory=list)  # member and instance ids of a group's image
+    __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
+
+    def __init__(self, kind: str, record: Record, key: Message | None = None, group: str | None = None, topic: str | None = None) -> None:
+        self.kind = kind
+        self.record = record
+        self.key_message = key
+        self.message: Message | None = None  # the value, where it was understood
+        self.header: NoteHeader | None = None
+        self.group = group
+        self.topic = topic
+        self.remark = ""
+        self.unreadable = False
+        self.newer = False  # not understood because something newer wrote it
+
+    @property
+    def key(self) -> Any:
+        if self.kind == "control":
+            return _control_type(self.record.key or b"")
+        return shown_bytes(self.record.key) if self.key_message is None else plain(self.key_message)
+
+    @property
+    def value(self) -> Any:
+        """Fields by name; None removes what the key names."""
+        data, message = self.record.value, self.message
+        if data is None:
+            return None
+        if self.header is not None:
+            return _note_fields(self.header, message, data)
+        if message is None:
+            return shown_bytes(data)
+        fields = _group_fields(message) if isinstance(message, GroupMetadataValue) else plain(message)
+        return {"version": version_of(data), **fields}
 
 
 def decode(log: str, record: Record, control: bool = False) -> Decoded:
     """Never raises, whatever the bytes."""
     if control:
-        return _control(record)
+        return Decoded("control", record)
     read = _READERS.get(log)
     if read is None:
-        return Decoded("record", shown_bytes(record.key), shown_bytes(record.value))
+        return Decoded("record", record)
     try:
         return read(record)
     except ProtocolError as error:
-        return Decoded("other", shown_bytes(record.key), shown_bytes(record.value), remark=f"cannot be read: {error}", unreadable=True)
+        found = Decoded("other", record)
+        found.remark = f"cannot be read: {error}"
+        found.unreadable = True
+        return found
 
 
 # The logs that we know
@@ -76,47 +100,67 @@ def _offsets(record: Record) -> Decoded:
         raise ProtocolError("a record without a key")
     key = read_offsets_key(record.key)
     if key is None:
-        remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
-        return Decoded("other", shown_bytes(record.key), shown_bytes(record.value), remark=remark)
-    if isinstance(key, OffsetCommitKey):
-        found = Decoded("offset", plain(key), None, key.group, key.topic)
-        _fill(found, record.value, OffsetCommitValue, plain)
+        found = Decoded("other", record)
+        found.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
         return found
-    found = Decoded("group", plain(key), None, key.group)
-    _fill(found, record.value, GroupMetadataValue, _group_fields)
-    if isinstance(found.value, dict):
-        found.members = [(member["member_id"], member["group_instance_id"]) for member in found.value.get("members", ())]
-    return found
+    if isinstance(key, OffsetCommitKey):
+        return _with_value(Decoded("offset", record, key, key.group, key.topic), OffsetCommitValue)
+    return _with_value(Decoded("group", record, key, key.group), GroupMetadataValue)
 
 
 def _registry(record: Record) -> Decoded:
     if newer := _newer_key(record, TopicKey):
         return newer
     key = read_record(TopicKey, record.key or b"")
-    found = Decoded("topic", plain(key), None, topic=key.name)
-    _fill(found, record.value, TopicValue, plain)
+    return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
+
+
+def _note(record: Record) -> Decoded:
+    if newer := _newer_key(record, NoteKey):
+        return newer
+    key = read_record(NoteKey, record.key or b"")
+    found = Decoded("note", record, key, key.group)
+    if record.value is None:
+        return found
+    found.header, body = read_note(record.value)
+    if isinstance(body, bytes):
+        version = version_of(record.value)
+        what = f"a note of version {version}" if version != NOTE_VERSION else f"a note of kind {found.header.kind}"
+        found.remark = f"{what}, which this Tenure does not know"
+        return found
+    found.message = body
+    if isinstance(body, EndOffsets):
+        found.topic = body.topic
     return found
+
+
+_READERS: dict[str, Callable[[Record], Decoded]] = {OFFSETS_LOG: _offsets, NOTES_LOG: _note, REGISTRY_LOG: _registry}
 
 
 def _newer_key(record: Record, cls: type[Message]) -> Decoded | None:
     version = version_of(record.key or b"")
     if version <= cls.VERSIONS[1]:
         return None
-    remark = f"a key of version {version}, newer than version {cls.VERSIONS[1]}, the last that this Tenure reads"
-    return Decoded("other", shown_bytes(record.key), shown_bytes(record.value), remark=remark, newer=True)
+    found = Decoded("other", record)
+    found.remark = f"a key of version {version}, newer than version {cls.VERSIONS[1]}, the last that this Tenure reads"
+    found.newer = True
+    return found
 
 
-def _fill(found: Decoded, value: bytes | None, cls: type[Message], fields: Callable[[Any], Fields]) -> None:
-    """The value in its version; None removes what the key names."""
+def _with_value(found: Decoded, cls: type[Message]) -> Decoded:
+    value = found.record.value
     if value is None:
-        return
+        return found
     version = version_of(value)
     if version > cls.VERSIONS[1]:
-        found.value = shown_bytes(value)
         found.remark = f"a value of version {version}, newer than version {cls.VERSIONS[1]}, the last that this Tenure reads"
         found.newer = True
-        return
-    found.value = {"version": version, **fields(read_record(cls, value))}
+    else:
+        found.message = read_record(cls, value)
+    return found
+
+
+# Fields
 
 
 def _group_fields(group: GroupMetadataValue) -> Fields:
@@ -138,36 +182,6 @@ def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
         return {"hex": data.hex(), "remark": f"not in the consumer protocol: {error}"}
 
 
-def _note(record: Record) -> Decoded:
-    if newer := _newer_key(record, NoteKey):
-        return newer
-    key = read_record(NoteKey, record.key or b"")
-    found = Decoded("note", plain(key), None, key.group)
-    if record.value is None:
-        return found
-    header, body = read_note(record.value)
-    found.value = _note_fields(header)
-    if isinstance(body, bytes):
-        version = version_of(record.value)
-        found.value["body"] = {"hex": body.hex()}
-        what = f"a note of version {version}" if version != NOTE_VERSION else f"a note of kind {header.kind}"
-        found.remark = f"{what}, which this Tenure does not know"
-        return found
-    found.value["body"] = plain(body)
-    for name, values in _NOTE_ENUMS.get(header.kind, {}).items():
-        found.value["body"][name] = word(values, found.value["body"][name])
-    if isinstance(body, EndOffsets):
-        found.topic = body.topic
-    return found
-
-
-def _note_fields(header: NoteHeader) -> Fields:
-    fields = plain(header)
-    fields["kind"] = NOTES[header.kind].__name__ if header.kind in NOTES else header.kind
-    fields["state"] = word(State, header.state)
-    return fields
-
-
 _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
     notes.Kind.STATE_CHANGE: {"from_state": State, "to_state": State, "reason": notes.Cause},
     notes.Kind.MEMBER_GONE: {"how": notes.How},
@@ -176,18 +190,26 @@ _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
     notes.Kind.COMMIT_REFUSED: {"error_code": ErrorCode},
     notes.Kind.COORDINATOR: {"what": notes.Coordinator},
 }
-_READERS: dict[str, Callable[[Record], Decoded]] = {OFFSETS_LOG: _offsets, NOTES_LOG: _note, REGISTRY_LOG: _registry}
 
 
-def _control(record: Record) -> Decoded:
+def _note_fields(header: NoteHeader, body: Message | None, data: bytes) -> Fields:
+    fields = plain(header)
+    fields["kind"] = NOTES[header.kind].__name__ if header.kind in NOTES else header.kind
+    fields["state"] = word(State, header.state)
+    if body is None:
+        raw = read_note(data)[1]
+        fields["body"] = {"hex": raw.hex() if isinstance(raw, bytes) else ""}
+        return fields
+    fields["body"] = plain(body)
+    for name, values in _NOTE_ENUMS.get(header.kind, {}).items():
+        fields["body"][name] = word(values, fields["body"][name])
+    return fields
+
+
+def _control_type(key: bytes) -> Any:
     """The mark that ends a transaction: int16 version, int16 type."""
-    key = record.key or b""
-    kinds = {0: "ABORT", 1: "COMMIT"}
     kind = int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
-    return Decoded("control", kinds.get(kind, shown_bytes(key)), shown_bytes(record.value))
-
-
-# Values for JSON
+    return {0: "ABORT", 1: "COMMIT"}.get(kind, shown_bytes(key))
 
 
 def plain(part: Part) -> Fields:
@@ -201,9 +223,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(name, one) for one in value]
     if isinstance(value, bytes):
-        if name == "topic_id":
-            return topic_id_text(value)
-        return shown_bytes(value)
+        return topic_id_text(value) if name == "topic_id" else shown_bytes(value)
     return value
 
 
@@ -229,5 +249,3 @@ def word(values: type[IntEnum], number: int) -> str | int:
         return values(number).name
     except ValueError:
         return number
-
-

@@ -87,7 +87,8 @@ def record_lines(offset: int, timestamp: int, found: Decoded) -> Iterator[str]:
 
 
 def _plain(found: Decoded) -> list[str]:
-    return [f"{found.kind} {shown(found.key)}: {'removed' if found.value is None else shown(found.value)}"]
+    value = found.value
+    return [f"{found.kind} {shown(found.key)}: {'removed' if value is None else shown(value)}"]
 
 
 def _offset(found: Decoded) -> list[str]:
@@ -204,7 +205,8 @@ def _control(found: Decoded) -> list[str]:
 
 
 def _record(found: Decoded) -> list[str]:
-    return [f"{'-' if found.key is None else shown(found.key)} = {'null' if found.value is None else shown(found.value)}"]
+    value = found.value
+    return [f"{shown(found.key)} = {'null' if value is None else shown(value)}"]
 
 
 _LINES = {"offset": _offset, "group": _group, "note": _note, "topic": _topic, "control": _control, "record": _record}

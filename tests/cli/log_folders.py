@@ -51,8 +51,8 @@ def image(group: str, members: Sequence[MemberMetadata], version: int = 3) -> Fa
     return with_version(GroupMetadataKey(group), 2), with_version(value, version)
 
 
-def offset(group: str, partition: int, at: int, topic: str = "orders") -> Fact:
-    return with_version(OffsetCommitKey(group, topic, partition), 1), with_version(OffsetCommitValue(at, 7, "m", MOMENT), 3)
+def offset(group: str, partition: int, at: int, topic: str = "orders", metadata: str = "m") -> Fact:
+    return with_version(OffsetCommitKey(group, topic, partition), 1), with_version(OffsetCommitValue(at, 7, metadata, MOMENT), 3)
 
 
 def note(group: str, kind: int, body: Any, seq: int = 0) -> Fact:

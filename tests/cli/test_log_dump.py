@@ -621,8 +621,8 @@ def test_memory_does_not_grow_with_the_log(folder: Folder) -> None:
 
     before = peak_kib()
     log = folder.open(OFFSETS, 0, segment_bytes=1 << 30)
-    batch = build_facts([offset(folder.group, 0, 1)] * 100, 1)
-    for _ in range(5000):
+    batch = build_facts([offset(folder.group, 0, 1, metadata="m" * 1000)] * 100, 1)
+    for _ in range(300):
         log.append(batch, log.epoch)
     folder.close(OFFSETS, 0, log)
     assert folder.segment(OFFSETS).stat().st_size > 25_000_000
