@@ -243,7 +243,7 @@ class LogCheck:
                 self._leftover(path)
             elif name.endswith(".log") and not SEGMENT.fullmatch(name):
                 self.problems.add("unknown-name", path, None, "a segment is named by twenty digits")
-            elif name.endswith((".index", ".timeindex")) and not os.path.lexists(path.rpartition(".")[0] + ".log"):
+            elif name.endswith((".index", ".timeindex")) and not self.expected.in_use and not os.path.lexists(path.rpartition(".")[0] + ".log"):
                 self.problems.add("unknown-name", path, None, "an index without its segment")
 
     def _leftover(self, path: str) -> None:

@@ -1,0 +1,167 @@
+"""`tenure log` beside a broker at work, beside one that was killed, and what `tenure serve` makes of a newer directory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.cli.log_folders import TOPICS, Folder, cut, snapshot
+from tests.running import Broker, Client, broker, environment
+
+
+def log(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """As a process of its own: whoever holds a lock himself is not told of it."""
+    command = [sys.executable, "-P", "-m", "cli", "log", *map(str, arguments)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+
+
+def verify(folder: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+    done = log("verify", folder, "--json")
+    assert done.stderr == ""
+    *problems, last = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, problems, last["summary"]
+
+
+def create(serving: Broker, *names: str) -> None:
+    with Client(serving.port) as client:
+        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], []) for name in names], 5_000, False), 5)
+        assert [topic.error_code for topic in reply.topics] == [0] * len(names)
+
+
+def test_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:
+        create(serving, "orders", "payments")
+        code, problems, summary = verify(data)
+        assert (code, problems) == (0, [])
+        assert summary["in_use_by"].startswith(f"process {serving.pid} since ")
+        lines = log("verify", data).stdout.splitlines()
+        assert lines[0] == f"{data} is in use by {summary['in_use_by']}: the ends of its logs are still being written and are not judged"
+        shown = log("dump", data, "--kind", "topics", "--json")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert {json.loads(line)["key"]["name"] for line in shown.stdout.splitlines()} >= {"orders", "payments"}
+        # As a write looks that is half done.
+        segment = next((data / f"{TOPICS}-0").glob("*.log"))
+        size = segment.stat().st_size
+        with segment.open("ab") as file:
+            file.write(segment.read_bytes()[:70])
+        code, problems, _ = verify(data)
+        assert (code, [(problem["problem"], problem["level"], problem["position"]) for problem in problems]) == (
+            0,
+            [("being-written", "warning", size)],
+        )
+        shown = log("dump", data, "--kind", "topics")
+        assert (shown.returncode, shown.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; read again for what comes\n")
+        serving.kill()
+    code, problems, summary = verify(data)
+    assert (code, [problem["problem"] for problem in problems]) == (65, ["torn-end"])
+    assert (summary["in_use_by"], summary["stopped_in_order"]) == (None, False)
+    assert log("dump", data, "--kind", "topics").returncode == 65
+    with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:  # as the line says: it cuts the end off
+        serving.await_line("torn end of a log cut off")
+        assert serving.stop() == 0
+    code, problems, summary = verify(data)
+    assert (code, problems, summary["stopped_in_order"]) == (0, [], True)
+
+
+def test_a_broker_that_starts_while_somebody_looks_is_not_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:
+        serving.stop()
+    looking = threading.Event()
+    ended = threading.Event()
+
+    def look() -> None:
+        code = "import sys\nfrom cli.log_files import holder\nprint(flush=True)\nwhile True: holder(sys.argv[1])"
+        command = [sys.executable, "-P", "-c", code, str(data)]
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            looking.set()
+            ended.wait(30)
+            process.kill()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        assert looking.wait(20)
+        for _ in range(3):
+            with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:
+                assert serving.stop() == 0
+    finally:
+        ended.set()
+        thread.join(10)
+
+
+WRITER = """
+import sys
+from protocol.batch import Record, build
+from storage import DataDirectory, Handles, Log, OsDisk
+
+disk = OsDisk()
+directory = DataDirectory.open(disk, sys.argv[1], 1, "", "the writer", lambda: "id")
+log, _ = Log.open(Handles(disk), f"{sys.argv[1]}/orders-0", 200_000, 0, False)
+print(flush=True)
+number = 0
+while True:
+    log.append(build([Record(n, 1000 + number, b"key", bytes(500 * (number % 50))) for n in range(3)]), log.epoch)
+    number += 1
+    segments = sorted(name for name in disk.list(f"{sys.argv[1]}/orders-0") if name.endswith(".log"))
+    if len(segments) > 5:  # as retention does
+        for ending in ("log", "index", "timeindex"):
+            disk.remove(f"{sys.argv[1]}/orders-0/{segments[0][:-3]}{ending}")
+"""
+
+
+def test_a_log_that_grows_and_loses_its_beginning_meanwhile_is_read_as_it_is(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, "-P", "-c", WRITER, str(data)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        try:
+            for _ in range(4):
+                code, problems, summary = verify(data)
+                assert (code, {problem["problem"] for problem in problems} - {"being-written"}) == (0, set())
+                assert summary["in_use_by"] == "the writer"
+                shown = log("dump", data, "--json")
+                assert shown.returncode == 0, shown.stderr
+                offsets = [json.loads(line)["offset"] for line in shown.stdout.splitlines()]
+                assert offsets == sorted(set(offsets))
+        finally:
+            assert writer.poll() is None
+            writer.kill()
+
+
+@pytest.mark.parametrize(("text", "shown"), [("2\n", "2"), ("soon\n", "soon"), ("", "nothing")])
+def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, shown: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    (folder.path / "tenure.format").write_text(text)
+    before = snapshot(folder.path)
+    command = [sys.executable, "-P", "-m", "cli", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (65, "")
+    assert done.stderr == (
+        f"tenure: data directory {folder.path} has format {shown} and this version reads up to 1; start the version that wrote it\n"
+    )
+    assert snapshot(folder.path) == before
+
+
+def test_what_verify_calls_damaged_serve_does_not_start_on(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    cut(folder.segment(TOPICS), -3)
+    code, problems, _ = verify(folder.path)
+    assert (code, problems[0]["problem"]) == (65, "damaged")
+    before = folder.segment(TOPICS).read_bytes()
+    command = [sys.executable, "-P", "-m", "cli", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 65
+    assert f"{folder.segment(TOPICS)} is damaged at byte {problems[0]['position']}" in done.stderr
+    assert folder.segment(TOPICS).read_bytes() == before
