@@ -1,0 +1,189 @@
+"""Which protocol is chosen, who leads, and what is read of subscriptions: section 11 of the conformance catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.playbook import (
+    COMPLETING,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    INCONSISTENT_GROUP_PROTOCOL,
+    NON_EMPTY_GROUP,
+    NONE,
+    PREPARING,
+    STABLE,
+    T0_T1,
+    Play,
+    row,
+    scenario,
+)
+
+
+@scenario("PR-01")
+def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:
+    others = ["sticky", "range"]
+    play.joined("a", "b", "c", protocols={"a": ["range", "sticky"], "b": others, "c": others})
+    play.group_is(COMPLETING, protocol="sticky")
+
+
+@scenario("PR-02")
+def test_a_vote_goes_to_the_first_that_everybody_supports(play: Play) -> None:
+    play.joined("a", "b", "c", protocols={"a": ["range", "sticky", "rr"], "b": ["rr", "sticky"], "c": ["sticky", "rr"]})
+    play.group_is(COMPLETING, protocol="sticky")
+
+
+@scenario("PR-03")
+def test_a_newcomer_must_know_a_protocol_that_everybody_supports(play: Play) -> None:
+    play.joined("a", "b", protocols={"a": ["range", "sticky"], "b": ["sticky", "rr"]})
+    play.join("c", protocols=["range", "rr"], version=3).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(COMPLETING, members=["a", "b"], protocol="sticky")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        row("PR-04", "range", "roundrobin", "range"),
+        row("PR-04", "range", "sticky", "sticky"),
+        row("PR-04", "range", "cooperative-sticky", "range"),
+        row("PR-04", "sticky", "cooperative-sticky", "sticky"),
+        row("PR-04", "roundrobin", "sticky", "sticky"),
+        row("PR-04", "roundrobin", "cooperative-sticky", "roundrobin"),
+        row("PR-04", "a", "b", "a"),
+    ],
+)
+@pytest.mark.parametrize("leader_first", [True, False])
+def test_a_tie_is_decided_by_the_order_of_javas_map(play: Play, first: str, second: str, chosen: str, leader_first: bool) -> None:
+    forth, back = [first, second], [second, first]
+    play.joined("a", "b", protocols={"a": forth if leader_first else back, "b": back if leader_first else forth})
+    play.group_is(COMPLETING, protocol=chosen)
+
+
+def the_leader_knows_one_more(play: Play) -> None:
+    play.s2()
+    play.join("a'", protocols=["cooperative-sticky", "range"]).expect(generation=1, leader="a'", members=["a'", "b"], skip=True)
+
+
+@scenario("PR-05")
+def test_the_first_of_a_rolling_upgrade_to_a_protocol_disturbs_nobody(play: Play) -> None:
+    the_leader_knows_one_more(play)
+    play.wrote("W4")
+    play.group_is(STABLE, generation=1, protocol="range")
+
+
+def all_know_one_more(play: Play) -> None:
+    the_leader_knows_one_more(play)
+    play.join("b'", protocols=["cooperative-sticky", "range"]).parks()
+
+
+@scenario("PR-06")
+def test_the_last_of_a_rolling_upgrade_to_a_protocol_causes_a_rebalance(play: Play) -> None:
+    all_know_one_more(play)
+    play.wrote("W4")
+    play.group_is(PREPARING, generation=1, members=["a'", "b'"])
+
+
+@scenario("PR-07", "E2E-10")
+def test_once_all_know_a_protocol_the_old_one_may_be_dropped(play: Play) -> None:
+    all_know_one_more(play)
+    play.join("a''", protocols=["cooperative-sticky"]).expect(generation=2, leader="a''", protocol="cooperative-sticky")
+    play.expect("b'", generation=2, leader="a''", protocol="cooperative-sticky")
+
+
+@scenario("PR-08")
+def test_when_the_leader_leaves_one_of_the_others_leads(play: Play) -> None:
+    play.settled("a", "b", "c")
+    play.leave("a").expect(NONE)
+    others = {play.id_of("b"), play.id_of("c")}
+    assert play.group().leader in others
+    play.join("b").parks()
+    leads = play.join("c").expect(generation=2).reply.leader
+    assert leads in others
+    play.expect("b", generation=2, leader=leads)
+
+
+@scenario("PR-09")
+@pytest.mark.parametrize("cause", ["a newcomer", "a follower that changed", "the leader itself"])
+def test_a_leader_that_rejoins_keeps_leading(play: Play, cause: str) -> None:
+    play.d2()
+    if cause == "a newcomer":
+        play.join("c", version=3).parks()
+        play.join("b").parks()
+    elif cause == "a follower that changed":
+        play.join("b", metadata=T0_T1).parks()
+    else:
+        play.join("a").parks()
+        play.join("b")
+        play.expect("a", generation=2, leader="a")
+        return
+    play.join("a").expect(generation=2, leader="a")
+
+
+@scenario("PR-10")
+def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back(play: Play) -> None:
+    play.s2()
+    play.alive("a")
+    play.join("b", metadata=T0_T1).parks()
+    play.at(20_000).expect("b", generation=2, leader="b", members=["a", "b"])
+    play.join("a").expect(generation=2, leader="b", members=[])
+    play.sync("b", {"a": 1, "b": 2}).expect(NONE, 2)
+    play.sync("a").expect(NONE, 1)
+    play.join("b").parks()
+    play.join("a").expect(generation=3, leader="b", members=[])
+
+
+@scenario("PR-11")
+def test_a_protocol_that_is_offered_twice_is_refused(play: Play) -> None:
+    """Z7: Kafka finds out when the join phase ends, and leaves the group without an answer."""
+    play.d1()
+    play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("a", protocols=["range", "range"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="a")
+    play.group_is(STABLE, generation=1, members=["a"])
+    play.join("c", instance="ic", protocols=["range", "range"], group="new").expect(INCONSISTENT_GROUP_PROTOCOL)
+
+
+NOTHING_READ = "subscription unknown: deletion is refused"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "unknown"),
+    [
+        row("PR-12", b"", NOTHING_READ),
+        row("PR-12", b"\0", NOTHING_READ),
+        row("PR-12b", bytes.fromhex("000000000000"), NOTHING_READ),
+        row("PR-12b", bytes.fromhex("000000000000ffffffff"), ""),
+        row("PR-12c", bytes.fromhex("0000000000010003616263"), NOTHING_READ),
+        # Z7: in Kafka the join phase ends in an error, with the generation raised and nobody answered.
+        row("PR-13", bytes.fromhex("000000000001"), NOTHING_READ),
+        row("PR-13", bytes.fromhex("00000000000100036162"), NOTHING_READ),
+        row("PR-13", bytes.fromhex("000000000001ffff"), NOTHING_READ),
+        row("PR-13", bytes.fromhex("0000000003e8"), NOTHING_READ),
+        row("PR-13", bytes.fromhex("0000ffffffff"), NOTHING_READ),
+        row("PR-13", bytes.fromhex("000000000001000361626300000009"), NOTHING_READ),
+    ],
+)
+def test_whatever_a_consumer_says_of_its_topics_the_join_phase_ends(play: Play, metadata: bytes, unknown: str) -> None:
+    play.d1(metadata=metadata)
+    expected = GROUP_SUBSCRIBED_TO_TOPIC if unknown else NONE
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[expected, expected])
+    play.join("b", version=3, metadata=metadata).parks()
+    play.join("a").expect(generation=2, members=["a", "b"])
+
+
+@scenario("PR-14")
+@pytest.mark.parametrize("metadata", [b"", b"\xff" * 9, bytes.fromhex("0000ffffffff")])
+def test_what_others_than_consumers_say_is_not_read(play: Play, metadata: bytes) -> None:
+    play.d1(type="connect", metadata=metadata)
+    play.offset_delete(("t0", 0)).expect(NON_EMPTY_GROUP, each=[])
+    assert play.group().subscribed is None
+
+
+@scenario("PR-15")
+def test_when_the_first_member_of_a_new_group_leaves_one_of_those_who_wait_leads(play: Play) -> None:
+    for name in ("a", "b", "c"):
+        play.join(name, instance=f"i{name}").parks()
+    play.leave("a").expect(NONE)
+    play.at(6_000)
+    leader = play.group().leader
+    assert leader in {play.id_of("b"), play.id_of("c")}
+    play.expect("b", generation=1, leader=leader)
+    play.expect("c", generation=1, leader=leader)
