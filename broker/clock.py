@@ -42,8 +42,11 @@ class Clock:
             return jump
         return 0
 
-    def raise_to(self, timestamp: int) -> None:
-        """Not before the newest timestamp replayed: what was stored is in the past."""
-        if timestamp > self.now:
-            self._offset += timestamp - self.now
-            self.now = timestamp
+    def raise_to(self, timestamp: int) -> int:
+        """Not before the newest timestamp replayed: what was stored is in the past. Answers by how much `now` jumped."""
+        jump = timestamp - self.now
+        if jump <= 0:
+            return 0
+        self._offset += jump
+        self.now = timestamp
+        return jump

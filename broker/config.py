@@ -70,9 +70,13 @@ class Config:
     group_max_size: int
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
     offsets_flush: str
     offsets_flush_interval_ms: int
     offsets_commit_timeout_ms: int
+    notes_retention_ms: int
     log_level: str
     log_format: str
     event_loop: str

@@ -15,9 +15,9 @@ from broker.logs import get_logger
 from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
-from protocol.batch import build_facts, facts_of
+from protocol.batch import build_facts
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog, OwnedLog
+from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Position, Undecided, Unreadable
 
 log = get_logger("broker.journal")
 
@@ -28,7 +28,16 @@ RETRY_MS_MAX = 15_000
 UNREADABLE = (OSError, DamagedLog, ProtocolError)
 
 
-class Shard(Protocol):
+def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedLog:
+    """A log without which there is no start; StartError says why it is not ours."""
+    if isinstance(acquired, HeldBy):
+        raise StartError(f"{name} is held by {acquired.who}", ExitCode.LOCKED)
+    if isinstance(acquired, Unreadable):
+        raise StartError(acquired.reason, ExitCode.DATA if acquired.damaged else ExitCode.DISK)
+    return acquired
+
+
+class State(Protocol):
     """What a journal asks of the state it keeps."""
 
     hold: Hold
@@ -39,12 +48,16 @@ class Shard(Protocol):
 
 
 class Journal:
-    """One shard and its log. `writable` is false while suspended, `readable` when not even the log can be read."""
+    """One shard and its log. `writable` is false while suspended, `readable` when not even the log can be read.
+
+    Suspended it can still be read, as far as the log is: this is the journal of the registry of topics. Groups have one
+    that refuses everything (`group_journal.py`).
+    """
 
     def __init__(
         self,
         name: str,
-        shard: Shard,
+        shard: State,
         owned: OwnedLog,
         turn: Turn,
         batch_bytes_max: int,
@@ -56,7 +69,6 @@ class Journal:
         self.shard = shard
         self.readable = True
         self.writable = True
-        self.wake_at = NEVER
         self._owned = owned
         self._turn = turn
         self._clock: Clock = turn.clock
@@ -64,24 +76,31 @@ class Journal:
         self._late_ms = late_ms
         self._refused = refused
         self._late = late
+        self._alarm = NEVER  # when an append is late, or when a suspended log is tried again
         self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
         self._due = 0  # replies up to this stamp are late when the next deadline comes
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
-        try:
-            self.open()
-        except UNREADABLE as error:
-            raise StartError(f"{name} cannot be read: {error}", ExitCode.DATA) from error
+        # The last append that came to an end: the stamp and the offset of its last fact.
+        self._end_stamp = 0
+        self._end_offset = -1
 
     def now(self) -> int:
         return self._clock.now
+
+    def start(self) -> None:
+        """Open; StartError says why that cannot be."""
+        try:
+            self.open()
+        except UNREADABLE as error:
+            raise StartError(f"{self.name} cannot be read: {error}", ExitCode.DATA) from error
 
     def open(self) -> None:
         """Fold the log into the shard; raises one of UNREADABLE."""
         shard = self.shard
         shard.clear()
-        for batches in self._owned.replay():
-            shard.replay(facts_of(batches))
+        for facts in self._owned.replay():
+            shard.replay(facts)
 
     def reply(self, held: Held) -> None:
         """Let the reply leave as soon as everything emitted before it is durable."""
@@ -96,17 +115,20 @@ class Journal:
         while hold.untaken and not self._in_flight and self.writable:
             facts = hold.take(self._batch_bytes_max)
             stamp = hold.taken
+            now = self._clock.now
             self._in_flight = self._due = stamp
-            self._wake(self._clock.now + self._late_ms)
-            batch = build_facts(facts, self._clock.now)
-            self._owned.append(batch, len(facts), partial(self._appended, stamp))
+            self._wake(now + self._late_ms)
+            batch = build_facts(facts, now)
+            self._owned.append(batch, len(facts), partial(self._appended, stamp, len(facts)))
 
-    def _appended(self, stamp: int, result: object) -> None:
+    def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
         self._in_flight = 0
-        self.wake_at = NEVER
+        self._alarm = NEVER
         if isinstance(result, AppendFailed):
             self._suspend(result)
         else:
+            self._end_stamp = stamp
+            self._end_offset = result.offset + facts - 1
             self.shard.hold.confirm(stamp)
             if self.shard.hold.untaken:
                 self._turn.touch(self)
@@ -114,17 +136,27 @@ class Journal:
             settled, self._settled = self._settled, None
             settled()
 
+    def offset_of(self, stamp: int) -> int:
+        """Where in the log a fact is whose replies are being released."""
+        return self._end_offset - (self._end_stamp - stamp)
+
     def failed(self, failure: AppendFailed) -> None:
         """The log broke outside an append: a flush that nobody waited for."""
         if self.writable and not self._in_flight:
             self._suspend(failure)
 
+    # Suspension.
+
     def _suspend(self, failure: AppendFailed) -> None:
         self.writable = False
         log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
-        self.shard.hold.fail(self._refused)
-        self._reopen()
+        self._give_up(self._late if isinstance(failure, Undecided) else self._refused)
         self._wake(self._clock.now + self._retry_ms)
+
+    def _give_up(self, error: int) -> None:
+        """Memory is ahead of what is true: what was held gets `error`."""
+        self.shard.hold.fail(error)
+        self._reopen()
 
     def _reopen(self) -> None:
         try:
@@ -135,10 +167,42 @@ class Journal:
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
 
+    def _recovered(self, failure: AppendFailed | None) -> None:
+        if failure is not None:
+            self._stay_suspended(str(failure))
+        else:
+            self._renew()
+
+    def _stay_suspended(self, reason: str) -> None:
+        self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
+        log.warning("log stays suspended", log=self.name, reason=reason, retry_ms=self._retry_ms)
+        self._wake(self._clock.tick() + self._retry_ms)
+
+    def _renew(self) -> None:
+        """Writing works again."""
+        self._reopen()
+        if self.readable:
+            self._serve_again()
+        else:
+            self._wake(self._clock.tick() + self._retry_ms)
+
+    def _serve_again(self) -> None:
+        self.writable = True
+        self._retry_ms = RETRY_MS_MIN
+        log.info("log serves again", log=self.name)
+
     # Deadlines: an append that takes too long; the next try of a suspended log.
 
+    @property
+    def wake_at(self) -> int:
+        return self._alarm
+
     def advance(self, now: int) -> None:
-        self.wake_at = NEVER
+        if self._alarm <= now:
+            self._alarm = NEVER
+            self._ring(now)
+
+    def _ring(self, now: int) -> None:
         if not self.writable:
             self._owned.recover(self._recovered)
         elif self._in_flight:
@@ -148,26 +212,12 @@ class Journal:
             self._due = self.shard.hold.emitted
             self._wake(now + self._late_ms)
 
-    def _recovered(self, failure: AppendFailed | None) -> None:
-        if failure is not None:
-            self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
-            log.warning("log stays suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
-            self._wake(self._clock.tick() + self._retry_ms)
-            return
-        self._reopen()
-        if not self.readable:
-            self._wake(self._clock.tick() + self._retry_ms)
-            return
-        self.writable = True
-        self._retry_ms = RETRY_MS_MIN
-        log.info("log serves again", log=self.name)
-
     def move_deadlines(self, by: int) -> None:
-        if self.wake_at != NEVER:
-            self.wake_at += by
+        if self._alarm != NEVER:
+            self._alarm += by
 
     def _wake(self, at: int) -> None:
-        self.wake_at = at
+        self._alarm = at
         self._turn.wake_by(at)
 
     def when_settled(self, settled: Callable[[], None]) -> None:

@@ -14,22 +14,29 @@ from functools import partial
 
 from broker import logs
 from broker.acceptor import Acceptor
+from broker.authorizer import AllowAll
 from broker.clock import Clock
 from broker.config import Config
 from broker.connection import Host
 from broker.connections import Connections
 from broker.dispatch import Call, Dispatch
 from broker.handlers.cluster import ClusterHandlers
+from broker.handlers.group_admin import GroupAdminHandlers
+from broker.handlers.groups import GroupHandlers
+from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.topics import TopicHandlers
-from broker.journal import Journal
+from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
+from broker.notes import Notes
+from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore
 from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topics
 from broker.turn import Turn
-from storage import HeldBy, LogId, OwnedLog
+from coordinator import GroupConfig
+from storage import ClusterView, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
 
 log = logs.get_logger("broker.server")
 
@@ -123,11 +130,12 @@ class Server:
         store = LocalStore(self.config, self._loop)
         try:
             node = Node(self.config.node_id, store.cluster_id)
-            self._open_registry(store)
-            self._serve(node)
+            store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address, _, _ in addresses), node.rack))
+            await self._open_registry(store)
+            self._open_shards(store)
+            self._serve(node, store.view())
             self.turn.attend(self.connections)
-            gc.freeze()
-            gc.enable()
+            self.shards.load_all()
             self.acceptor.start()
             self._announce(addresses)
             number = await self._stop
@@ -146,15 +154,14 @@ class Server:
             opened.append((address, port, listener.host))
         return opened
 
-    def _open_registry(self, store: LocalStore) -> None:
-        acquired: list[OwnedLog | HeldBy] = []
-        store.acquire(TOPIC_REGISTRY, acquired.append)
-        (owned,) = acquired
-        if isinstance(owned, HeldBy):
-            raise StartError(f"the registry of topics is held by {owned.who}", ExitCode.LOCKED)
+    async def _open_registry(self, store: LocalStore) -> None:
+        opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
+        store.acquire(TOPIC_REGISTRY, opened.set_result)
+        owned = owned_or_fail("the registry of topics", await opened)
         journal = Journal(
             REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms
         )
+        journal.start()
         store.watch(TOPIC_REGISTRY, journal.failed)
         self.journals.append(journal)
         self.turn.attend(journal)
@@ -166,19 +173,48 @@ class Server:
             )
             self.turn.touch(journal)
 
-    def _serve(self, node: Node) -> None:
+    def _open_shards(self, store: LocalStore) -> None:
         config = self.config
+        partitions = self.topics.by_name[CONSUMER_OFFSETS].partitions
+        if partitions != config.offsets_topic_num_partitions:
+            log.warning(
+                "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it",
+                configured=config.offsets_topic_num_partitions,
+                used=partitions,
+            )
+        self.groups = group_config(config)
+        self.notes = Notes(store, self._loop, self.clock)
+        self.shards = Shards(
+            partitions, self.groups, store, self.turn, self._loop, config.offsets_commit_timeout_ms, self.notes, self._loaded
+        )
+
+    def _loaded(self) -> None:
+        """What was made until now stays: the collector need not look at it."""
+        gc.freeze()
+        gc.enable()
+
+    def _serve(self, node: Node, view: ClusterView) -> None:
+        config = self.config
+        authorizer = AllowAll()
         cluster = ClusterHandlers(
             self.dispatch,
             node,
             self.topics,
             self.registry,
+            view,
+            authorizer,
             config.auto_create_topics_enable,
             config.num_partitions,
             config.partitions_max,
         )
         topics = TopicHandlers(node, self.topics, self.registry, config.num_partitions, config.partitions_max)
-        self.dispatch.serve(*cluster.routes(), *topics.routes())
+        self.dispatch.serve(
+            *cluster.routes(),
+            *topics.routes(),
+            *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
+            *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
+            *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
+        )
         cluster.offer()
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
@@ -197,8 +233,10 @@ class Server:
         self.acceptor.close()
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
+        self.shards.stop()
         settled = await self._settle()
         self.turn.close()
+        self.notes.close()
         await self._drain()
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable for journal in self.journals), closed.set_result)
@@ -228,11 +266,29 @@ class Server:
             done: asyncio.Future[None] = self._loop.create_future()
             journal.when_settled(partial(done.set_result, None))
             waits.append(done)
+        for journal in self.shards.journals:
+            left: asyncio.Future[None] = self._loop.create_future()
+            journal.unload(partial(left.set_result, None))
+            waits.append(left)
         if not waits:
             return True
         _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)
         await asyncio.sleep(0)  # the turn that writes the last replies
         return not late
+
+
+def group_config(config: Config) -> GroupConfig:
+    """What the core is told of the settings."""
+    return GroupConfig(
+        config.group_min_session_timeout_ms,
+        config.group_max_session_timeout_ms,
+        config.group_initial_rebalance_delay_ms,
+        config.group_max_size,
+        config.offset_metadata_max_bytes,
+        config.offsets_retention_minutes * 60_000,
+        config.offsets_retention_check_interval_ms,
+        config.message_max_bytes,
+    )
 
 
 def trace(direction: str, call: Call, message: object) -> None:

@@ -127,6 +127,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "offsets.topic.segment.bytes", "int", 104_857_600, "Size at which a segment of the offsets log is closed.", low=1, unit="bytes",
     ),
+    Setting("offset.metadata.max.bytes", "int", 4096, "The longest text that a commit may add to an offset.", unit="bytes"),
+    Setting(
+        "offsets.retention.minutes", "int", 10_080,
+        "Offsets that nobody came back for are forgotten after so long: counted from the moment their group became empty, and from the commit "
+        "where there never was a group.", low=1, unit="minutes",
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms", "long", 600_000, "How often to look for offsets to forget.", low=1, high=LONG_MAX, unit="ms",
+    ),
     Setting(
         "offsets.flush", "string", "always",
         "When the reply to a commit or a join may leave: `always` after its record is on the disk (safe against power loss), `interval` and "
@@ -137,6 +146,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "offsets.commit.timeout.ms", "int", 5000,
         "A write to the log that takes longer is answered with a code on which clients try again.", low=1, unit="ms",
+    ),
+    Setting(
+        "notes.retention.ms", "long", 604_800_000,
+        "How long the notes of what happened to groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, high=LONG_MAX, unit="ms",
     ),
     # --- the process ---
     Setting(

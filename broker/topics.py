@@ -15,8 +15,10 @@ from protocol.records import read_record, with_version
 CONSUMER_OFFSETS = "__consumer_offsets"
 # Where the registry itself lives; not a topic that anybody may list or read.
 REGISTRY_LOG = "__tenure_topics"
+# What happened to groups, for people.
+NOTES_LOG = "__coordinator_notes"
 # Folders of these names are logs of ours: a topic of such a name would share one with them.
-RESERVED_NAMES = (REGISTRY_LOG, "__coordinator_notes")
+RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 NO_ID = bytes(16)
 
 NAME_CHARACTERS_MAX = 249

@@ -50,7 +50,7 @@ class Turn:
         self._scheduled = False
         self._actors: list[Actor] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._armed_at = NEVER
+        self.armed_at = NEVER  # when the timer fires, NEVER when it is not set
 
     def touch(self, journal: TurnEnd) -> None:
         """`journal` has facts to append when this turn ends."""
@@ -84,26 +84,35 @@ class Turn:
 
     def wake_by(self, at: int) -> None:
         """Some actor's `wake_at` is now as early as `at`."""
-        if at >= self._armed_at:
+        if at >= self.armed_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._armed_at = at
+        self.armed_at = at
         delay = max(0, at - self.clock.tick()) / 1000
         self._timer = self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        due = self._armed_at
+        due = self.armed_at
         jump = self.clock.read()
         if jump:
-            for actor in self._actors:
-                actor.move_deadlines(jump)
-            self._rearm()
+            self._jumped(jump)
         elif self.clock.now - due > LATE_MS:
             self._past_input(STEPS_PAST_INPUT)
         else:
             self._advance()
+
+    def not_before(self, timestamp: int) -> None:
+        """It cannot be earlier than what is stored; nobody is held to a deadline because of that."""
+        jump = self.clock.raise_to(timestamp)
+        if jump:
+            self._jumped(jump)
+
+    def _jumped(self, by: int) -> None:
+        for actor in self._actors:
+            actor.move_deadlines(by)
+        self._rearm()
 
     def _past_input(self, steps: int) -> None:
         if steps:
@@ -119,10 +128,13 @@ class Turn:
         self._rearm()
 
     def _rearm(self) -> None:
-        self._armed_at = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.armed_at = NEVER
         self.wake_by(min((actor.wake_at for actor in self._actors), default=NEVER))
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._armed_at = -1
+        self.armed_at = -1

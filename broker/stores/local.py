@@ -14,8 +14,11 @@ from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
 from broker.workers import Workers
+from protocol.batch import Fact
 from storage import (
+    Acquired,
     AppendFailed,
+    ClusterView,
     DamagedLog,
     DataDirectory,
     DirectoryForeign,
@@ -24,22 +27,37 @@ from storage import (
     Disk,
     Flush,
     Handles,
-    HeldBy,
     Log,
     LogId,
+    NodeInfo,
     OsDisk,
-    OwnedLog,
     Position,
+    Recovery,
     Repair,
+    Unreadable,
     told,
 )
 
 log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
+OPENING_HANDLES = 8
 
 Appended = Callable[[Position | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
+
+
+class Alone:
+    """The ClusterView of a directory that one process has: it owns every log."""
+
+    def __init__(self, me: NodeInfo) -> None:
+        self._me = me
+
+    def nodes(self) -> list[NodeInfo]:
+        return [self._me]
+
+    def owner(self, log: LogId) -> NodeInfo | None:
+        return self._me
 
 
 class LocalStore:
@@ -50,24 +68,49 @@ class LocalStore:
         self.policy = config.offsets_flush
         self.flush_seconds = config.offsets_flush_interval_ms / 1000
         self._segment_bytes = config.offsets_topic_segment_bytes
-        disk = disk or OsDisk()
-        self.directory = _open_directory(disk, config)
+        self._disk = disk or OsDisk()
+        self.directory = _open_directory(self._disk, config)
         self.cluster_id = self.directory.cluster_id
-        self.handles = Handles(disk)
+        self.handles = Handles(self._disk)
         self.workers = Workers(loop, FLUSH_THREADS)
+        self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
 
-    def acquire(self, id: LogId, done: Callable[[OwnedLog | HeldBy], None]) -> None:
-        """Open the log. Raises StartError when it is damaged: such a log serves nobody until somebody decides."""
+    def start(self, me: NodeInfo) -> None:
+        """This is how clients find us: known once the listeners are open."""
+        self._me = me
+
+    def view(self) -> ClusterView:
+        return Alone(self._me)
+
+    def acquire(self, id: LogId, done: Acquired) -> None:
+        """A log that exists is opened in a worker thread, for it may have to be read; a new one at once."""
+        known = self._logs.get(id)
+        if known is not None:
+            self._own_again(id, known, done)
+        elif self._disk.exists(self._folder(id)):
+            self.workers.submit(partial(self._open, id, Handles(self._disk, OPENING_HANDLES)), partial(self._opened, id, done))
+        else:
+            self._opened(id, done, self._open(id, self.handles))
+
+    def _folder(self, id: LogId) -> str:
+        return self.directory.log_folder(id.name, id.partition)
+
+    def _open(self, id: LogId, handles: Handles) -> tuple[Log, Recovery]:
         directory = self.directory
-        folder = directory.log_folder(id.name, id.partition)
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
         try:
-            opened, recovery = Log.open(self.handles, folder, self._segment_bytes, recovery_point, directory.clean)
-        except DamagedLog as error:
-            raise StartError(str(error), ExitCode.DATA) from None
-        except OSError as error:
-            raise StartError(told(error, folder), ExitCode.DISK) from None
+            return Log.open(handles, self._folder(id), self._segment_bytes, recovery_point, directory.clean)
+        finally:
+            if handles is not self.handles:
+                handles.close()
+
+    def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
+        if isinstance(result, Exception):
+            done(Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog)))
+            return
+        opened, recovery = result
+        opened.use(self.handles)
         if recovery.cut_bytes:
             log.warning(
                 "torn end of a log cut off",
@@ -76,12 +119,29 @@ class LocalStore:
                 bytes=recovery.cut_bytes,
                 reason=recovery.reason,
             )
-        self._logs[id] = LocalLog(self, id, opened)
-        done(self._logs[id])
+        done(self._own(id, Flusher(self, opened), opened.epoch))
+
+    def _own(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:
+        self._logs[id] = owned = LocalLog(self, id, flusher, epoch)
+        return owned
+
+    def _own_again(self, id: LogId, before: LocalLog, done: Acquired) -> None:
+        """It was ours, and released: nobody else can have written."""
+
+        def recovered(failure: AppendFailed | None) -> None:
+            if failure is not None:
+                done(Unreadable(str(failure), False))
+            else:
+                done(self._own(id, before.flusher, before.log.claim()))
+
+        if before.log.usable:
+            recovered(None)
+        else:
+            before.recover(recovered)
 
     def watch(self, id: LogId, failed: Callable[[AppendFailed], None]) -> None:
         """Hear of a flush that failed while nobody waited for it."""
-        self._logs[id].failed = failed
+        self._logs[id].flusher.failed = failed
 
     def finish(self, sound: bool, done: Callable[[str], None]) -> None:
         """Flush and close every log and say, where all is `sound`, that the next start need not check them.
@@ -105,7 +165,7 @@ class LocalStore:
         if not waiting:
             flushed(None)
         for owned in list(self._logs.values()):
-            owned.flush(flushed)
+            owned.flusher.flush(flushed)
 
     def _mark_clean(self) -> str:
         """In a worker thread, when the loop has nothing more to do with the logs: this too waits for the disk."""
@@ -124,25 +184,78 @@ class LocalStore:
         self.directory.close()
 
 
-class LocalLog:
-    """One log of the store, at the epoch at which it was opened."""
+class Flusher:
+    """The flushes of one log: in worker threads, one at a time."""
 
-    def __init__(self, store: LocalStore, id: LogId, opened: Log) -> None:
-        self.id = id
-        self.log = opened
-        self.epoch = opened.epoch
+    def __init__(self, store: LocalStore, log: Log) -> None:
+        self.log = log
+        self.busy = False
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self._store = store
-        self._flushing = False
-        self._flush_planned = False
-        self._flush_next: list[Done] = []
+        self._planned = False
+        self._next: list[Done] = []
+
+    def flush(self, done: Done) -> None:
+        """Who comes while one is under way is served by the next."""
+        if self.busy:
+            self._next.append(done)
+            return
+        try:
+            flush = self.log.start_flush()
+        except AppendFailed as failure:
+            done(failure)
+            return
+        self.busy = True
+        self._store.workers.submit(flush.run, partial(self._flushed, flush, done))
+
+    def _flushed(self, flush: Flush, done: Done, result: object) -> None:
+        self.busy = False
+        failure: AppendFailed | None = None
+        try:
+            self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
+        except AppendFailed as error:
+            failure = error
+        waiting, self._next = self._next, []
+        if waiting:
+            # Started before anybody hears of this one; after a failure it fails at once.
+            self.flush(partial(_tell, waiting))
+        done(failure)
+
+    def plan(self, seconds: float) -> None:
+        """Flush when so much time has passed; nobody waits for it."""
+        if not self._planned:
+            self._planned = True
+            self._store.loop.call_later(seconds, self._flush_as_planned)
+
+    def _flush_as_planned(self) -> None:
+        self._planned = False
+        self.flush(self._flushed_as_planned)
+
+    def _flushed_as_planned(self, failure: AppendFailed | None) -> None:
+        if failure is not None:
+            self.failed(failure)
+
+
+class LocalLog:
+    """One log of the store, at the epoch at which it was acquired."""
+
+    def __init__(self, store: LocalStore, id: LogId, flusher: Flusher, epoch: int) -> None:
+        self.id = id
+        self.log = flusher.log
+        self.flusher = flusher
+        self.epoch = epoch
+        self._store = store
 
     def usable(self) -> bool:
         return self.log.usable and self.epoch == self.log.epoch
 
-    def replay(self) -> Iterator[bytes]:
+    @property
+    def newest_timestamp(self) -> int:
+        return self.log.newest_timestamp
+
+    def replay(self) -> Iterator[list[Fact]]:
         # With `always` nobody was told of what is not flushed, so it is not true yet.
-        return self.log.scan(end=self.log.flushed_offset if self._store.policy == "always" else None)
+        return self.log.facts(end=self.log.flushed_offset if self._store.policy == "always" else None)
 
     def append(self, batch: bytes, records: int, done: Appended) -> None:
         try:
@@ -151,50 +264,15 @@ class LocalLog:
             done(failure)
             return
         if self._store.policy == "always":
-            self.flush(lambda failure: done(failure or position))
+            self.flusher.flush(lambda failure: done(failure or position))
             return
-        if self._store.policy == "interval" and not self._flush_planned:
-            self._flush_planned = True
-            self._store.loop.call_later(self._store.flush_seconds, self._flush_as_planned)
+        if self._store.policy == "interval":
+            self.flusher.plan(self._store.flush_seconds)
         done(position)
-
-    def flush(self, done: Done) -> None:
-        """Flush in a worker thread, one at a time for a log; who comes meanwhile is served by the next."""
-        if self._flushing:
-            self._flush_next.append(done)
-            return
-        try:
-            flush = self.log.start_flush()
-        except AppendFailed as failure:
-            done(failure)
-            return
-        self._flushing = True
-        self._store.workers.submit(flush.run, partial(self._flushed, flush, done))
-
-    def _flushed(self, flush: Flush, done: Done, result: object) -> None:
-        self._flushing = False
-        failure: AppendFailed | None = None
-        try:
-            self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
-        except AppendFailed as error:
-            failure = error
-        waiting, self._flush_next = self._flush_next, []
-        if waiting:
-            # Started before anybody hears of this one; after a failure it fails at once.
-            self.flush(partial(_tell, waiting))
-        done(failure)
-
-    def _flush_as_planned(self) -> None:
-        self._flush_planned = False
-        self.flush(self._flushed_as_planned)
-
-    def _flushed_as_planned(self, failure: AppendFailed | None) -> None:
-        if failure is not None:
-            self.failed(failure)
 
     def recover(self, done: Done) -> None:
         """Try whether writing works again; if so, cut the log back to what was acknowledged."""
-        if self._flushing:
+        if self.flusher.busy:
             done(AppendFailed("the flush under way does not end"))
             return
         repair = self.log.start_repair(keep_unflushed=self._store.policy != "always")

@@ -11,9 +11,9 @@ from broker.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal
 from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn, TurnEnd
 from coordinator import Fact, Hold
-from protocol.batch import build_facts, facts_of
-from protocol.errors import ErrorCode
-from storage import AppendFailed, Position
+from protocol.batch import facts_of
+from protocol.errors import ErrorCode, ProtocolError
+from storage import AppendFailed, DamagedLog, Position
 
 LATE_MS = 5_000
 
@@ -43,25 +43,29 @@ class ScriptedLog:
     epoch = 0
 
     def __init__(self) -> None:
-        self.stored: list[bytes] = [build_facts([(b"old", b"stored")], 0)]
+        self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
+        self.newest_timestamp = -1
         self.pending: list[tuple[bytes, Callable[[Position | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.unreadable = False
+        self.damage: Exception | None = None
 
     def usable(self) -> bool:
         return True
 
-    def replay(self) -> Iterator[bytes]:
+    def replay(self) -> Iterator[list[Fact]]:
         if self.unreadable:
             raise OSError(5, "Input/output error")
         yield from self.stored
+        if self.damage is not None:
+            raise self.damage
 
     def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
         self.pending.append((batch, done))
 
     def succeed(self) -> None:
         batch, done = self.pending.pop(0)
-        self.stored.append(batch)
+        self.stored.append(list(facts_of(batch)))
         done(Position(len(self.stored)))
 
     def refuse(self) -> None:
@@ -84,6 +88,16 @@ class Reply:
         self.error = error
 
 
+def turn_by_hand(clock: Clock, touched: list[TurnEnd]) -> Turn:
+    """A turn that ends, and a timer that fires, when the test says so."""
+    turn: Turn = Turn.__new__(Turn)
+    turn.clock = clock
+    turn.armed_at = NEVER
+    turn.touch = touched.append  # type: ignore[method-assign, assignment]
+    turn.wake_by = lambda at: None  # type: ignore[method-assign]
+    return turn
+
+
 class Machine:
     """A journal with the time and the turn in the test's hand."""
 
@@ -93,11 +107,9 @@ class Machine:
         self.touched: list[TurnEnd] = []
         self.log = ScriptedLog()
         self.shard = Values()
-        turn: Turn = Turn.__new__(Turn)
-        turn.clock = self.clock
-        turn.touch = self.touched.append  # type: ignore[method-assign, assignment]
-        turn.wake_by = lambda at: None  # type: ignore[method-assign]
-        self.journal = Journal("values-0", self.shard, self.log, turn, 1 << 20, LATE_MS)
+        self.turn = turn_by_hand(self.clock, self.touched)
+        self.journal = Journal("values-0", self.shard, self.log, self.turn, 1 << 20, LATE_MS)
+        self.journal.start()
 
     def put(self, key: bytes, value: bytes) -> Reply:
         self.shard.put(key, value)
@@ -238,7 +250,7 @@ def test_who_comes_behind_a_late_append_does_not_wait_for_ever(machine: Machine)
     machine.end_turn()
     machine.log.succeed()
     assert machine.journal.wake_at == NEVER
-    assert list(machine.log.replay())[1:] == [build_facts([(b"a", b"1")], 0), build_facts([(b"b", b"2")], 3 * LATE_MS)]
+    assert list(machine.log.replay())[1:] == [[(b"a", b"1")], [(b"b", b"2")]]
 
 
 def test_a_flush_that_fails_behind_the_replies_suspends_too(machine: Machine) -> None:
@@ -258,16 +270,19 @@ def test_settled_means_that_nothing_is_on_its_way_any_more(machine: Machine) -> 
     assert told == [True, True]
 
 
-@pytest.mark.parametrize("stored", [b"no batch at all", build_facts([(b"key", b"value")], 0)[:-1]])
-def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable_later(machine: Machine, stored: bytes) -> None:
+DAMAGE = DamagedLog("values-0/00000000000000000000.log", 7, "wrong checksum")
+
+
+@pytest.mark.parametrize("damage", [DAMAGE, ProtocolError("a key of version -1")])
+def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable_later(machine: Machine, damage: Exception) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
-    machine.log.stored.append(stored)
+    machine.log.damage = damage
     machine.log.refuse()
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
     assert machine.shard.values == {}
     with pytest.raises(StartError, match="values-0 cannot be read") as caught:
-        Journal("values-0", machine.shard, machine.log, machine.journal._turn, 1 << 20, LATE_MS)
+        Journal("values-0", machine.shard, machine.log, machine.turn, 1 << 20, LATE_MS).start()
     assert caught.value.code == ExitCode.DATA
 
 
@@ -275,11 +290,11 @@ def test_damage_found_while_it_is_suspended_keeps_it_suspended(machine: Machine)
     machine.put(b"a", b"1")
     machine.end_turn()
     machine.log.refuse()
-    machine.log.stored.append(b"damaged")
+    machine.log.damage = DAMAGE
     machine.passes(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
-    machine.log.stored.pop()
+    machine.log.damage = None
     machine.passes(RETRY_MS_MAX)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (True, True)

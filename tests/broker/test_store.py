@@ -13,13 +13,13 @@ import pytest
 
 from broker.clock import Clock
 from broker.config import Config, load_config
-from broker.journal import Journal
+from broker.journal import Journal, owned_or_fail
 from broker.start import ExitCode, StartError
 from broker.stores.local import LocalLog, LocalStore, new_id
-from broker.turn import Turn, TurnEnd
+from broker.turn import TurnEnd
 from broker.workers import Workers
-from storage import AppendFailed, HeldBy, LogId, OwnedLog
-from tests.broker.test_journal import LATE_MS, Reply, Values
+from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from tests.broker.test_journal import LATE_MS, Reply, Values, turn_by_hand
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 
@@ -86,16 +86,14 @@ class Machine:
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
         self.store.workers = cast(Workers, self.threads)
-        acquired: list[OwnedLog | HeldBy] = []
+        acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
-        self.owned = cast(LocalLog, acquired[0])
+        self.threads.run_all()
+        self.owned = cast(LocalLog, owned_or_fail("values-0", acquired[0]))
         self.touched: list[TurnEnd] = []
-        turn = Turn.__new__(Turn)
-        turn.clock = self.clock
-        turn.touch = self.touched.append  # type: ignore[method-assign, assignment]
-        turn.wake_by = lambda at: None  # type: ignore[method-assign]
         self.shard = Values()
-        self.journal = Journal("values-0", self.shard, self.owned, turn, 1 << 20, LATE_MS)
+        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), 1 << 20, LATE_MS)
+        self.journal.start()
         self.store.watch(VALUES, self.journal.failed)
 
     def put(self, key: bytes, value: bytes = b"1") -> Reply:
@@ -280,8 +278,8 @@ def test_any_exception_of_a_flush_is_a_failure(always: Machine) -> None:
 def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: Machine) -> None:
     heard: list[AppendFailed | None] = []
     always.put(b"a")
-    always.owned.flush(heard.append)
-    always.owned.flush(heard.append)
+    always.owned.flusher.flush(heard.append)
+    always.owned.flusher.flush(heard.append)
     always.disk.fail_syncs = 1
     always.threads.run()
     assert [str(failure) for failure in heard] == ["/data/values-0 waits to be repaired"] * 2

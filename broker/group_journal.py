@@ -1,0 +1,292 @@
+"""The way of one partition of __consumer_offsets to its log, and whether its groups may be asked.
+
+`refusal` is the code that every request for its groups gets, 0 while it serves. Whatever goes wrong, a full disk as an
+exception of ours, has one end: what is held and parked is answered, memory is given up, and the log is replayed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from broker.journal import Journal
+from broker.logs import get_logger
+from broker.turn import NEVER, Turn
+from coordinator import Fact, GroupConfig, Note, Shard
+from coordinator.notes import Coordinator
+from protocol.errors import ErrorCode
+from storage import AppendFailed, Fenced, OwnedLog, Position
+
+log = get_logger("broker.groups")
+
+SERVING = 0
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+NOT_OURS = ErrorCode.NOT_COORDINATOR
+
+# An append older than this says that the log is slow: who waits for it is not held to a deadline.
+STALLED_MS = 100
+
+
+_FOLDERS = re.compile(r"\S*/")
+
+
+def without_folders(reason: str) -> str:
+    """Clients may read it, and where our files lie is none of their business."""
+    return _FOLDERS.sub("", reason)
+
+
+class Telling(Protocol):
+    """Where notes go."""
+
+    def tell(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
+
+    def tell_change(self, journal: GroupJournal, what: Coordinator) -> None: ...
+
+
+class NoLog:
+    """The log of a partition that has none, or none any more."""
+
+    epoch = -1
+    newest_timestamp = -1
+
+    def usable(self) -> bool:
+        return False
+
+    def replay(self) -> Iterator[list[Fact]]:
+        return iter(())
+
+    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+        done(Fenced("this partition is not ours"))
+
+    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+        done(Fenced("this partition is not ours"))
+
+    def release(self) -> None: ...
+
+
+NO_LOG = NoLog()
+
+
+class GroupJournal(Journal):
+    """One partition: its shard, its log, and its state."""
+
+    shard: Shard
+
+    def __init__(
+        self,
+        partition: int,
+        name: str,
+        config: GroupConfig,
+        fresh_id: Callable[[], str],
+        turn: Turn,
+        late_ms: int,
+        telling: Telling,
+        reload: Callable[[GroupJournal], None],
+    ) -> None:
+        shard = Shard(config, fresh_id, self._told)
+        super().__init__(name, shard, NO_LOG, turn, config.batch_bytes_max, late_ms, NOT_OURS, SUSPENDED)
+        self.partition = partition
+        self.refusal: int = NOT_OURS
+        self.trouble = ""  # in words for people, "" where there is none
+        self.replayed = 0  # facts of the last replay
+        self.load_ms = 0
+        self._telling = telling
+        self._reload = reload
+        self._began = 0  # when the append under way began
+        self._to_reload = False  # once that has come to its end
+        self._unloaded: Callable[[], None] | None = None  # who waits for the end of unloading
+
+    @property
+    def epoch(self) -> int:
+        return self._owned.epoch
+
+    # What handlers call, besides `reply`.
+
+    @property
+    def direct(self) -> bool:
+        """Nothing is on its way to the log: a reply may be returned instead of held."""
+        hold = self.shard.hold
+        return hold.durable == hold.emitted and not hold.waiting
+
+    def stepped(self) -> None:
+        """After every call of the shard that may have emitted facts or set an earlier deadline."""
+        shard = self.shard
+        hold = shard.hold
+        turn = self._turn
+        if hold.emitted != hold.taken and not self._in_flight:
+            turn.touch(self)
+        if shard.wake_at < turn.armed_at:
+            turn.wake_by(shard.wake_at)
+
+    def broken(self) -> None:
+        """A call of the shard ended in an exception: what it left behind is not to be trusted."""
+        if self.refusal:
+            return
+        self.refusal = SUSPENDED
+        self.trouble = "begins anew after a defect"
+        self._give_up(NOT_OURS)
+        if self._in_flight:
+            self._to_reload = True  # what is on its way may yet be true
+        else:
+            self._reload(self)
+
+    # The way to the log.
+
+    def end_turn(self) -> None:
+        hold = self.shard.hold
+        if hold.untaken and not self._in_flight:
+            self._began = self._clock.now
+        try:
+            super().end_turn()
+        except Exception:
+            log.exception("an append failed inside the broker", log=self.name)
+            self._in_flight = 0
+            self.broken()
+
+    def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
+        if self._to_reload:
+            self._in_flight = 0
+            self._alarm = NEVER
+            self._to_reload = False
+            if isinstance(result, AppendFailed):
+                self._suspend(result)
+            else:
+                self._reload(self)
+            self._leave_if_asked()
+            return
+        if self._clock.tick() - self._began > STALLED_MS:
+            # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
+            self._in_flight = 0
+            self._advance_shard(self._clock.now, True)
+        try:
+            super()._appended(stamp, facts, result)
+        except Exception:
+            log.exception("a reply failed inside the broker", log=self.name)
+            self.broken()
+
+    def _suspend(self, failure: AppendFailed) -> None:
+        self._telling.tell_change(self, Coordinator.SUSPENDED)
+        super()._suspend(failure)
+        self.trouble = f"is suspended: {without_folders(str(failure))}"
+        if isinstance(failure, Fenced):
+            self._lose()
+        elif self._unloaded is None:
+            self.refusal = SUSPENDED
+
+    def _give_up(self, error: int) -> None:
+        self.shard.hold.fail(error)
+        self.shard.abandon()
+
+    def _renew(self) -> None:
+        self._reload(self)
+
+    def _told(self, notes: list[Note], stamp: int) -> None:
+        self._telling.tell(self, notes, self.offset_of(stamp) if stamp else -1)
+
+    # Time.
+
+    @property
+    def wake_at(self) -> int:
+        if self.refusal:
+            return self._alarm
+        return min(self._alarm, self.shard.wake_at)
+
+    def advance(self, now: int) -> None:
+        super().advance(now)
+        if not self.refusal and self.shard.wake_at <= now:
+            self._advance_shard(now, bool(self._in_flight) and now - self._began > STALLED_MS)
+
+    def _advance_shard(self, now: int, stalled: bool) -> None:
+        if self.refusal:
+            return
+        shard = self.shard
+        shard.stalled = stalled
+        try:
+            shard.advance(now)
+        except Exception:
+            log.exception("a deadline failed inside the broker", log=self.name)
+            self.broken()
+        else:
+            self.stepped()
+        shard.stalled = False
+
+    def move_deadlines(self, by: int) -> None:
+        super().move_deadlines(by)
+        self.shard.move_deadlines(by)
+
+    # Loading and unloading.
+
+    def await_load(self) -> None:
+        """It is ours, or will be, and is not replayed yet."""
+        if self.refusal == NOT_OURS:
+            self.refusal = LOADING
+            self.trouble = ""
+
+    def own(self, owned: OwnedLog) -> None:
+        self._owned = owned
+
+    @property
+    def owned(self) -> bool:
+        return self._owned is not NO_LOG
+
+    def replay(self) -> Iterator[None]:
+        """Fold the log into the shard, some at a time, and open its groups; raises one of UNREADABLE."""
+        shard = self.shard
+        shard.clear()
+        self.replayed = 0
+        for facts in self._owned.replay():
+            shard.replay(facts)
+            self.replayed += len(facts)
+            yield
+        self._turn.not_before(self._owned.newest_timestamp)
+        yield from shard.open_groups(self._clock.tick)
+
+    def serve(self, load_ms: int) -> None:
+        """Replayed to its end: from now on its groups answer."""
+        again = self.refusal == SUSPENDED
+        self.load_ms = load_ms
+        self.refusal = SERVING
+        self.trouble = ""
+        if not self.writable:
+            self._serve_again()
+        self._telling.tell_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
+        self.stepped()
+
+    def refuse(self, reason: str, for_good: bool) -> None:
+        """It cannot be read. Alone: all other partitions serve."""
+        self.shard.clear()
+        self.refusal = NOT_OURS
+        self.trouble = f"cannot be read: {without_folders(reason)}"
+        if for_good:
+            log.error("offsets partition refused", log=self.name, reason=reason)
+            return
+        log.error("offsets partition cannot be read", log=self.name, reason=reason, retry_ms=self._retry_ms)
+
+    def unload(self, done: Callable[[], None]) -> None:
+        """Somebody else's from now on, or the broker stops: no fact, no answer but 16."""
+        self.refusal = NOT_OURS
+        self._unloaded = done
+        if self.writable:
+            self.when_settled(self._leave_if_asked)
+        else:
+            self._leave_if_asked()
+
+    def _leave_if_asked(self) -> None:
+        done = self._unloaded
+        if done is None:
+            return
+        self._unloaded = None
+        self._telling.tell_change(self, Coordinator.UNLOADED)
+        self._lose()
+        done()
+
+    def _lose(self) -> None:
+        self.refusal = NOT_OURS
+        self._give_up(NOT_OURS)
+        self._alarm = NEVER
+        self._owned.release()
+        self._owned = NO_LOG
+        self.writable = True
+        self.trouble = ""
