@@ -39,7 +39,7 @@ log: truths.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 from coordinator.deadlines import NEVER
@@ -184,7 +184,7 @@ class Play(Asking):
     def joined(
         self,
         *names: str,
-        static: bool = False,
+        static: bool | Collection[str] = False,
         session: PerActor = 10_000,
         rebalance: PerActor = 20_000,
         protocols: Offered | dict[str, Offered] = ("range",),
@@ -192,17 +192,18 @@ class Play(Asking):
         metadata: bytes | None = None,
         group: str = "g",
     ) -> Self:
-        """Generation 1 has just joined, nobody has synced. The first is the leader; static members are a/ia, b/ib, ..."""
+        """Generation 1 has just joined, nobody has synced. The first is the leader; static members (all, or those) are a/ia, b/ib, ..."""
+        statics = (names if static else ()) if isinstance(static, bool) else static
         for name in names:
             self.join(
                 name,
-                instance=f"i{name}" if static else None,
+                instance=f"i{name}" if name in statics else None,
                 protocols=protocols[name] if isinstance(protocols, dict) else protocols,
                 metadata=metadata,
                 session=_per_actor(session, name, 10_000),
                 rebalance=_per_actor(rebalance, name, 20_000),
                 type=type,
-                version=9 if static else 3,
+                version=9 if name in statics else 3,
                 group=group,
             )
         for _ in range(100):

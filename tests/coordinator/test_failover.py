@@ -1,0 +1,353 @@
+"""What another coordinator knows, and what members hear from it: section 12 of the conformance catalogue.
+
+What a shard answers while it is loading, or is not here: tests/broker/test_scenarios_not_serving.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
+from protocol.errors import ProtocolError
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.records import with_version
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    NOT_COORDINATOR,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    T0,
+    UNKNOWN_MEMBER_ID,
+    How,
+    Kind,
+    Play,
+    image,
+    row,
+    scenario,
+)
+
+KEY = group_key("g")
+
+
+@scenario("FO-01")
+def test_loaded_members_go_on_as_before_with_a_full_session(play: Play) -> None:
+    play.f2()
+    assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
+    play.heartbeat("m0", 7).expect(NONE)
+    play.sync("m1", generation=7).expect(NONE, 2)
+    play.group_is(STABLE, generation=7, leader="m0", members=["m0", "m1"])
+
+
+@scenario("FO-02")
+def test_a_loaded_follower_that_rejoins_unchanged_is_answered_at_once(play: Play) -> None:
+    play.f2()
+    play.join("m1").expect(generation=7, leader="m0", members=[])
+
+
+@scenario("FO-03")
+def test_a_loaded_member_is_known_to_support_the_chosen_protocol_alone(play: Play) -> None:
+    play.f2()
+    play.join("m1", protocols=["range", "roundrobin"]).parks()
+    play.group_is(PREPARING, generation=7)
+
+
+@scenario("FO-04")
+def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None:
+    play.f2()
+    play.join("x", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("x", protocols=["range", "roundrobin"]).expect(MEMBER_ID_REQUIRED)
+
+
+@scenario("FO-05")
+def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Play) -> None:
+    play.f2s()
+    play.join("m1'", protocols=["range", "roundrobin"], session=30_000, rebalance=40_000).expect(generation=7, leader="m0", members=[])
+    (record,) = play.wrote("W4")
+    assert record.image is not None
+    stored = record.image.members[1]
+    assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
+    assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
+    play.heartbeat("m1", 7).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("m1'", 7).expect(NONE)
+
+
+@scenario("FO-06")
+@pytest.mark.parametrize("version", [5, 8])
+def test_an_old_client_that_leads_a_loaded_group_and_restarts_is_told_that_another_leads(play: Play, version: int) -> None:
+    play.f2s()
+    play.join("m0'", version=version).expect(generation=7, leader="m0", members=[])
+    play.group_is(STABLE, generation=7, leader="m0'")
+
+
+@scenario("FO-07")
+def test_loaded_members_that_stay_away_end_their_group(play: Play) -> None:
+    play.f2(session={"m1": 12_000})
+    play.at(9_999).group_is(STABLE)
+    play.at(10_000).group_is(PREPARING, generation=7, leader="m1", members=["m1"])
+    play.heartbeat("m1").expect(REBALANCE_IN_PROGRESS)
+    play.at(14_999).group_is(PREPARING)
+    play.at(15_000).group_is(EMPTY, generation=8, members=[])
+    play.wrote("W3")
+
+
+@scenario("FO-08")
+def test_nobody_is_in_a_loaded_group_that_was_empty(play: Play) -> None:
+    play.load((KEY, image(3)))
+    play.heartbeat("m0").expect(UNKNOWN_MEMBER_ID)
+    play.join("m0", id="m0").expect(UNKNOWN_MEMBER_ID, id="m0")
+    play.join("x").expect(MEMBER_ID_REQUIRED)
+    play.join("x").parks()
+    play.after(3_000).expect("x", generation=4, members=["x"])
+
+
+@scenario("FO-09")
+def test_an_id_that_was_handed_out_before_a_failover_means_nothing_after_it(play: Play) -> None:
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").parks()
+    play.failover()
+    play.group_is(EMPTY, generation=0)
+    play.join("p").expect(UNKNOWN_MEMBER_ID, id="p")
+    play.join("q").expect(MEMBER_ID_REQUIRED)
+
+
+def rejoined_but_not_assigned(play: Play) -> None:
+    """Generation 8 has joined, and the coordinator dies before it is in the log."""
+    play.f2()
+    play.join("m0").parks()
+    play.join("m1").expect(generation=8)
+    play.group_is(COMPLETING, generation=8)
+    play.failover()
+
+
+@scenario("FO-10")
+def test_a_generation_without_assignments_is_forgotten_and_its_number_used_again(play: Play) -> None:
+    rejoined_but_not_assigned(play)
+    play.group_is(STABLE, generation=7)
+    play.sync("m0", generation=8).expect(ILLEGAL_GENERATION)
+    play.heartbeat("m0", 8).expect(ILLEGAL_GENERATION)
+    play.heartbeat("m0", 7).expect(NONE)
+    play.join("m0").parks()
+    play.join("m1").expect(generation=8, members=[])
+    play.expect("m0", generation=8, leader="m0", members=["m0", "m1"])
+
+
+@scenario("FO-11")
+def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
+    play.f2s()
+    play.join("x", instance="ix").parks()
+    play.join("m0").parks()
+    play.join("m1").expect(generation=8)
+    play.failover()
+    play.sync("x", generation=8).expect(UNKNOWN_MEMBER_ID)
+    play.join("x").expect(UNKNOWN_MEMBER_ID, id="x")
+    play.join("x'").parks()
+
+
+@scenario("FO-12")
+def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenced(play: Play) -> None:
+    """Z13: its new id is in the log before its answer is out (W7); Kafka fences the process that lives."""
+    play.f2s()
+    play.join("m0").parks()
+    play.join("m1'").expect(generation=8, id="m1'")
+    (record,) = play.wrote("W7")
+    assert record.image is not None
+    assert [member.member_id for member in record.image.members] == ["m0", play.id_of("m1'")]
+    assert (record.image.generation, record.image.members[1].assignment) == (7, b"\x02")
+    play.failover()
+    play.sync("m1'", generation=8).expect(ILLEGAL_GENERATION)
+    play.heartbeat("m1'", 8).expect(ILLEGAL_GENERATION)
+    play.join("m1'").expect(generation=7, leader="m0", members=[])
+    play.sync("m1'", generation=7).expect(NONE, 2)
+    play.heartbeat("m1", 7).expect(FENCED_INSTANCE_ID)
+
+
+@scenario("FO-12")
+def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: Play) -> None:
+    """Z13, for the leader's id in the record."""
+    play.f2s()
+    play.join("m0'").expect(generation=7, leader="m0'", members=["m0'", "m1"], skip=True)
+    play.wrote("W4")
+    play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").parks()
+    play.join("m0''").expect(generation=8, leader="m0''")
+    (record,) = play.wrote("W7")
+    assert record.image is not None
+    assert record.image.leader == play.id_of("m0''")
+    play.failover()
+    play.heartbeat("m0''", 7).expect(NONE)
+
+
+@scenario("FO-13")
+@pytest.mark.parametrize("actor", ["a", "b"])
+def test_assignments_that_reached_the_log_are_there_though_nobody_heard_of_them(play: Play, actor: str) -> None:
+    play.c2b()
+    play.hold_appends()
+    play.sync("a", {"a": 1, "b": 2}).parks()
+    play.failover(written=True)
+    play.sync(actor, generation=1).expect(NONE, 1 if actor == "a" else 2)
+
+
+@scenario("FO-14")
+def test_a_member_that_left_others_behind_is_in_again_after_a_failover_until_its_session_ends(play: Play) -> None:
+    play.d2()
+    play.leave("b").expect(NONE)
+    play.join("a").expect(generation=2, members=["a"])
+    play.wrote()
+    play.failover()
+    play.group_is(STABLE, generation=1, members=["a", "b"])
+    play.alive("a").at(9_999).group_is(STABLE)
+    play.at(10_000).group_is(PREPARING, members=["a"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+
+
+@scenario("FO-15")
+def test_an_empty_group_keeps_its_generation_over_a_failover(play: Play) -> None:
+    play.d1().leave("a").expect(NONE)
+    play.failover()
+    play.group_is(EMPTY, generation=2, members=[])
+
+
+@scenario("FO-16", "JR-03")
+def test_a_static_members_new_id_survives_a_failover(play: Play) -> None:
+    play.s2()
+    play.join("b'").expect(generation=1)
+    play.failover()
+    play.heartbeat("b").expect(FENCED_INSTANCE_ID)
+    play.heartbeat("b'").expect(NONE)
+    play.sync("b'").expect(NONE, 2)
+
+
+@scenario("FO-17")
+def test_a_static_members_return_that_never_reached_the_log_is_asked_again(play: Play) -> None:
+    play.s2()
+    play.hold_appends()
+    held = play.join("b'")
+    held.parks()
+    play.log_fails()
+    held.expect(NOT_COORDINATOR, id="")
+    play.heartbeat("b").expect(NONE)
+    play.join("b''").expect(generation=1, id="b''", members=[])
+    play.wrote("W4")
+    play.heartbeat("b").expect(FENCED_INSTANCE_ID)
+
+
+def member(id: str, instance: str | None) -> MemberMetadata:
+    return MemberMetadata(id, instance, "c", "/127.0.0.1", 5_000, 10_000, T0, b"")
+
+
+@scenario("FO-18")
+def test_two_members_with_one_instance_id_cannot_be_loaded(play: Play) -> None:
+    with pytest.raises(ProtocolError, match="two members of group 'g' have the instance id 'i'"):
+        play.load((KEY, image(7, [member("one", "i"), member("two", "i")])))
+    play.shard = None
+
+
+@scenario("FO-19")
+def test_the_oldest_group_records_have_the_session_timeout_for_both(play: Play) -> None:
+    old = with_version(GroupMetadataValue("consumer", 7, "range", "m", -1, [member("m", None)]), 0)
+    play.load((KEY, old))
+    loaded = play.group().members["m"]
+    assert (loaded.session_timeout_ms, loaded.rebalance_timeout_ms) == (10_000, 10_000)
+
+
+OFFSET = offset_key(offset_key_prefix("g", "t0"), 0)
+
+
+@scenario("FO-20")
+def test_offsets_without_a_group_record_make_a_simple_group(play: Play) -> None:
+    play.load((OFFSET, offset_value(42, -1, b"", 1)))
+    play.group_is(EMPTY, generation=0, members=[])
+    assert play.listed()[0].protocol_type == ""
+    play.fetch().expect(42, commit_ms=1)
+
+
+@scenario("FO-21")
+def test_an_offset_after_a_groups_tombstone_makes_it_a_simple_group(play: Play) -> None:
+    play.load((KEY, image(7, [member("m", None)])), (KEY, None), (OFFSET, offset_value(42, -1, b"", 1)))
+    play.group_is(EMPTY, generation=0, members=[])
+    assert play.group().protocol_type is None
+    play.fetch().expect(42)
+
+
+@pytest.mark.parametrize("version", [row("FO-22", version) for version in range(3, 16)])
+def test_records_of_other_kinds_of_groups_are_not_looked_at(play: Play, version: int) -> None:
+    play.load((KEY, image(3)), (version.to_bytes(2, "big") + b"\0\1g", b"whatever it says"))
+    assert list(play.shard.groups) == ["g"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        row("FO-23", b"", b""),
+        row("FO-23", b"\0\2\0\5g", image(3)),
+        row("FO-23", KEY, b"\0\3\0"),
+        row("FO-23", KEY, image(7, [member("m", None)])[:-1]),
+        row("FO-23", OFFSET, b"\0\3short"),
+        row("FO-23", OFFSET[:-1], offset_value(42, -1, b"", 1)),
+    ],
+)
+def test_records_that_cannot_be_understood_are_an_error(play: Play, key: bytes, value: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        play.load((key, value))
+    play.shard = None
+
+
+@scenario("FO-26")
+def test_a_parked_join_is_sent_away_with_its_own_id_when_the_shard_is_unloaded(play: Play) -> None:
+    parked = play.p2()
+    play.unload()
+    parked.expect(NOT_COORDINATOR, id="a")
+
+
+@scenario("FO-27")
+def test_a_parked_sync_is_sent_away_when_the_shard_is_unloaded(play: Play) -> None:
+    parked = play.c2b()
+    play.unload()
+    parked.expect(NOT_COORDINATOR)
+
+
+@scenario("FO-28")
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_leader_whose_assignments_are_on_their_way_is_answered_once_when_the_shard_goes(play: Play, orderly: bool) -> None:
+    """Z17: an orderly end waits for the log and tells of success; a log that is lost answers 16."""
+    play.c2()
+    play.hold_appends()
+    held = play.sync("a", {"a": 1, "b": 2})
+    held.parks()
+    if orderly:
+        play.unload()
+        held.expect(NONE, 1)
+    else:
+        play.log_fails()
+        held.expect(NOT_COORDINATOR)
+
+
+@scenario("FO-30")
+def test_after_unloading_and_loading_time_begins_anew(play: Play) -> None:
+    play.s2()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.at(9_000).unload()
+    play.load()
+    assert (play.session_left("a"), play.session_left("b")) == (10_000, 10_000)
+    play.at(18_999).group_is(STABLE, generation=1, members=["a", "b"], pending=[])
+    play.at(19_000).group_is(EMPTY, members=[])
+
+
+@scenario("FO-31")
+def test_a_loaded_member_that_is_heard_in_time_stays_and_the_other_goes(play: Play) -> None:
+    play.f2()
+    play.at(9_999).heartbeat("m0").expect(NONE)
+    play.at(10_000).group_is(PREPARING, members=["m0"])
+
+
+@scenario("FO-32")
+def test_what_members_subscribe_to_is_read_from_the_log(play: Play) -> None:
+    play.f2()
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC, NONE])

@@ -1,0 +1,78 @@
+"""Catalogue, section 4: what a process hears whose place another one has taken, in every request."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.playbook import FENCED_INSTANCE_ID, NONE, STABLE, UNKNOWN_MEMBER_ID, Play, row, scenario
+
+FENCED, UNKNOWN = FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID
+
+
+@pytest.fixture
+def restarted(play: Play) -> Play:
+    """S2, in which b has been replaced by b'."""
+    play.s2()
+    play.join("b'").expect(generation=1)
+    play.wrote("W4")
+    return play
+
+
+@pytest.mark.parametrize(("instance", "error"), [row("FE-01", "ib", FENCED), row("FE-02", None, UNKNOWN)])
+def test_the_old_process_cannot_join(restarted: Play, instance: str | None, error: int) -> None:
+    restarted.join("b", instance=instance).expect(error, id="b")
+
+
+@pytest.mark.parametrize(("instance", "error"), [row("FE-03", "ib", FENCED), row("FE-04", None, UNKNOWN)])
+def test_the_old_process_cannot_sync(restarted: Play, instance: str | None, error: int) -> None:
+    restarted.sync("b", generation=1, instance=instance).expect(error)
+
+
+@pytest.mark.parametrize(
+    ("id", "instance", "generation", "error"),
+    [
+        row("FE-05", "b", "ib", 1, FENCED),
+        row("FE-06", "b", "ib", 0, FENCED),  # identity comes before the generation
+        row("FE-07", "", "ib", 1, FENCED),
+        row("FE-08", "b'", "zz", 1, UNKNOWN),
+        row("FE-09", "b'", "ia", 1, FENCED),
+        row("FE-10", "b'", None, 1, NONE),
+    ],
+)
+def test_a_heartbeat_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
+    restarted.heartbeat(id, generation, instance=instance).expect(error)
+
+
+@pytest.mark.parametrize(
+    ("id", "instance", "error"),
+    [
+        row("FE-11", "b", "ib", FENCED),
+        row("FE-12", "b", None, UNKNOWN),
+        row("FE-24", "b'", None, NONE),
+    ],
+)
+def test_a_leave_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, error: int) -> None:
+    restarted.leave((id, instance)).expect(error)
+    assert (restarted.group().state == STABLE) == (error != NONE)
+
+
+@pytest.mark.parametrize(
+    ("id", "instance", "generation", "error"),
+    [
+        row("FE-14", "b", "ib", 1, FENCED),
+        row("FE-15", "b", None, 1, UNKNOWN),
+        row("FE-16", "b", "ib", -1, FENCED),
+        row("FE-17", "", "ib", -1, FENCED),
+        row("FE-23", "b'", "ib", 1, NONE),
+    ],
+)
+def test_a_commit_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
+    restarted.commit(id, {("t0", 0): 5}, generation=generation, instance=instance).expect(error)
+    restarted.fetch().expect(-1 if error else 5)
+    restarted.wrote(*([] if error else ["W5"]))
+
+
+@scenario("FE-21")
+def test_a_fetch_asks_nobody_who_he_is(restarted: Play) -> None:
+    restarted.commit("b'", {("t0", 0): 5}).expect()
+    restarted.fetch().expect(5)

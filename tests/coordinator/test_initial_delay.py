@@ -1,0 +1,153 @@
+"""Catalogue, section 5: the first phase of a group waits for those who are starting too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.playbook import EMPTY, MEMBER_ID_REQUIRED, PREPARING, T0_T1, UNKNOWN_MEMBER_ID, Play, row, scenario
+
+
+@scenario("IR-01")
+def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:
+    joining = play.join("a", instance="ia")
+    play.at(2_999).group_is(PREPARING)
+    joining.parks()
+    play.at(3_000)
+    joining.expect(generation=1)
+
+
+@scenario("IR-02")
+def test_the_delay_is_extended_while_members_keep_coming_up_to_the_rebalance_timeout(play: Play) -> None:
+    first = play.join("a", rebalance=7_000, version=3)
+    for name, ms in (("b", 100), ("c", 3_100), ("d", 6_100)):
+        play.at(ms).join(name, version=3).parks()
+    play.at(20_000)
+    first.expect(generation=1, members=["a", "b", "c", "d"], at=7_000)
+
+
+@scenario("IR-03")
+def test_a_short_rebalance_timeout_neither_shortens_nor_extends_the_delay(play: Play) -> None:
+    first = play.join("a", rebalance=1_000, version=3)
+    play.at(100).join("b", rebalance=1_000, version=3)
+    play.at(20_000)
+    first.expect(generation=1, members=["a", "b"], at=3_000)
+
+
+@scenario("IR-04")
+def test_one_more_member_extends_the_delay_once(play: Play) -> None:
+    first = play.join("a", version=3)
+    second = play.at(100).join("b", version=3)
+    play.at(20_000)
+    first.expect(generation=1, members=["a", "b"], at=6_000)
+    second.expect(generation=1, at=6_000)
+
+
+@scenario("IR-05")
+def test_without_a_delay_members_of_one_moment_are_still_one_generation(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=0)
+    a = play.join("a", instance="ia").parks()
+    b = play.join("b", instance="ib").parks()
+    play.after(0)
+    a.expect(generation=1, members=["a", "b"], at=0)
+    b.expect(generation=1, at=0)
+
+
+@scenario("IR-06")
+def test_an_id_that_was_handed_out_extends_nothing_and_survives(play: Play) -> None:
+    first = play.join("a", instance="ia")
+    play.at(100).join("p").expect(MEMBER_ID_REQUIRED)
+    play.at(3_000)
+    first.expect(generation=1, members=["a"], at=3_000)
+    play.group_is(play.group().state, pending=["p"])
+
+
+@scenario("IR-07")
+def test_an_id_that_expires_ends_the_phase_when_everybody_else_is_there(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=10_000)
+    play.join("p", session=6_000)
+    first = play.join("a", instance="ia")
+    play.at(20_000)
+    first.expect(generation=1, members=["a"], at=6_000)
+
+
+@scenario("IR-08")
+def test_an_id_that_leaves_does_not_end_the_phase(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=10_000)
+    play.join("p", session=6_000)
+    first = play.join("a", instance="ia")
+    play.leave(("p", None)).expect()
+    play.at(20_000)
+    first.expect(generation=1, at=10_000)
+
+
+@scenario("IR-09")
+def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) -> None:
+    a = play.join("a", instance="ia")
+    b = play.join("b", instance="ib")
+    play.leave(("", "ia")).expect()
+    a.expect(UNKNOWN_MEMBER_ID, id="", at=0)
+    play.group_is(PREPARING, leader="b", members=["b"])
+    play.at(20_000)
+    b.expect(generation=1, leader="b", members=["b"], at=6_000)
+
+
+@scenario("IR-10")
+def test_a_phase_that_everybody_left_ends_all_the_same(play: Play) -> None:
+    play.join("a", instance="ia")
+    play.wrote("W1")
+    play.leave(("", "ia")).expect()
+    play.at(2_999).group_is(PREPARING, generation=0, members=[])
+    play.wrote()
+    play.at(3_000).group_is(EMPTY, generation=1)
+    play.wrote("W3")
+
+
+@scenario("IR-11")
+def test_after_a_phase_that_everybody_left_another_one_begins(play: Play) -> None:
+    play.join("a", instance="ia")
+    play.leave(("", "ia"))
+    play.at(3_000)
+    again = play.join("a'").parks()
+    play.at(20_000)
+    again.expect(generation=2, members=["a'"], at=6_000)
+
+
+@scenario("IR-12")
+def test_a_phase_that_could_not_be_extended_any_more_extends_the_next_one(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=1_000)
+    play.joined("a", "b", rebalance=1_000)
+    play.leave("a", "b").expect(0, 0)
+    play.group_is(EMPTY)
+    joining = play.join("c", rebalance=5_000, version=3)
+    play.at(1_999)
+    joining.parks()
+    play.at(2_000)
+    joining.expect(at=2_000)
+
+
+@scenario("IR-13")
+def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: Play) -> None:
+    play.join("a", version=3)
+    play.at(1_000)
+    again = play.join("a", metadata=T0_T1).parks()
+    play.group_is(PREPARING, generation=0)
+    play.at(20_000)
+    again.expect(generation=1, at=3_000)
+    assert again.reply.members[0][2] == T0_T1
+
+
+@scenario("IR-14")
+def test_an_empty_group_that_is_joined_waits_again(play: Play) -> None:
+    play.d1()
+    play.leave("a")
+    play.group_is(EMPTY, generation=2)
+    joining = play.join("b", instance="ib").parks()
+    play.at(20_000)
+    joining.expect(generation=3, at=3_000)
+
+
+@pytest.mark.parametrize("rebalance", [row("IR-03", 0), row("IR-03", -1)])
+def test_no_rebalance_timeout_is_too_short_for_the_delay(play: Play, rebalance: int) -> None:
+    joining = play.join("a", rebalance=rebalance, version=3)
+    play.at(3_000)
+    joining.expect(generation=1, at=3_000)

@@ -1,0 +1,304 @@
+"""Catalogue, section 6: a rebalance, until everybody has joined or has run out of time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    ILLEGAL_GENERATION,
+    MEMBER_ID_REQUIRED,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    T0_T1,
+    UNKNOWN_MEMBER_ID,
+    Cause,
+    How,
+    Kind,
+    Play,
+    Round,
+    scenario,
+)
+
+
+@scenario("RB-01")
+def test_a_dynamic_member_that_only_heartbeats_is_out_when_the_join_phase_ends(play: Play) -> None:
+    play.d2()
+    b = play.join("b", metadata=T0_T1).parks()
+    assert play.phase_left() == 20_000
+    play.alive("a").at(19_999)
+    b.parks()
+    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.at(20_000)
+    b.expect(generation=2, leader="b", members=["b"], at=20_000)
+    play.heartbeat("a", 1).expect(UNKNOWN_MEMBER_ID)
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.REBALANCE_TIMEOUT)
+    play.wrote()
+
+
+def absent_leader(play: Play) -> Play:
+    """RB-02: static a has not rejoined in time; b leads generation 2."""
+    play.s2()
+    b = play.join("b", metadata=T0_T1)
+    play.alive("a").at(20_000)
+    b.expect(generation=2, leader="b", members=["a", "b"], at=20_000)
+    return play
+
+
+@scenario("RB-02")
+def test_a_static_member_that_only_heartbeats_stays(play: Play) -> None:
+    absent_leader(play)
+    play.group_is(COMPLETING, generation=2, leader="b", members=["a", "b"])
+    play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
+    (record,) = play.wrote("W2")
+    assert record.image is not None
+    assert [one.assignment for one in record.image.members] == [b"\7", b"\10"]
+
+
+@scenario("RB-03")
+def test_a_static_member_that_missed_a_generation_finds_its_way_back_into_it(play: Play) -> None:
+    absent_leader(play)
+    play.sync("b", {"a": 7, "b": 8})
+    play.heartbeat("a", 1).expect(ILLEGAL_GENERATION)
+    play.join("a").expect(generation=2, leader="b", members=[], at=20_000)
+    play.sync("a", generation=2).expect(assignment=7)
+    play.alive("b").at(60_000).group_is(STABLE, generation=2, members=["a", "b"])
+
+
+@scenario("RB-04")
+def test_static_members_that_are_silent_expire_while_others_wait_for_them(play: Play) -> None:
+    play.s2()
+    c = play.join("c", instance="ic")
+    play.at(30_000)
+    c.expect(generation=2, leader="c", members=["c"], at=10_000)
+
+
+@scenario("RB-05")
+def test_at_the_end_of_the_join_phase_static_members_stay_and_dynamic_ones_go(play: Play) -> None:
+    play.settled("a", "d", static={"a"}, rebalance=5_000)
+    c = play.join("c", instance="ic", rebalance=5_000)
+    play.alive("a", "d").at(5_000)
+    c.expect(generation=2, leader="c", members=["a", "c"], at=5_000)
+
+
+@scenario("RB-06")
+def test_the_join_phase_lasts_as_long_as_the_longest_rebalance_timeout_when_it_begins(play: Play) -> None:
+    play.d2(rebalance={"a": 5_000, "b": 9_000})
+    play.join("c", rebalance=7_000, version=3)
+    assert play.phase_left() == 9_000
+    play.after(1_000).join("d", rebalance=60_000, version=3)
+    assert play.phase_left() == 8_000
+
+
+@scenario("RB-07")
+def test_a_newcomers_rebalance_timeout_counts_for_the_rebalance_it_begins(play: Play) -> None:
+    play.d1(rebalance=5_000)
+    play.join("b", rebalance=7_000, version=3)
+    assert play.phase_left() == 7_000
+
+
+@scenario("RB-08")
+def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(play: Play) -> None:
+    play.s3(rebalance=5_000, session=12_000)
+    play.leave("c")
+    play.at(5_000).group_is(PREPARING, generation=1, members=["a", "b"])
+    assert play.phase_left() == 5_000
+    play.at(10_000).group_is(PREPARING, generation=1, members=["a", "b"])
+    play.at(11_999).wrote()
+    play.at(12_000).group_is(EMPTY, generation=2)
+    play.wrote("W3")
+    play.noted(Kind.ROUND_END, result=Round.EMPTY)
+
+
+@scenario("RB-09")
+def test_an_id_that_was_handed_out_is_waited_for_until_it_expires(play: Play) -> None:
+    play.d1(rebalance=30_000)
+    play.join("p", session=6_000).expect(MEMBER_ID_REQUIRED)
+    a = play.join("a").parks()
+    play.at(30_000)
+    a.expect(generation=2, members=["a"], at=6_000)
+
+
+@scenario("RB-10")
+def test_an_id_that_was_handed_out_does_not_hold_the_join_phase_beyond_its_end(play: Play) -> None:
+    play.d1(rebalance=3_000)
+    play.join("p", session=6_000)
+    a = play.join("a").parks()
+    play.at(3_000)
+    a.expect(generation=2, members=["a"], at=3_000)
+    play.group_is(COMPLETING, pending=["p"])
+    play.join("p").parks()
+    play.group_is(PREPARING, generation=2, pending=[])
+
+
+@scenario("RB-11")
+def test_a_silent_member_that_expires_ends_the_join_phase_early(play: Play) -> None:
+    play.d2(session=6_000)
+    a = play.join("a")
+    play.at(30_000)
+    a.expect(generation=2, members=["a"], at=6_000)
+
+
+@scenario("RB-12")
+@pytest.mark.parametrize("by", ["heartbeats", "commits"])
+def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_ends(play: Play, by: str) -> None:
+    play.d2(session=6_000)
+    a = play.join("a")
+    for ms in range(3_000, 20_000, 3_000):
+        play.at(ms)
+        if by == "heartbeats":
+            play.heartbeat("b", 1).expect(REBALANCE_IN_PROGRESS)
+        else:
+            play.commit("b", generation=1).expect()
+        a.parks()
+    play.at(20_000)
+    a.expect(generation=2, members=["a"], at=20_000)
+
+
+@scenario("RB-13")
+def test_the_last_one_missing_leaves(play: Play) -> None:
+    play.d2()
+    b = play.join("b", metadata=T0_T1)
+    play.leave("a").expect()
+    b.expect(generation=2, leader="b", members=["b"], at=0)
+
+
+@scenario("RB-14")
+def test_a_member_that_leaves_while_it_is_parked_is_answered(play: Play) -> None:
+    play.d2()
+    b = play.join("b", metadata=T0_T1)
+    play.leave("b").expect()
+    b.expect(UNKNOWN_MEMBER_ID, id="")
+    play.join("a").expect(generation=2, members=["a"])
+
+
+@scenario("RB-15")
+def test_an_id_that_leaves_was_the_last_one_waited_for(play: Play) -> None:
+    play.d1()
+    play.join("p")
+    play.join("q")
+    q = play.join("q").parks()
+    a = play.join("a").parks()
+    play.leave("p").expect()
+    a.expect(generation=2, members=["a", "q"])
+    q.expect(generation=2)
+
+
+@scenario("RB-16")
+def test_a_group_of_which_only_an_id_is_left_becomes_empty_at_once(play: Play) -> None:
+    play.d1()
+    play.join("p", session=30_000)
+    play.leave("a").expect()
+    play.group_is(PREPARING, generation=1, members=[], pending=["p"])
+    play.after(0).group_is(EMPTY, generation=2, pending=["p"])
+    play.wrote("W3")
+    p = play.join("p").parks()
+    play.at(3_000)
+    p.expect(generation=3, members=["p"], at=3_000)
+
+
+@scenario("RB-17")
+def test_a_newcomer_that_is_parked_is_given_up_after_five_minutes(play: Play) -> None:
+    play.d1(rebalance=600_000, session=600_000)
+    b = play.join("b", version=3)
+    play.alive("a").at(299_999)
+    b.parks()
+    play.at(300_000)
+    b.expect(UNKNOWN_MEMBER_ID, id="", at=300_000)
+    play.join("a").expect(generation=2, members=["a"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+
+
+@scenario("RB-18")
+def test_a_parked_member_may_heartbeat(play: Play) -> None:
+    play.p2()
+    play.after(4_000).heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    assert play.session_left("a") == 10_000
+
+
+@scenario("RB-19")
+def test_a_parked_member_does_not_expire(play: Play) -> None:
+    a = play.p2()
+    play.alive("b").at(15_000)
+    a.parks()
+    assert play.session_left("a") is None
+    play.join("b").expect(generation=2)
+    a.expect(generation=2, members=["a", "b"])
+    assert (play.session_left("a"), play.session_left("b")) == (10_000, 10_000)
+
+
+@scenario("RB-20")
+def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(play: Play) -> None:
+    play.d2()
+    play.join("b2").expect(MEMBER_ID_REQUIRED)
+    b2 = play.join("b2").parks()
+    a = play.join("a").parks()
+    play.at(30_000)
+    a.expect(generation=2, members=["a", "b2"], at=10_000)
+    b2.expect(generation=2, at=10_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+
+
+@scenario("RB-21")
+@pytest.mark.parametrize("rebalance", [0, -1])
+def test_without_a_rebalance_timeout_nobody_has_time_to_sync(play: Play, rebalance: int) -> None:
+    a = play.join("a", instance="ia", rebalance=rebalance)
+    b = play.join("b", instance="ib", rebalance=rebalance)
+    play.wrote("W1")
+    play.at(3_000)
+    a.expect(generation=1, members=["a", "b"], at=3_000)
+    b.expect(generation=1)
+    play.after(0).group_is(EMPTY, generation=2)
+    play.wrote("W3")
+    play.sync("a", generation=1).expect(UNKNOWN_MEMBER_ID)
+
+
+@scenario("RB-22")
+def test_a_join_whose_answer_was_lost_is_repeated(play: Play) -> None:
+    play.p2()  # its connection closes, which nobody here notices
+    play.join("b").expect(generation=2)
+    play.join("a").expect(generation=2, leader="a", members=["a", "b"])
+    play.group_is(COMPLETING, generation=2)
+
+
+@scenario("RB-23")
+def test_of_two_newcomers_given_up_in_one_moment_the_second_is_alone_and_joins(play: Play) -> None:
+    play.configure(group_initial_rebalance_delay_ms=600_000)
+    both = [play.join("a", instance="ia", session=600_000), play.join("b", session=600_000, version=3)]
+    play.at(299_999)
+    for one in both:
+        one.parks()
+    play.at(300_000)
+    gone, stays = sorted(both, key=lambda one: one.reply.error == 0)
+    gone.expect(UNKNOWN_MEMBER_ID, id="", at=300_000)
+    stays.expect(generation=1, at=300_000)
+    assert len(stays.reply.members) == 1
+    assert play.session_left("b" if gone is both[0] else "a") == 600_000
+
+
+@scenario("RB-24")
+def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_another(play: Play) -> None:
+    play.joined("a", "b", "c", static=True)
+    b = play.sync("b").parks()
+    play.leave("a").expect()
+    b.expect(REBALANCE_IN_PROGRESS)
+    play.group_is(PREPARING, members=["b", "c"])
+    assert play.group().leader in (play.id_of("b"), play.id_of("c"))
+    play.join("b").parks()
+    play.join("c").expect(generation=2)
+    play.expect("b", generation=2)
+    play.noted(Kind.ROUND_END, result=Round.SUPERSEDED)
+
+
+def test_a_state_change_tells_why(play: Play) -> None:
+    play.d2()
+    play.leave("b")
+    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.MEMBER_LEFT)
+    play.join("a")
+    play.noted(Kind.STATE_CHANGE, from_state=PREPARING, to_state=COMPLETING, reason=Cause.EVERYONE_JOINED)
+    play.sync("a", {"a": 1})
+    play.noted(Kind.STATE_CHANGE, from_state=COMPLETING, to_state=STABLE, reason=Cause.ASSIGNED)
+    play.at(10_000)
+    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
