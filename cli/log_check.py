@@ -21,7 +21,7 @@ WHOLE = "whole"  # every offset since its first is there
 UNKNOWN = "unknown"
 
 OUR_LOGS = (OFFSETS_LOG, NOTES_LOG, REGISTRY_LOG)
-LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap")
+LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap", ".deleted")
 REPLACEMENT = "\ufffd"  # a name that was no UTF-8: its hash cannot be told any more
 
 

@@ -16,7 +16,7 @@ GO_ON = {
     "checkpoint-ahead": "the end of the log is lost: restore the log's folder from a backup, or go on with what is there",
     "log-missing": "if its topic was not deleted, restore the folder from a backup",
     "folder-unknown": "if its topic was deleted, the folder can be moved away; a broker does not look at it",
-    "leftover": HARMLESS + ": the next start removes it",
+    "leftover": HARMLESS + ": the next start removes it, or finishes what it was made for",
     # A segment
     "torn-end": "the next start of the broker cuts it off; keep a copy of the file if you want to look into it",
     "being-written": "a broker is at work on it; verify again when it has stopped to be sure",

@@ -1,0 +1,89 @@
+"""The same segments through Kafka's own dump tool and through ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.batch import build_facts
+from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offset
+from tests.cli.test_log_dump import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
+from tests.oracle import run_java
+
+pytestmark = pytest.mark.once
+
+KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+BATCH = re.compile(
+    r"baseOffset: (?P<base_offset>\d+) lastOffset: (?P<last_offset>\d+) count: (?P<records>\d+) baseSequence: (?P<base_sequence>-?\d+) .*"
+    r"producerId: (?P<producer_id>-?\d+) producerEpoch: (?P<producer_epoch>-?\d+) partitionLeaderEpoch: (?P<leader_epoch>-?\d+) .*"
+    r"position: (?P<position>\d+) CreateTime: (?P<max_timestamp>\d+) size: (?P<size>\d+) .* crc: (?P<crc>\d+) isvalid: true"
+)
+RECORD = re.compile(r"\| offset: (\d+) CreateTime: (\d+) .*? key: (\{.*?\}\}) payload: (\{.*\}|<DELETE>|null)$")
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
+
+
+def snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {snake(name): renamed(one) for name, one in value.items()}
+    return [renamed(one) for one in value] if isinstance(value, list) else value
+
+
+def only_asked(ours: Any, theirs: Any) -> Any:
+    """Of ours what theirs has too: they leave out fields that the version does not have, and the version of what is embedded."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return {name: only_asked(ours.get(name), theirs[name]) for name in theirs}
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        return [only_asked(one, other) for one, other in zip(ours, theirs, strict=True)]
+    return ours
+
+
+def compare(segment: Path, command: Command) -> int:
+    """How many records both show alike."""
+    printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
+    found = command.records(segment, "--batches")
+    batches = [match.groupdict() for line in printed if (match := BATCH.match(line))]
+    ours = [one for one in found if one["kind"] == "batch"]
+    assert [{name: str(one[name]) for name in batch} for one, batch in zip(ours, batches, strict=True)] == batches
+    records = [match.groups() for line in printed if (match := RECORD.match(line))]
+    assert len(records) == sum(line.startswith("| ") for line in printed)
+    for one, (number, timestamp, key, payload) in zip([one for one in found if one["kind"] != "batch"], records, strict=True):
+        assert (one["offset"], one["timestamp"]) == (int(number), int(timestamp))
+        assert one["key"] == renamed(json.loads(key)["data"])
+        assert {"offset": "1", "group": "2"}[one["kind"]] == json.loads(key)["type"]
+        if not payload.startswith("{"):
+            assert one["value"] is None
+            continue
+        theirs = json.loads(payload)
+        value = renamed(theirs["data"])
+        assert one["value"]["version"] == int(theirs["version"])
+        assert only_asked(one["value"], value) == value
+    return len(records)
+
+
+def test_what_kafka_wrote_reads_alike(command: Command) -> None:
+    seen = [compare(segment, command) for segment in sorted(KAFKA_WRITTEN.glob(f"{OFFSETS}-*/*.log")) if segment.stat().st_size]
+    assert seen == [1, 3, 2, 88]
+
+
+def test_what_we_wrote_reads_alike(tmp_path: Path, command: Command) -> None:
+    folder = Folder(tmp_path / "data")
+    facts = [image(folder.group, [member("a", "i1"), member("b")], version) for version in range(5)]
+    facts += [(bytes.fromhex(OFFSET_KEY), bytes.fromhex(value)) for value in OFFSET_VALUES.values()]
+    facts += [offset(folder.group, 3, 9), (bytes.fromhex(GROUP_KEY), None), (bytes.fromhex(OFFSET_KEY), None)]
+    log = folder.open(OFFSETS, 0)
+    log.append(build_facts(facts, 1_700_000_000_009), log.epoch)
+    folder.close(OFFSETS, 0, log)
+    assert compare(folder.segment(OFFSETS), command) == 6 + len(facts)
