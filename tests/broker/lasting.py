@@ -1,0 +1,241 @@
+"""A broker over a directory and a port that outlive it, and group members that say exactly what a test wants them to say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.kafka_process import free_ports
+from tests.running import Broker, Client
+
+JOIN, SYNC, HEARTBEAT, LEAVE, DESCRIBE, COMMIT, FETCH = 9, 5, 4, 5, 5, 8, 8
+AWAIT_SECONDS = 10
+TOPIC_ALREADY_EXISTS = 36
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=100", "offsets.topic.num.partitions=3")
+
+
+class LastingBroker:
+    """Started, stopped or killed, and started again; its port stays the same."""
+
+    def __init__(self, data: Path, *settings: str) -> None:
+        self.data = data
+        (self.port,) = free_ports(1)
+        self._arguments = ["--data", str(data), "--listen", f"127.0.0.1:{self.port}"]
+        for setting in (*SETTINGS, *settings):
+            self._arguments += ["--set", setting]
+        self.broker: Broker | None = None
+
+    def start(self, *settings: str) -> Broker:
+        more = [word for setting in settings for word in ("--set", setting)]
+        self.broker = Broker(*self._arguments, *more)
+        return self.broker
+
+    def kill(self) -> None:
+        if self.broker is not None:
+            assert self.broker.process.poll() is None, self.broker.errors()
+            self.broker.kill()
+            self.broker = None
+
+    def stop(self) -> None:
+        assert self.broker is not None
+        code = self.broker.stop()
+        said = self.broker.errors()
+        self.broker.kill()
+        self.broker = None
+        assert code == 0, said
+
+    def __enter__(self) -> LastingBroker:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.broker is not None:
+            self.broker.kill()
+
+
+class Actor:
+    """One process of a group member: its connection, and the identity that it was told."""
+
+    def __init__(
+        self,
+        port: int,
+        group: str,
+        instance: str | None = None,
+        *,
+        offers: str = "one",
+        session_ms: int = 60_000,
+        rebalance_ms: int = 60_000,
+        client_id: str = "actor",
+    ) -> None:
+        self.group = group
+        self.instance = instance
+        self.member_id = ""
+        self.generation = -1
+        self.offers = offers
+        self._protocol = ""
+        self.session_ms = session_ms
+        self.rebalance_ms = rebalance_ms
+        self._client_id = client_id
+        self.port = port
+        self._asked: list[tuple[Any, int]] = []
+        self._client: Client | None = None
+
+    def connect(self, port: int | None = None) -> None:
+        """Anew, whatever became of the connection before."""
+        self.close()
+        self.port = port or self.port
+        self._client = Client(self.port, client_id=self._client_id)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.socket.close()
+        self._client = None
+        self._asked.clear()
+
+    def say(self, request: Any, version: int) -> None:
+        if self._client is None:
+            self.connect()
+        assert self._client is not None
+        self._client.send(request, version)
+        self._asked.append((request, version))
+
+    def hear(self) -> Any:
+        assert self._client is not None
+        return self._client.receive(*self._asked.pop(0))
+
+    def ask(self, request: Any, version: int) -> Any:
+        self.say(request, version)
+        assert len(self._asked) == 1, "an answer to something else comes first"
+        return self.hear()
+
+    # Joining; `say_` leaves the answer to be heard later.
+
+    def say_join(self, member_id: str | None = None) -> None:
+        id = self.member_id if member_id is None else member_id
+        offer = [JoinGroupRequestProtocol(name, name.encode()) for name in self.offers.split()]
+        self.say(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, "test", offer), JOIN)
+
+    def hear_join(self) -> Any:
+        reply = self.hear()
+        if reply.error_code in (0, 79):
+            self.member_id = reply.member_id
+        if not reply.error_code:
+            self.generation = reply.generation_id
+            self._protocol = reply.protocol_name
+        return reply
+
+    def join(self, member_id: str | None = None) -> Any:
+        self.say_join(member_id)
+        return self.hear_join()
+
+    def take_id(self) -> None:
+        """A dynamic newcomer is told its id first."""
+        assert self.join("").error_code == 79
+
+    def say_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
+        given = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
+        known = self.generation if generation is None else generation
+        self.say(SyncGroupRequest(self.group, known, self.member_id, self.instance, "test", self._protocol, given), SYNC)
+
+    def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> Any:
+        self.say_sync(assignments, generation)
+        return self.hear()
+
+    # One code each.
+
+    def beat(self, generation: int | None = None, member_id: str | None = None) -> int:
+        known = self.generation if generation is None else generation
+        id = self.member_id if member_id is None else member_id
+        code: int = self.ask(HeartbeatRequest(self.group, known, id, self.instance), HEARTBEAT).error_code
+        return code
+
+    def leave(self) -> int:
+        reply = self.ask(LeaveGroupRequest(self.group, [MemberIdentity(self.member_id, self.instance)]), LEAVE)
+        code: int = reply.error_code or reply.members[0].error_code
+        return code
+
+    def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> int:
+        topics = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(partition, offset, -1, metadata)])]
+        request = OffsetCommitRequest(self.group, self.generation, self.member_id, self.instance, topics=topics)
+        code: int = self.ask(request, COMMIT).topics[0].partitions[0].error_code
+        return code
+
+
+def gather(first: Actor, *others: Actor) -> dict[str, Any]:
+    """All of them joined in one new generation of a new group, which `first` leads; their replies, and nobody has synced yet."""
+    for actor in (first, *others):
+        if actor.instance is None and not actor.member_id:
+            actor.take_id()
+    replies = [first.join()]  # a new group begins with whoever comes first
+    if others:
+        for actor in others:
+            actor.say_join()
+        await_members(first.port, first.group, len(others) + 1)
+        first.say_join()
+        replies = [actor.hear_join() for actor in (first, *others)]
+    assert {reply.error_code for reply in replies} == {0}, replies
+    assert {reply.leader for reply in replies} == {first.member_id}
+    return dict(zip([first.member_id, *[actor.member_id for actor in others]], replies, strict=True))
+
+
+def hand_out(first: Actor, *others: Actor) -> None:
+    """The leader assigns each of them its own name."""
+    given = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
+    for actor in others:
+        actor.say_sync()
+    assert first.sync(given).assignment == assignment_of(first)
+    for actor in others:
+        reply = actor.hear()
+        assert (reply.error_code, reply.assignment) == (0, assignment_of(actor))
+
+
+def settle(first: Actor, *others: Actor) -> None:
+    gather(first, *others)
+    hand_out(first, *others)
+
+
+def create_topic(port: int, name: str, partitions: int = 3) -> None:
+    with Client(port) as client:
+        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 5)
+    assert reply.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), reply
+
+
+def await_members(port: int, group: str, count: int) -> None:
+    until = time.monotonic() + AWAIT_SECONDS
+    while len(described(port, group).members) != count:
+        assert time.monotonic() < until, described(port, group)
+        time.sleep(0.005)
+
+
+def await_state(port: int, group: str, state: str) -> None:
+    until = time.monotonic() + AWAIT_SECONDS
+    while described(port, group).group_state != state:
+        assert time.monotonic() < until, described(port, group)
+        time.sleep(0.005)
+
+
+def assignment_of(actor: Actor) -> bytes:
+    return f"for {actor.instance or actor.member_id}".encode()
+
+
+def described(port: int, group: str) -> DescribedGroup:
+    with Client(port) as client:
+        found: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE).groups[0]
+        return found
+
+
+def stored_offsets(port: int, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
+    """Everything that is committed for a group."""
+    with Client(port) as client:
+        answer = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH).groups[0]
+    assert answer.error_code == 0, answer
+    return {(topic.name, one.partition_index): (one.committed_offset, one.metadata) for topic in answer.topics for one in topic.partitions}

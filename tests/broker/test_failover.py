@@ -1,0 +1,131 @@
+"""kill -9 in every phase of a rebalance, and an orderly stop: what the members see of the broker that takes over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.lasting import (
+    Actor,
+    LastingBroker,
+    assignment_of,
+    await_members,
+    await_state,
+    create_topic,
+    described,
+    gather,
+    settle,
+    stored_offsets,
+)
+from tests.broker.phases import PHASES, Initial, Phase
+
+
+@pytest.fixture
+def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
+    with LastingBroker(tmp_path / "data") as started:
+        yield started
+
+
+@pytest.fixture(params=["always", "interval"])
+def flush(request: pytest.FixtureRequest) -> str:
+    return f"offsets.flush={request.param}"
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
+def test_a_kill_in_this_phase_costs_nobody_more_than_the_rules_say(phase: type[Phase], flush: str, tmp_path: Path) -> None:
+    settings = [flush] + ["group.initial.rebalance.delay.ms=3000"] * (phase is Initial)
+    lasting = LastingBroker(tmp_path / "data")
+    try:
+        lasting.start(*settings)
+        played = phase(lasting.port)
+        played.begin()
+        lasting.kill()
+        played.reconnect()
+        lasting.start(flush)
+        played.end()
+        played.close()
+    finally:
+        lasting.__exit__()
+
+
+def test_a_member_has_a_full_session_to_come_back_however_long_the_broker_was_away(lasting: LastingBroker) -> None:
+    member, absent = Actor(lasting.port, "g", "a", session_ms=1000), Actor(lasting.port, "g", "b", session_ms=1000)
+    settle(member, absent)
+    for actor in (member, absent):
+        actor.close()
+    lasting.kill()
+    time.sleep(1.2)
+    begin = time.monotonic()
+    lasting.start()
+    assert member.beat() == 0
+    while member.beat() == 0:
+        assert time.monotonic() - begin < 10
+        time.sleep(0.02)
+    # Whoever does not come back is missed after a session, and not before.
+    assert time.monotonic() - begin >= 1.0
+    assert [one.group_instance_id for one in described(lasting.port, "g").members] == ["a"]
+    member.close()
+
+
+def test_members_that_go_on_after_a_kill_do_not_rebalance(lasting: LastingBroker, flush: str) -> None:
+    create_topic(lasting.port, "orders")
+    members = [Actor(lasting.port, "g", "a"), Actor(lasting.port, "g", "b"), Actor(lasting.port, "g"), Actor(lasting.port, "g")]
+    settle(*members)
+    for number in range(3):
+        assert [member.commit("orders", 0, number) for member in members] == [0] * 4
+        for member in members:
+            member.close()
+        before = described(lasting.port, "g")
+        lasting.kill()
+        lasting.start(flush)
+        assert stored_offsets(lasting.port, "g") == {("orders", 0): (number, "")}
+        assert [member.beat() for member in members] == [0] * 4
+        assert described(lasting.port, "g") == before
+        assert [member.sync().assignment for member in members] == [assignment_of(member) for member in members]
+    for member in members:
+        member.close()
+
+
+def test_sigterm_changes_no_group(lasting: LastingBroker) -> None:
+    settled, alone = Actor(lasting.port, "settled", "a"), Actor(lasting.port, "settled")
+    settle(settled, alone)
+    gone = Actor(lasting.port, "empty")
+    settle(gone)
+    assert gone.leave() == 0
+    before = [described(lasting.port, group) for group in ("settled", "empty")]
+    lasting.stop()
+    for actor in (settled, alone, gone):
+        actor.close()
+    lasting.start()
+    assert [described(lasting.port, group) for group in ("settled", "empty")] == before
+    assert (settled.beat(), alone.beat()) == (0, 0)
+    for actor in (settled, alone):
+        actor.close()
+
+
+def test_who_is_parked_at_sigterm_is_sent_to_look_for_the_coordinator(lasting: LastingBroker) -> None:
+    first, second = Actor(lasting.port, "joining", "a"), Actor(lasting.port, "joining", "b")
+    settle(first)
+    second.say_join()
+    await_members(lasting.port, "joining", 2)
+    leader, member = Actor(lasting.port, "syncing", "a"), Actor(lasting.port, "syncing", "b")
+    gather(leader, member)
+    member.say_sync()
+    assert leader.beat() == 0
+    lasting.stop()
+    reply = second.hear()
+    assert (reply.error_code, reply.generation_id, bool(reply.member_id)) == (16, -1, True)
+    assert member.hear().error_code == 16
+    for actor in (first, second, leader, member):
+        actor.close()
+    lasting.start()
+    assert first.beat() == 0
+    assert second.join(reply.member_id).error_code == 25
+    # What was never handed out is forgotten: the group is as it was before, new.
+    assert described(lasting.port, "syncing").group_state == "Empty"
+    await_state(lasting.port, "joining", "Stable")
+    for actor in (first, second):
+        actor.close()

@@ -1,0 +1,95 @@
+"""Groups of every kind in one coordinator, and the processes that live in them, who move along when the coordinator does."""
+
+from __future__ import annotations
+
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from tests.broker.lasting import Actor, assignment_of, create_topic, settle
+from tests.running import Client
+
+DAY_MS = 86_400_000
+TOPICS = ("orders", "payments")
+
+
+class People:
+    """`settle` makes: statics, dynamics, mixed (replaced once, rebalanced once), simple, expiring, emptied, deleted."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.statics = [self._actor("statics", f"seat-{number}") for number in range(3)]
+        self.dynamics = [self._actor("dynamics") for _ in range(2)]
+        self.mixed = [self._actor("mixed", "keeper"), self._actor("mixed")]
+
+    def _actor(self, group: str, instance: str | None = None) -> Actor:
+        return Actor(self.port, group, instance, offers="range roundrobin", client_id="people")
+
+    @property
+    def everybody(self) -> list[Actor]:
+        return [*self.statics, *self.dynamics, *self.mixed]
+
+    def move(self, port: int) -> None:
+        """Their coordinator has moved; they know who they are."""
+        self.port = port
+        for actor in self.everybody:
+            actor.port = port
+            actor.close()
+
+    def close(self) -> None:
+        self.move(self.port)
+
+    def settle(self) -> None:
+        for topic in TOPICS:
+            create_topic(self.port, topic)
+        settle(*self.statics)
+        settle(*self.dynamics)
+        settle(*self.mixed)
+        for number, actor in enumerate(self.everybody):
+            assert actor.commit("orders", number % 3, 100 + number, f"by {number}") == 0
+        assert self.statics[0].commit("payments", 1, 8) == 0
+        # A static member comes back without its id: the image is written anew.
+        again = self.statics[2].join("")
+        assert (again.error_code, self.statics[2].sync().assignment) == (0, assignment_of(self.statics[2]))
+        assert self.commit_alone("simple", [(0, 1, "one"), (1, 2**40, ""), (2, 0, "ünï")]) == [0, 0, 0]
+        self.delete_offset("simple", "orders", 0)
+        assert self.commit_alone("expiring", [(0, 55, "soon")], 2, 3 * DAY_MS) == [0]
+        assert self.commit_alone("deleted", [(0, 1, "")]) == [0]
+        self.delete("deleted")
+        leaver = self._actor("emptied")
+        settle(leaver)
+        assert leaver.commit("orders", 1, 77, "left") == 0
+        assert leaver.leave() == 0
+        leaver.close()
+
+    def keep_their_seats(self) -> None:
+        """Each goes on where it was: no code but 0, the same assignment, another commit; a restart under the same instance too."""
+        for actor in self.everybody:
+            assert actor.beat() == 0
+            assert actor.sync().assignment == assignment_of(actor)
+        for number, actor in enumerate(self.everybody):
+            assert actor.commit("orders", number % 3, 200 + number, f"again by {number}") == 0
+        keeper = self.mixed[0]
+        generation, old = keeper.generation, keeper.member_id
+        again = keeper.join("")
+        assert (again.error_code, again.generation_id) == (0, generation)
+        assert keeper.member_id != old
+        assert keeper.beat(member_id=old) == 82
+        assert keeper.sync().assignment == assignment_of(keeper)
+        assert [actor.beat() for actor in self.everybody] == [0] * len(self.everybody)
+
+    def commit_alone(self, group: str, offsets: list[tuple[int, int, str]], version: int = 8, retention_ms: int = -1) -> list[int]:
+        parts = [OffsetCommitRequestPartition(partition, offset, 3 if version > 5 else -1, text) for partition, offset, text in offsets]
+        request = OffsetCommitRequest(group, retention_time_ms=retention_ms, topics=[OffsetCommitRequestTopic("orders", parts)])
+        with Client(self.port) as client:
+            reply = client.ask(request, version)
+        return [one.error_code for one in reply.topics[0].partitions]
+
+    def delete(self, group: str) -> None:
+        with Client(self.port) as client:
+            assert client.ask(DeleteGroupsRequest([group]), 2).results[0].error_code == 0
+
+    def delete_offset(self, group: str, topic: str, partition: int) -> None:
+        request = OffsetDeleteRequest(group, [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition)])])
+        with Client(self.port) as client:
+            reply = client.ask(request, 0)
+        assert (reply.error_code, reply.topics[0].partitions[0].error_code) == (0, 0), reply

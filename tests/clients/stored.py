@@ -1,0 +1,49 @@
+"""What a coordinator has stored, as clients can ask for it: to compare before and after, and one broker with another."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_groups import ListGroupsRequest
+from tests.broker.lasting import stored_offsets
+from tests.running import Client
+
+AWAIT_SECONDS = 60
+
+
+def await_coordinator(port: int, group: str = "any") -> None:
+    """Kafka answers 15 while it makes the topic, 14 while it loads and 16 before."""
+    until = time.monotonic() + AWAIT_SECONDS
+    with Client(port) as client:
+        while True:
+            found = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0]
+            answer = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
+            if not found.error_code and not answer.error_code:
+                return
+            assert time.monotonic() < until, (found, answer)
+            time.sleep(0.05)
+
+
+def listed_groups(port: int) -> dict[str, tuple[str, str]]:
+    with Client(port) as client:
+        reply = client.ask(ListGroupsRequest(), 4)
+    assert reply.error_code == 0, reply
+    return {one.group_id: (one.protocol_type, one.group_state) for one in reply.groups}
+
+
+def everything_stored(port: int) -> dict[str, Any]:
+    """All groups: state, protocol, members with their assignments, offsets."""
+    stored: dict[str, Any] = {}
+    for group in sorted(listed_groups(port)):
+        with Client(port) as client:
+            found = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
+        assert found.error_code == 0, found
+        members = {
+            one.member_id: (one.group_instance_id, one.client_id, one.client_host, one.member_metadata, one.member_assignment)
+            for one in found.members
+        }
+        stored[group] = (found.group_state, found.protocol_type, found.protocol_data, members, stored_offsets(port, group))
+    return stored
