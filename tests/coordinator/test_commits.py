@@ -1,0 +1,255 @@
+"""OffsetCommit: section 14 of the conformance catalogue. What needs topics, rights or versions: tests/broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import Commit
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    GROUP_ID_NOT_FOUND,
+    ILLEGAL_GENERATION,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    OFFSET_METADATA_TOO_LARGE,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    UNKNOWN_MEMBER_ID,
+    Play,
+    row,
+    scenario,
+)
+
+T00 = ("t0", 0)
+
+
+def asks(play: Play, generation: int, member: str, instance: str | None, version: int = 9) -> int:
+    """The code of a commit with exactly these."""
+    topics = [("t0", [OffsetCommitRequestPartition(0, 1)])]
+    commit = Commit("g", generation, play.id_of(member), instance, topics, missing_group_error=69 if version >= 9 else 22)
+    asked = play.commit_as_is(commit)
+    assert asked.answered
+    return int(asked.reply)
+
+
+@scenario("OC-01")
+def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
+    play.commit(None, {T00: 42}).expect(NONE)
+    play.wrote("W5")
+    play.group_is(EMPTY, generation=0, members=[])
+    assert play.group().protocol_type is None
+    play.fetch().expect(42)
+
+
+@pytest.mark.parametrize(("version", "code"), [row("OC-02", 9, GROUP_ID_NOT_FOUND), row("OC-02", 8, ILLEGAL_GENERATION)])
+def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: int, code: int) -> None:
+    assert asks(play, 5, "m", None, version) == code
+    play.no_group()
+    play.wrote()
+
+
+@scenario("OC-04")
+def test_without_a_generation_ids_count_for_nothing_in_an_empty_group(play: Play) -> None:
+    play.d1().leave("a").expect(NONE)
+    assert asks(play, -1, "m", None) == NONE
+    assert asks(play, -1, "", "i") == NONE
+    assert asks(play, -1, "a", "ia") == NONE
+
+
+@scenario("OC-05")
+def test_nobody_can_be_of_a_generation_in_an_empty_group(play: Play) -> None:
+    play.d1().leave("a").expect(NONE)
+    assert asks(play, 0, "m", None) == UNKNOWN_MEMBER_ID
+    assert asks(play, 2, "a", None) == UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("generation", "member", "instance", "code"),
+    [
+        row("OC-06", 0, "m", "i", NONE),
+        row("OC-06", 0, "m", None, NONE),
+        row("OC-06", 1, "m", "i", ILLEGAL_GENERATION),
+        row("OC-06", -1, "m", "i", ILLEGAL_GENERATION),
+        row("OC-06", -1, "m", None, ILLEGAL_GENERATION),
+        row("OC-06", -1, "", None, UNKNOWN_MEMBER_ID),
+        row("OC-06", -1, "", "i", FENCED_INSTANCE_ID),
+        row("OC-06", 0, "old", "i", FENCED_INSTANCE_ID),
+        row("OC-06", 0, "m", "unmapped", UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_who_may_commit_while_members_join(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+    play.join("m", instance="i").parks()
+    play.group_is(PREPARING, generation=0)
+    assert asks(play, generation, member, instance) == code
+
+
+@pytest.mark.parametrize(
+    ("generation", "member", "instance", "code"),
+    [
+        row("OC-07", 1, "m", "i", REBALANCE_IN_PROGRESS),
+        row("OC-07", 0, "m", "i", ILLEGAL_GENERATION),
+        row("OC-07", 1, "zz", "i", FENCED_INSTANCE_ID),
+        row("OC-07", 1, "m", "q", UNKNOWN_MEMBER_ID),
+        row("OC-07", -1, "", None, UNKNOWN_MEMBER_ID),
+        row("OC-07", -1, "m", None, ILLEGAL_GENERATION),
+        row("OC-07", -1, "", "i", FENCED_INSTANCE_ID),
+    ],
+)
+def test_nobody_may_commit_between_joining_and_assignment(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+    play.join("m", instance="i").parks()
+    play.after(3_000).group_is(COMPLETING, generation=1)
+    assert asks(play, generation, member, instance) == code
+    assert play.fetch_all() == {}
+
+
+@pytest.mark.parametrize(
+    ("generation", "member", "instance", "code"),
+    [
+        row("OC-08", 1, "m", "i", NONE),
+        row("OC-08", 1, "m", None, NONE),
+        row("OC-08", 1, "zz", None, UNKNOWN_MEMBER_ID),
+        row("OC-08", 1, "zz", "i", FENCED_INSTANCE_ID),
+        row("OC-08", 0, "m", "i", ILLEGAL_GENERATION),
+        row("OC-08", 1, "m", "unmapped", UNKNOWN_MEMBER_ID),
+        row("OC-08", -1, "m", None, ILLEGAL_GENERATION),
+        row("OC-08", -1, "", "i", FENCED_INSTANCE_ID),
+        row("OC-26", -1, "", None, UNKNOWN_MEMBER_ID),  # an administrator, while the group lives
+    ],
+)
+def test_who_may_commit_in_a_stable_group(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+    play.join("m", instance="i").parks()
+    play.after(3_000).sync("m", {"m": 1}).expect(NONE)
+    play.group_is(STABLE, generation=1)
+    assert asks(play, generation, member, instance) == code
+    assert play.fetch_all() == ({T00: 1} if code == NONE else {})
+
+
+@scenario("OC-09")
+def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
+    play.d1()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.commit("p", generation=1).expect(UNKNOWN_MEMBER_ID)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "fits"),
+    [
+        row("OC-10", "m", 4_096, True),
+        row("OC-10", "m", 4_097, False),
+        row("OC-11", "\N{GRINNING FACE}", 2_048, True),
+        row("OC-11", "\N{GRINNING FACE}", 2_049, False),
+        row("OC-11", "\N{LATIN SMALL LETTER E WITH ACUTE}", 4_096, True),
+        row("OC-11", "\N{LATIN SMALL LETTER E WITH ACUTE}", 4_097, False),
+    ],
+)
+def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: bool) -> None:
+    play.commit(None, {T00: 5}, metadata=text * count).expect(NONE, too_large=[] if fits else [T00])
+    if fits:
+        play.wrote("W5")
+        play.fetch().expect(5, metadata=text * count)
+    else:
+        play.wrote()
+        play.fetch().expect(-1)
+
+
+@scenario("OC-12")
+def test_one_partition_with_too_much_metadata_does_not_keep_the_others_from_being_written(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(NONE, too_large=[("t0", 0)])
+    (record,) = play.wrote("W5")
+    assert (record.topic, record.partition) == ("t0", 1)
+
+
+@scenario("OC-13")
+def test_no_metadata_is_empty_metadata(play: Play) -> None:
+    play.commit(None, {T00: 5}, metadata=None)
+    play.fetch().expect(5, metadata="")
+    play.failover()
+    play.fetch().expect(5, metadata="")
+
+
+@scenario("OC-14")
+def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
+    play.commit(None, {T00: 5}, retention=1_000)
+    (record,) = play.wrote("W5")
+    assert record.value is not None
+    assert record.value[:2] == b"\0\1"
+    play.fetch().expect(5, epoch=-1, commit_ms=play.now, expire_ms=play.now + 1_000)
+
+
+@scenario("OC-15", "OF-11")
+def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
+    play.commit(None, {T00: 5}, epoch=9)
+    (record,) = play.wrote("W5")
+    assert record.value is not None
+    assert record.value[:2] == b"\0\3"
+    play.fetch().expect(5, epoch=9, commit_ms=play.now)
+
+
+@scenario("OC-17")
+def test_a_record_with_a_retention_has_no_room_for_the_leader_epoch(play: Play) -> None:
+    play.commit(None, {T00: 5}, retention=1_000, epoch=9)
+    play.wrote("W5")
+    play.fetch().expect(5, epoch=-1, expire_ms=play.now + 1_000)
+
+
+@scenario("OC-20")
+def test_offsets_may_belong_to_the_group_without_a_name(play: Play) -> None:
+    play.commit(None, {T00: 5}, group="").expect(NONE)
+    play.fetch(group="").expect(5)
+
+
+@scenario("OC-21")
+def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> None:
+    twice = [("t0", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(0, 4)])]
+    play.commit_as_is(Commit("g", -1, "", None, twice)).expect(NONE)
+    play.wrote("W5", "W5")
+    play.fetch().expect(4)
+    play.failover()
+    play.fetch().expect(4)
+
+
+@scenario("OC-22", "HB-14")
+def test_a_commit_is_a_sign_of_life(play: Play) -> None:
+    play.s1()
+    play.at(9_999).commit("a").expect(NONE)
+    assert play.session_left("a") == 10_000
+
+
+@scenario("OC-22")
+def test_a_commit_of_which_nothing_is_kept_is_a_sign_of_life_too(play: Play) -> None:
+    play.s1()
+    play.at(9_999).commit("a", {T00: 5}, metadata="m" * 4_097).expect(NONE, too_large=[T00])
+    assert play.session_left("a") == 10_000
+
+
+@scenario("OC-23")
+def test_a_commit_between_joining_and_assignment_is_no_sign_of_life(play: Play) -> None:
+    play.c2(session=10_000)
+    play.at(5_000).commit("a").expect(REBALANCE_IN_PROGRESS)
+    assert play.session_left("a") == 5_000
+
+
+@scenario("OC-25")
+def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play) -> None:
+    play.d1()
+    play.commit("a", {T00: 42})
+    play.leave("a").expect(NONE)
+    play.commit(None, {T00: 0}).expect(NONE)
+    play.fetch().expect(0)
+    play.group_is(EMPTY, generation=2)
+
+
+@scenario("OF-09")
+def test_a_fetch_behind_a_commit_waits_for_the_log_and_shows_the_new_offset(play: Play) -> None:
+    """Z17: every fetch waits, whether or not it asks for stable offsets."""
+    play.commit(None, {T00: 5})
+    play.hold_appends()
+    play.commit(None, {T00: 6}).parks()
+    fetched = play.fetch()
+    fetched.parks()
+    play.confirm()
+    fetched.expect(6)

@@ -1,0 +1,244 @@
+"""Offsets and groups that nobody came back for: section 17 of the conformance catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.records import with_version
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    NOT_COORDINATOR,
+    PREPARING,
+    STABLE,
+    UNKNOWN_MEMBER_ID,
+    Play,
+    scenario,
+)
+
+RETENTION = 100_000
+SWEEP = 10_000
+DAY = 24 * 3_600_000
+
+
+@pytest.fixture
+def kept(play: Play) -> Play:
+    """Offsets are kept for 100 s and looked at every 10 s, counted from the loading of the shard; sessions hardly ever end."""
+    play.configure(offsets_retention_ms=RETENTION, offsets_retention_check_interval_ms=SWEEP, group_max_session_timeout_ms=DAY)
+    play.load()
+    return play
+
+
+def age(play: Play, ms: int) -> Play:
+    """So long after now, and then as far as to the end of the sweep that is next."""
+    play.after(ms)
+    return play.after(SWEEP)
+
+
+@scenario("EX-01")
+def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(kept: Play) -> None:
+    kept.d1(session=DAY)
+    kept.commit("a", {("t0", 0): 5})
+    kept.after(3 * RETENTION)
+    kept.leave("a").expect(NONE)
+    emptied = kept.now
+    kept.wrote("W5", "W3")
+    while kept.now + SWEEP < emptied + RETENTION:
+        kept.after(SWEEP)
+    kept.after(emptied + RETENTION - 1 - kept.now)
+    kept.fetch().expect(5)
+    kept.after(SWEEP)
+    kept.wrote("W6", "W6 group")
+    kept.no_group()
+
+
+@scenario("EX-01")
+@pytest.mark.parametrize(("early_ms", "expires"), [(1, False), (0, True)])
+def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expires: bool) -> None:
+    """The sweep comes `early_ms` before the end."""
+    kept.at(0)
+    kept.after(early_ms)
+    kept.commit(None, {("t0", 0): 5})
+    kept.at(RETENTION)
+    if expires:
+        kept.no_group()
+    else:
+        kept.fetch().expect(5)
+
+
+@scenario("EX-02")
+def test_a_fresh_commit_to_a_group_that_was_empty_for_long_is_gone_with_the_next_sweep(kept: Play) -> None:
+    kept.d1(session=DAY)
+    kept.leave("a").expect(NONE)
+    kept.commit(None, {("t0", 0): 5})
+    kept.at(RETENTION - SWEEP)
+    kept.commit(None, {("t0", 1): 6}).expect(NONE)
+    age(kept, SWEEP)
+    kept.no_group()
+
+
+@scenario("EX-03")
+def test_a_simple_group_lives_as_long_as_its_newest_commit(kept: Play) -> None:
+    kept.commit(None, {("t0", 0): 5})
+    kept.at(50_000).commit(None, {("t0", 1): 6})
+    kept.at(RETENTION)
+    kept.wrote("W5", "W5", "W6")
+    assert kept.fetch_all() == {("t0", 1): 6}
+    kept.at(RETENTION + 50_000)
+    kept.wrote("W6", "W6 group")
+    kept.no_group()
+
+
+def old_offsets(play: Play, **how: object) -> Play:
+    """A Stable group whose member subscribes to t0, with offsets of t0 and t1 that are as old as the retention."""
+    play.d1(session=DAY, rebalance=DAY, **how)  # type: ignore[arg-type]
+    play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
+    play.wrote("W5", "W5")
+    return play
+
+
+@scenario("EX-04")
+def test_offsets_of_topics_that_nobody_subscribes_to_any_more_expire_though_the_group_lives(kept: Play) -> None:
+    age(old_offsets(kept), RETENTION)
+    (record,) = kept.wrote("W6")
+    assert record.topic == "t1"
+    assert kept.fetch_all() == {("t0", 0): 5}
+    kept.group_is(STABLE)
+
+
+@scenario("EX-05")
+def test_nothing_expires_while_members_join(kept: Play) -> None:
+    old_offsets(kept)
+    kept.join("b", version=3).parks()
+    kept.group_is(PREPARING)
+    age(kept, RETENTION)
+    kept.group_is(PREPARING)
+    kept.wrote()
+
+
+@scenario("EX-05")
+def test_nothing_expires_between_joining_and_assignment(kept: Play) -> None:
+    old_offsets(kept)
+    kept.join("a").expect(generation=2)
+    kept.group_is(COMPLETING)
+    age(kept, RETENTION)
+    kept.group_is(COMPLETING)
+    kept.wrote()
+
+
+@scenario("EX-06")
+def test_nothing_expires_while_a_group_of_others_than_consumers_lives(kept: Play) -> None:
+    age(old_offsets(kept, type="connect"), RETENTION)
+    kept.wrote()
+
+
+@scenario("EX-07")
+def test_nothing_expires_while_it_is_not_known_what_consumers_subscribe_to(kept: Play) -> None:
+    age(old_offsets(kept, metadata=b"?"), RETENTION)
+    kept.wrote()
+
+
+@scenario("EX-08")
+@pytest.mark.parametrize("topic", ["t0", "t1"])
+def test_a_retention_of_its_own_ends_an_offset_unless_its_topic_is_subscribed(kept: Play, topic: str) -> None:
+    kept.d1(session=DAY)
+    kept.commit("a", {(topic, 0): 5}, retention=1_000)
+    kept.after(SWEEP)
+    assert kept.fetch_all() == ({("t0", 0): 5} if topic == "t0" else {})
+
+
+@scenario("EX-08")
+def test_a_retention_of_its_own_keeps_an_offset_beyond_that_of_all(kept: Play) -> None:
+    kept.commit(None, {("t0", 0): 5}, retention=2 * RETENTION)
+    kept.at(RETENTION + SWEEP)
+    assert kept.fetch_all() == {("t0", 0): 5}
+    kept.at(2 * RETENTION)
+    kept.no_group()
+
+
+@scenario("EX-09")
+def test_an_empty_group_without_offsets_ends_with_the_first_sweep(kept: Play) -> None:
+    kept.d1(session=DAY)
+    kept.leave("a").expect(NONE)
+    kept.wrote("W3")
+    kept.after(SWEEP)
+    kept.wrote("W6 group")
+    kept.no_group()
+
+
+@scenario("EX-10", "JR-10")
+def test_an_id_that_was_handed_out_does_not_keep_its_group(kept: Play) -> None:
+    kept.join("p", session=60_000).expect(MEMBER_ID_REQUIRED)
+    kept.wrote("W1")
+    kept.after(SWEEP)
+    kept.wrote("W6 group")
+    kept.no_group()
+    kept.join("p").expect(UNKNOWN_MEMBER_ID)
+    kept.after(60_000)  # nothing is left of its deadline
+
+
+@scenario("EX-11")
+def test_a_group_stays_while_one_offset_is_left(kept: Play) -> None:
+    kept.commit(None, {("t0", 0): 5}, retention=1_000)
+    kept.commit(None, {("t0", 1): 6})
+    kept.wrote("W5", "W5")
+    kept.after(SWEEP)
+    kept.wrote("W6")
+    kept.group_is(EMPTY)
+    assert kept.fetch_all() == {("t0", 1): 6}
+
+
+@scenario("EX-12")
+@pytest.mark.parametrize("version", [0, 1])
+def test_where_a_record_does_not_tell_since_when_a_group_is_empty_the_commit_counts(kept: Play, version: int) -> None:
+    image = with_version(GroupMetadataValue("consumer", 3, None, None, -1, []), version)
+    prefix = offset_key_prefix("g", "t0")
+    kept.load(
+        (group_key("g"), image),
+        (offset_key(prefix, 0), offset_value(5, -1, b"", kept.now - RETENTION)),
+        (offset_key(prefix, 1), offset_value(6, -1, b"", kept.now)),
+    )
+    kept.after(SWEEP)
+    assert kept.fetch_all() == {("t0", 1): 6}
+
+
+@scenario("EX-13")
+def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> None:
+    play.d1()
+    play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
+    play.commit(None, {("t0", 0): 4}, group="simple")
+    play.wrote("W5", "W5", "W5", "W5")
+    play.forget_topics("t0")
+    records = play.wrote("W6", "W6", "W6")
+    assert [(record.group, record.topic, record.partition) for record in records] == [("g", "t0", 0), ("g", "t0", 1), ("simple", "t0", 0)]
+    assert play.fetch_all() == {("t1", 0): 3}
+    play.group_is(STABLE)
+    play.group_is(EMPTY, group="simple")
+
+
+@scenario("EX-14")
+def test_what_expired_is_there_again_when_the_log_refuses_and_goes_with_the_next_sweep(kept: Play) -> None:
+    """Z17: the shard is opened anew, and its sweeps with it."""
+    kept.commit(None, {("t0", 0): 5}, retention=1_000)
+    kept.hold_appends()
+    kept.after(SWEEP)
+    kept.no_group()
+    held = kept.fetch()
+    held.parks()
+    kept.shard.hold.fail = lambda error: None  # type: ignore[union-attr, method-assign, assignment]
+    kept.log_fails(NOT_COORDINATOR)
+    kept.fetch().expect(5, expire_ms=kept.now - SWEEP + 1_000)
+    kept.after(SWEEP)
+    kept.no_group()
+
+
+def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play) -> None:
+    prefix = {name: offset_key_prefix(name, "t0") for name in (f"g{number}" for number in range(4_500))}
+    kept.load(*[(offset_key(prefix[name], 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in prefix])
+    kept.after(SWEEP)
+    assert kept.listed() == []
+    assert len(kept.wrote(*["W6", "W6 group"] * 4_500)) == 9_000

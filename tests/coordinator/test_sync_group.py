@@ -1,0 +1,302 @@
+"""Catalogue, section 7: assignments, and those who never ask for theirs."""
+
+from __future__ import annotations
+
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    T0_T1,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
+    Cause,
+    How,
+    Kind,
+    Play,
+    scenario,
+)
+
+
+@scenario("SY-01")
+def test_a_follower_waits_for_the_leader_and_both_are_told_when_it_is_stored(play: Play) -> None:
+    play.c2()
+    b = play.sync("b").parks()
+    play.wrote()
+    play.hold_appends()
+    a = play.sync("a", {"a": 1, "b": 2}).parks()
+    b.parks()
+    play.confirm()
+    a.expect(assignment=1)
+    b.expect(assignment=2)
+    assert (a.reply.protocol_type, a.reply.protocol_name) == ("consumer", "range")
+    play.wrote("W2")
+    play.group_is(STABLE, generation=1)
+
+
+@scenario("SY-02")
+def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) -> None:
+    play.c2()
+    play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
+    play.group_is(STABLE)
+    play.sync("b").expect(assignment=2)
+
+
+@scenario("SY-03")
+def test_of_two_syncs_of_a_member_the_second_gets_the_assignment_z2(play: Play) -> None:
+    play.c2()
+    first = play.sync("b").parks()
+    second = play.sync("b").parks()
+    first.expect(REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
+    play.sync("a", {"a": 1, "b": 2})
+    second.expect(assignment=2)
+
+
+@scenario("SY-04")
+def test_a_leader_that_assigns_nothing_gives_everybody_nothing(play: Play) -> None:
+    b = play.c2b()
+    play.sync("a").expect(assignment=b"")
+    b.expect(assignment=b"")
+    play.group_is(STABLE)
+
+
+@scenario("SY-05")
+def test_a_followers_assignments_are_not_looked_at(play: Play) -> None:
+    play.c2()
+    b = play.sync("b", {"a": 8, "b": 9}).parks()
+    play.wrote()
+    play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
+    b.expect(assignment=2)
+
+
+@scenario("SY-06")
+def test_whom_the_leader_invents_is_dropped_and_whom_it_forgets_gets_nothing(play: Play) -> None:
+    b = play.c2b()
+    play.sync("a", {"a": 1, "ghost": 3}).expect(assignment=1)
+    b.expect(assignment=b"")
+    (record,) = play.wrote("W2")
+    assert record.image is not None
+    assert [(one.group_instance_id, one.assignment) for one in record.image.members] == [("ia", b"\1"), ("ib", b"")]
+
+
+@scenario("SY-07")
+def test_a_sync_that_names_another_protocol_is_refused_and_still_awaited(play: Play) -> None:
+    play.c2()
+    play.sync("b", type="connect").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", protocol="foo").expect(INCONSISTENT_GROUP_PROTOCOL)
+    assert play.id_of("b") in play.group().pending_sync
+    play.sync("b", type="consumer", protocol="range").parks()
+    assert play.id_of("b") not in play.group().pending_sync
+
+
+@scenario("SY-08")
+def test_in_a_join_phase_generation_and_protocol_are_checked_first(play: Play) -> None:
+    play.p2()
+    play.sync("b", generation=1).expect(REBALANCE_IN_PROGRESS)
+    play.sync("b", generation=0).expect(ILLEGAL_GENERATION)
+    play.sync("b", generation=2).expect(ILLEGAL_GENERATION)
+    play.sync("b", generation=1, type="connect").expect(INCONSISTENT_GROUP_PROTOCOL)
+
+
+@scenario("SY-09")
+def test_in_a_join_phase_identity_is_checked_first(play: Play) -> None:
+    play.p2()
+    play.sync("x", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+    play.sync("b", generation=1, instance="zz").expect(UNKNOWN_MEMBER_ID)
+    play.sync("x", generation=1, instance="ib").expect(FENCED_INSTANCE_ID)
+
+
+@scenario("SY-10")
+def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play) -> None:
+    play.s2()
+    play.sync("b", generation=0).expect(ILLEGAL_GENERATION)
+    play.sync("b", generation=1, protocol="zzz").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", generation=1).expect(assignment=2)
+
+
+@scenario("SY-11")
+def test_nobody_can_sync_where_no_member_is(play: Play) -> None:
+    play.sync("x", generation=0).expect(UNKNOWN_MEMBER_ID)
+    play.no_group()
+    play.d1()
+    play.leave("a")
+    play.group_is(EMPTY, generation=2)
+    play.sync("a", generation=2).expect(UNKNOWN_MEMBER_ID)
+    play.sync("x", generation=2).expect(UNKNOWN_MEMBER_ID)
+
+
+@scenario("SY-12")
+def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> None:
+    b = play.c2b(rebalance=5_000)
+    play.alive("a").at(4_999)
+    b.parks()
+    play.at(5_000)
+    b.expect(REBALANCE_IN_PROGRESS, at=5_000)
+    play.group_is(PREPARING, leader="b", members=["b"])
+    play.heartbeat("a", 1).expect(UNKNOWN_MEMBER_ID)
+    assert play.phase_left() == 5_000
+    play.join("b").expect(generation=2, members=["b"])
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
+    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.SYNC_TIMEOUT)
+
+
+@scenario("SY-13")
+def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> None:
+    play.c2(rebalance=5_000)
+    play.sync("a", {"a": 1, "b": 2})
+    play.alive("a")
+    for ms in (1_000, 3_000, 4_999):
+        play.at(ms).heartbeat("b", 1).expect()
+    play.at(5_000)
+    play.heartbeat("b", 1).expect(UNKNOWN_MEMBER_ID)
+    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+
+
+@scenario("SY-14")
+def test_nobody_is_waited_for_when_all_have_asked(play: Play) -> None:
+    play.c2()
+    assert play.phase_left() == 20_000
+    play.sync("b")
+    assert play.phase_left() == 20_000
+    play.sync("a", {"a": 1, "b": 2})
+    assert play.phase_left() is None
+    play.alive("a", "b").at(60_000).group_is(STABLE, generation=1, members=["a", "b"])
+
+
+def absent_leader(play: Play) -> None:
+    play.s2()
+    play.join("b", metadata=T0_T1)
+    play.alive("a", "b").at(20_000)
+    play.group_is(COMPLETING, generation=2, leader="b", members=["a", "b"])
+
+
+@scenario("SY-15")
+def test_a_static_member_that_never_joins_is_removed_one_rebalance_timeout_later(play: Play) -> None:
+    absent_leader(play)
+    play.sync("b", {"a": 1, "b": 2})
+    play.at(39_999).group_is(STABLE, generation=2, members=["a", "b"])
+    play.heartbeat("a", 2).expect()
+    play.at(40_000).group_is(PREPARING, generation=2, members=["b"])
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
+
+
+@scenario("SY-16")
+def test_a_static_member_that_joins_late_and_asks_is_not_removed(play: Play) -> None:
+    absent_leader(play)
+    play.join("a").expect(generation=2, leader="b", members=[])
+    a = play.sync("a", generation=2).parks()
+    play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
+    a.expect(assignment=7)
+    play.at(60_000).group_is(STABLE, generation=2, members=["a", "b"])
+
+
+@scenario("SY-17")
+def test_a_change_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+    play.c2()
+    play.hold_appends()
+    a = play.sync("a", {"a": 1, "b": 2}).parks()
+    b = play.sync("b").parks()
+    rejoin = play.join("b", metadata=T0_T1).parks()
+    play.confirm()
+    a.expect(assignment=1)  # Kafka: 27 to both
+    b.expect(assignment=2)
+    play.group_is(PREPARING, generation=1)
+    play.join("a").expect(generation=2)
+    rejoin.expect(generation=2)
+    play.wrote("W2")
+    play.sync("a", {"a": 3, "b": 4}).expect(assignment=3)
+    play.wrote("W2")
+
+
+@scenario("SY-18")
+def test_a_leave_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+    play.c2()
+    play.hold_appends()
+    a = play.sync("a", {"a": 1, "b": 2}).parks()
+    left = play.leave(("", "ib")).parks()
+    play.confirm()
+    a.expect(assignment=1)  # Kafka: 27
+    left.expect()
+    play.group_is(PREPARING, generation=1, members=["a"])
+
+
+@scenario("SY-19")
+def test_a_leader_that_assigns_twice_is_told_what_it_said_first_z4_z17(play: Play) -> None:
+    play.joined("a", static=True)
+    play.hold_appends()
+    first = play.sync("a", {"a": 1})
+    second = play.sync("a", {"a": 5})
+    play.confirm()
+    first.expect(assignment=1)
+    second.expect(assignment=1)
+    play.wrote("W2")  # Kafka: two, and its log ends with the second
+
+
+@scenario("SY-20")
+def test_a_member_that_waits_for_its_assignment_does_not_expire(play: Play) -> None:
+    b = play.c2b(session={"a": 60_000, "b": 6_000})
+    play.at(7_000)
+    b.parks()
+    assert play.session_left("b") is None
+    play.sync("a", {"a": 1, "b": 2})
+    b.expect(assignment=2)
+    assert play.session_left("b") == 6_000
+
+
+@scenario("SY-21")
+def test_a_leader_that_expires_before_it_assigns_calls_the_others_back(play: Play) -> None:
+    b = play.c2b(session={"a": 6_000})
+    play.at(6_000)
+    b.expect(REBALANCE_IN_PROGRESS, at=6_000)
+    play.group_is(PREPARING, leader="b", members=["b"])
+
+
+@scenario("SY-22")
+def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
+    b = play.c2b()
+    play.leave("b").expect()
+    b.expect(UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    play.group_is(PREPARING, members=["a"])
+
+
+@scenario("SY-23")
+def test_a_leader_that_leaves_before_it_assigns_calls_the_others_back(play: Play) -> None:
+    b = play.c2b()
+    play.leave("a").expect()
+    b.expect(REBALANCE_IN_PROGRESS)
+    play.group_is(PREPARING, leader="b", members=["b"])
+
+
+@scenario("SY-24")
+def test_when_all_leave_while_one_waits_it_is_answered_and_the_group_empty_z1(play: Play) -> None:
+    b = play.c2b()
+    play.leave(("", "ia"), ("", "ib")).expect(0, 0)
+    b.expect(UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    play.group_is(EMPTY, generation=2)
+    play.wrote("W3")
+
+
+@scenario("SY-25")
+def test_a_sync_in_a_stable_group_is_no_sign_of_life(play: Play) -> None:
+    play.settled("a", "b", synced=[])
+    play.after(1_000).sync("b").expect(assignment=2)
+    assert play.session_left("b") == 9_000
+
+
+def test_assignments_that_no_batch_can_take_are_refused_and_the_group_called_back(play: Play) -> None:
+    play.configure(batch_bytes_max=1_000)
+    b = play.c2b()
+    play.sync("a", {"a": b"x" * 1_000, "b": 2}).expect(UNKNOWN_SERVER_ERROR)
+    b.expect(UNKNOWN_SERVER_ERROR)
+    play.group_is(PREPARING, generation=1, members=["a", "b"])
+    assert all(not member.assignment for member in play.group().members.values())
+    play.wrote()
+    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.SYNC_FAILED)
+    a = play.join("a").parks()
+    play.join("b").expect(generation=2)
+    a.expect(generation=2)
+    play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
