@@ -182,8 +182,9 @@ class OffsetHandlers:
             missing = [one.partition_index for one in topic.partitions if not 0 <= one.partition_index < there]
             if there <= 0 or missing:
                 _deleted(told, topic.name).partitions += [OffsetDeleteResponsePartition(index, error) for index in missing]
-            if there > 0:
-                valid.append((topic.name, [one.partition_index for one in topic.partitions if 0 <= one.partition_index < there]))
+            present = [one.partition_index for one in topic.partitions if 0 <= one.partition_index < there]
+            if present:
+                valid.append((topic.name, present))
         if not request.group_id:
             return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
         journal = self._shards.of(request.group_id)

@@ -20,7 +20,8 @@ from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
-from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, METADATA, NO_ID, Ids, Question, everything
+from tests.clients.group_questions import COMMIT, FETCH, JOIN, LEAVE, OFFSET_DELETE, groups
+from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATOR, METADATA, NO_ID, Ids, Question, everything
 from tests.kafka_process import kafka
 from tests.running import ROOT, Client, broker
 
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.once
 
 KNOWN_SECONDS = 10
 REPLY_SECONDS = 10
+# Replies whose order follows from that of the request: there it is compared.
+ORDERED = (COMMIT, FETCH, LEAVE, OFFSET_DELETE, FIND_COORDINATOR)
 SILENCE_SECONDS = 1  # Kafka keeps silent, with the connection open, where it fails to write its reply
 
 
@@ -46,6 +49,7 @@ class Deviation(NamedTuple):
 API_VERSIONS_ASKED = "versions|client id|bytes after the body"
 DEVIATIONS = [
     Deviation(API_VERSIONS_ASKED, r"api_keys\[\d+\]", "an API is offered once it is served", "absent"),
+    Deviation(API_VERSIONS_ASKED, r"api_keys\[[89]\].max_version", "offsets are committed and fetched by the names of topics, up to version 9", "9"),
     Deviation(
         API_VERSIONS_ASKED,
         "supported_features|finalized_features(_epoch)?",
@@ -91,7 +95,7 @@ class Peer:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.ids: Ids = {}
+        self.ids: Ids = {}  # of topics by name, and of the member of a group by "member GROUP"
         with Client(port) as client:
             self.cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
         self.client = Client(port)
@@ -110,12 +114,17 @@ class Peer:
             self.client = Client(self.port)
             return "no reply" if isinstance(error, TimeoutError) else "closed"
         reply, version = self.decode(question, frame)
-        self.learn(reply)
+        if question.key == JOIN:
+            if reply.error_code in (0, ErrorCode.MEMBER_ID_REQUIRED):
+                self.learn_member(question.name.split()[1].rstrip(","), reply.member_id.encode())
+        else:
+            self.learn(reply)
         if question.key == CREATE_TOPICS and not decoded(question, self.ids).validate_only:
             self.await_topics([one.name for one in reply.topics if one.error_code == 0])
         if question.key == METADATA:
             self.await_topics([one.name for one in reply.topics if one.error_code in (3, 5) and "to be created" in question.name])
-        return {"version": version} | self.plain(reply)
+        ordered = question.key in ORDERED and not question.name.startswith("fetch all")
+        return {"version": version} | self.plain(reply, ordered=ordered)
 
     def decode(self, question: Question, frame: bytes) -> tuple[Any, int]:
         version = question.version
@@ -128,8 +137,14 @@ class Peer:
 
     def learn(self, reply: Any) -> None:
         for one in getattr(reply, "topics", []):
-            if one.topic_id != NO_ID and one.name is not None and one.error_code == 0:
+            if getattr(one, "topic_id", NO_ID) != NO_ID and one.name is not None and one.error_code == 0:
                 self.ids[one.name] = one.topic_id
+
+    def learn_member(self, group: str, id: bytes) -> None:
+        known = self.ids.get(f"member {group}", id)
+        if known != id:
+            self.ids[f"member {group}, before"] = known
+        self.ids[f"member {group}"] = id
 
     def await_topics(self, names: list[str]) -> None:
         """Kafka answers when a topic is in its log; a moment later its brokers know it."""
@@ -143,16 +158,19 @@ class Peer:
             assert time.monotonic() < until, f"{names} did not appear"
             time.sleep(0.01)
 
-    def plain(self, value: Any, field: str = "") -> Any:
+    def plain(self, value: Any, field: str = "", ordered: bool = False) -> Any:
         if isinstance(value, Part):
-            return {name: self.plain(getattr(value, name), name) for name in fields_of(type(value))}
+            return {name: self.plain(getattr(value, name), name, ordered) for name in fields_of(type(value))}
         if isinstance(value, list):
-            items = [self.plain(item, field) for item in value]
-            keys = ("name", "partition_index", "api_key", "key")
+            items = [self.plain(item, field, ordered) for item in value]
+            keys = ("name", "partition_index", "api_key", "key", "group_id")
             if items and isinstance(items[0], dict) and any(key in items[0] for key in keys):
                 key = next(key for key in keys if key in items[0])
-                return {(item[key], number): item for number, item in numbered(items, key)}
+                order = {("in the order", 1): [item[key] for item in items]} if ordered else {}
+                return order | {(item[key], number): item for number, item in numbered(items, key)}
             return items
+        if field in ("member_id", "leader") and value:
+            return next((name for name, id in self.ids.items() if id == value.encode()), value)
         if field == "topic_id":
             return next((f"id of {name}" for name, id in self.ids.items() if id == value), "no id" if value == NO_ID else value)
         if field == "cluster_id" and value == self.cluster_id:
@@ -163,7 +181,7 @@ class Peer:
 
 
 def numbered(items: list[dict[str, Any]], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The order of topics in a reply means nothing, their number does."""
+    """The order of topics in a reply means nothing, save in `ORDERED`; their number does."""
     seen: dict[Any, int] = {}
     for item in items:
         seen[item[key]] = seen.get(item[key], 0) + 1
@@ -188,10 +206,14 @@ def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, 
 
 def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
     unexplained, met = [], set()
-    with kafka(offsets_topic_num_partitions="5") as port, broker("--profile", "test", "--set", "offsets.topic.num.partitions=5") as ours:
+    settings = {"offsets.topic.num.partitions": "5", "group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "6000"}
+    with (
+        kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as port,
+        broker("--profile", "test", *[part for name, value in settings.items() for part in ("--set", f"{name}={value}")]) as ours,
+    ):
         peers = (Peer(ours.port), Peer(port))
         await_coordinator(peers[1])
-        for question in everything():
+        for question in (*everything(), *groups()):
             for place, mine, kafkas in differences(*[peer.ask(question) for peer in peers]):
                 known = [one for one in DEVIATIONS if one.explains(question.name, place, mine)]
                 met.update(known)
