@@ -58,7 +58,6 @@ class LogCheck:
         self.problems = self.found.problems
         self._epochs = EpochCheck(self.problems)
         self._next_offset = -1  # where the next batch should begin; -1 where that is not known
-        self._damaged = False
         self._placed = ""  # the group looked at last: commits of one come in rows
         self._misplaced: set[str] = set()
         self._twice: dict[str, tuple[str, int, str]] = {}  # groups whose last image is bad: file, position, what
@@ -125,7 +124,6 @@ class LogCheck:
             index.finish()
 
     def _damage(self, segment: SegmentFile, damage: Damage, after: SegmentFile | None) -> None:
-        self._damaged = True
         last_offset = self._next_offset
         self._next_offset = -1
         extent = f"{damage.size} bytes"
@@ -138,7 +136,7 @@ class LogCheck:
             kind = "damaged"
         elif self.expected.in_use and damage.torn:
             kind = "being-written"
-        elif last_offset < self.expected.recovery_point:
+        elif 0 <= last_offset < self.expected.recovery_point:
             kind = "damaged"
             what += f"; everything before offset {self.expected.recovery_point} was on the disk once, and from {last_offset} on it is not"
         elif self.expected.clean:
