@@ -1,0 +1,161 @@
+"""Deadlines against the simplest thing that could work: a list of everybody, looked through each time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.deadlines import NEVER, TICK_MS, Deadlines, Timed
+
+ITEMS = 5
+BEGIN = 1_000_037
+
+# Gaps on the edges of ticks, around them, and far away.
+gaps = st.one_of(st.integers(0, 3 * TICK_MS), st.sampled_from([0, 1, TICK_MS - 1, TICK_MS, TICK_MS + 1, 10_000]))
+items = st.integers(0, ITEMS - 1)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), items, gaps),
+        st.tuples(st.just("lives"), items, gaps),  # as a heartbeat does it: without asking unless it is due earlier
+        st.tuples(st.just("remove"), items, st.just(0)),
+        st.tuples(st.just("advance"), st.just(0), gaps),
+        st.tuples(st.just("move"), st.just(0), gaps),
+    ),
+    max_size=40,
+)
+
+
+class Both:
+    """The wheel, and the list it must agree with."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+        self.wheel = Deadlines()
+        self.items = [Timed() for _ in range(ITEMS)]
+        self.plain = [NEVER] * ITEMS
+        self.fired: list[int] = []
+
+    def do(self, what: str, who: int, gap: int) -> None:
+        item, at = self.items[who], self.now + gap
+        if what == "set":
+            self.wheel.set(item, at)
+            self.plain[who] = at
+        elif what == "lives":
+            item.deadline = self.plain[who] = at
+            if at < item.filed:
+                self.wheel.earlier(item)
+        elif what == "remove":
+            self.wheel.remove(item)
+            self.plain[who] = NEVER
+        elif what == "move":
+            self.now += gap
+            self.wheel.move(gap)
+            self.plain = [deadline + gap if deadline != NEVER else NEVER for deadline in self.plain]
+        else:
+            self.advance(at)
+        assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
+
+    def advance(self, until: int) -> None:
+        """As a loop does it: woken at `wake_at`, and each time until nothing is due."""
+        while True:
+            while (item := self.wheel.pop(self.now)) is not None:
+                who = self.items.index(item)
+                # Woken at each `wake_at`, nobody is late by a millisecond either.
+                assert self.plain[who] == self.now, "too early, too late, or a second time"
+                self.fired.append(who)
+                self.plain[who] = NEVER
+            assert min(self.plain) > self.now, "somebody is due and was not called"
+            assert self.wheel.wake_at > self.now, "it does not come to rest"
+            if self.now == until:
+                return
+            self.now = min(until, self.wheel.wake_at)
+
+
+@given(steps)
+def test_everybody_is_called_once_and_in_time(todo: list[tuple[str, int, int]]) -> None:
+    both = Both()
+    for step in todo:
+        both.do(*step)
+    waiting = [who for who, deadline in enumerate(both.plain) if deadline != NEVER]
+    before = len(both.fired)
+    both.advance(both.now + 20_000)
+    assert sorted(both.fired[before:]) == waiting
+    assert both.wheel.wake_at == NEVER
+
+
+@given(st.lists(gaps, min_size=1, max_size=20))
+def test_whoever_is_due_first_is_called_first(waits: list[int]) -> None:
+    wheel = Deadlines()
+    waiting = [Timed() for _ in waits]
+    for item, gap in zip(waiting, waits, strict=True):
+        wheel.set(item, BEGIN + gap)
+    called = []
+    while (item := wheel.pop(BEGIN + 20_000)) is not None:
+        called.append(waits[waiting.index(item)])
+    assert called == sorted(waits)
+
+
+@given(st.lists(gaps, min_size=1, max_size=8), gaps)
+def test_what_happens_to_the_first_may_give_the_others_more_time(waits: list[int], more: int) -> None:
+    wheel = Deadlines()
+    items_ = [Timed() for _ in waits]
+    for item, gap in zip(items_, waits, strict=True):
+        wheel.set(item, BEGIN + gap)
+    now = BEGIN + max(waits)
+    first = wheel.pop(now)
+    assert first is not None
+    for item in items_:
+        if item is not first:
+            item.deadline = now + more + 1
+    assert wheel.pop(now) is None
+    found = []
+    while (item := wheel.pop(now + more + 1)) is not None:
+        found.append(item)
+    assert {id(item) for item in found} == {id(item) for item in items_ if item is not first}
+
+
+def test_a_deadline_that_moves_later_schedules_nothing() -> None:
+    wheel, item = Deadlines(), Timed()
+    wheel.set(item, BEGIN + 5_000)
+    before = wheel.wake_at
+    for beat in range(1, 100):
+        wheel.set(item, BEGIN + 5_000 + beat)
+    assert wheel.wake_at == before
+    assert wheel.pop(before) is None
+    assert before < wheel.wake_at <= BEGIN + 5_099
+
+
+def test_a_deadline_that_moves_earlier_lowers_the_moment_to_wake() -> None:
+    wheel, item = Deadlines(), Timed()
+    wheel.set(item, BEGIN + 60_000)
+    wheel.set(item, BEGIN + 50)
+    assert wheel.wake_at <= BEGIN + 50
+    assert wheel.pop(BEGIN + 49) is None
+    assert wheel.pop(BEGIN + 50) is item
+    assert wheel.pop(BEGIN + 100_000) is None
+
+
+def test_a_clock_that_jumps_takes_everybody_along() -> None:
+    wheel, near, far, gone = Deadlines(), Timed(), Timed(), Timed()
+    wheel.set(near, BEGIN + 10)
+    wheel.set(far, BEGIN + 10_000)
+    wheel.set(gone, BEGIN + 20)
+    assert wheel.pop(BEGIN) is None  # the near ones are looked at by the millisecond now
+    wheel.remove(gone)
+    wheel.move(3_600_000)
+    assert (near.deadline, far.deadline, gone.deadline) == (BEGIN + 3_600_010, BEGIN + 3_610_000, NEVER)
+    assert wheel.pop(BEGIN + 3_600_009) is None
+    assert wheel.pop(BEGIN + 3_600_010) is near
+    assert wheel.pop(BEGIN + 3_610_000) is far
+    assert wheel.wake_at == NEVER
+
+
+def test_nobody_waits_where_nobody_has_a_deadline() -> None:
+    wheel = Deadlines()
+    assert wheel.wake_at == NEVER
+    assert wheel.pop(BEGIN) is None
+    item = Timed()
+    wheel.set(item, BEGIN)
+    wheel.remove(item)
+    assert wheel.pop(BEGIN + 1) is None
+    assert wheel.wake_at == NEVER

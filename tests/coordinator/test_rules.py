@@ -1,0 +1,257 @@
+"""The table of rules: it has no hole, and each of its cells does what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from coordinator.calls import Commit
+from coordinator.rules import RULES, Row
+from coordinator.states import State
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    NONE,
+    PREPARING,
+    REBALANCE_IN_PROGRESS,
+    STABLE,
+    T0_T1,
+    UNKNOWN_MEMBER_ID,
+    Play,
+)
+
+STATES = [state for state in State if state != State.DEAD]  # no group is ever DEAD
+
+Case = Callable[[Play], None]
+CELLS: dict[tuple[State, str], Case] = {}
+
+
+def cell(state: State, column: str) -> Callable[[Case], Case]:
+    def filed(case: Case) -> Case:
+        assert (state, column) not in CELLS
+        CELLS[state, column] = case
+        return case
+
+    return filed
+
+
+def bring(play: Play, state: State) -> None:
+    """Members a (leader) and b, static, in a group of this state; EMPTY: they have left it."""
+    if state == EMPTY:
+        play.s2()
+        play.leave("a", "b").expect(0, 0)
+    elif state == PREPARING:
+        play.p2()
+    elif state == COMPLETING:
+        play.c2()
+    else:
+        play.s2()
+    play.group_is(state)
+    play.wrote(*(["W3"] if state == EMPTY else []))
+
+
+@cell(EMPTY, "rejoin")
+@cell(EMPTY, "come_back")
+def nobody_is_known_to_come_back(play: Play) -> None:
+    """An empty group knows no member and no instance, so the cell cannot be met; what a client hears is the same."""
+    assert RULES[EMPTY].rejoin == RULES[EMPTY].come_back == UNKNOWN_MEMBER_ID
+    play.join("b").expect(UNKNOWN_MEMBER_ID, id="b")
+    play.group_is(EMPTY)
+
+
+@cell(EMPTY, "sync")
+def nobody_is_there_to_sync(play: Play) -> None:
+    assert RULES[EMPTY].sync == UNKNOWN_MEMBER_ID
+    play.sync("b").expect(UNKNOWN_MEMBER_ID)
+
+
+@cell(EMPTY, "heartbeat")
+def nobody_is_there_to_live(play: Play) -> None:
+    assert RULES[EMPTY].heartbeat == UNKNOWN_MEMBER_ID
+    play.heartbeat("b").expect(UNKNOWN_MEMBER_ID)
+
+
+@cell(EMPTY, "departed")
+def an_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:
+    play.join("p")
+    play.leave("p").expect()
+    play.group_is(EMPTY, generation=2, pending=[])
+
+
+@cell(EMPTY, "commit")
+def anybody_commits_to_an_empty_group(play: Play) -> None:
+    assert RULES[EMPTY].commit == NONE
+    play.commit("x", generation=-1).expect()
+
+
+@cell(PREPARING, "rejoin")
+def the_last_one_missing_ends_the_join_phase(play: Play) -> None:
+    play.join("b").expect(generation=2)
+    play.group_is(COMPLETING)
+
+
+@cell(PREPARING, "come_back")
+def a_restarted_member_takes_its_place_in_the_join_phase(play: Play) -> None:
+    play.join("b'").expect(generation=2, id="b'")
+    play.group_is(COMPLETING, members=["a", "b'"])
+
+
+@cell(PREPARING, "sync")
+def who_syncs_in_a_join_phase_is_called_back(play: Play) -> None:
+    play.sync("b").expect(REBALANCE_IN_PROGRESS)
+
+
+@cell(PREPARING, "heartbeat")
+def who_heartbeats_in_a_join_phase_is_called_back_and_lives(play: Play) -> None:
+    play.after(1_000).heartbeat("b").expect(REBALANCE_IN_PROGRESS)
+    assert play.session_left("b") == 10_000
+
+
+@cell(PREPARING, "departed")
+def the_last_one_missing_goes(play: Play) -> None:
+    play.leave("b").expect()
+    play.group_is(COMPLETING, generation=2, members=["a"])
+
+
+@cell(PREPARING, "commit")
+def members_may_commit_before_they_rejoin_and_live(play: Play) -> None:
+    play.after(1_000).commit("b").expect()
+    assert play.session_left("b") == 10_000
+
+
+@cell(COMPLETING, "rejoin")
+def only_a_change_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> None:
+    play.join("a").expect(generation=1, members=["a", "b"])
+    play.join("b").expect(generation=1, members=[])
+    play.group_is(COMPLETING)
+    play.join("b", metadata=T0_T1).parks()
+    play.group_is(PREPARING)
+
+
+@cell(COMPLETING, "come_back")
+def a_restart_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> None:
+    play.join("b'").parks()
+    play.group_is(PREPARING, members=["a", "b'"])
+
+
+@cell(COMPLETING, "sync")
+def the_leader_settles_it(play: Play) -> None:
+    b = play.sync("b").parks()
+    play.sync("a", {"b": 2}).expect()
+    b.expect(assignment=2)
+    play.group_is(STABLE)
+
+
+@cell(COMPLETING, "heartbeat")
+def who_heartbeats_while_assignments_are_awaited_lives(play: Play) -> None:
+    play.after(1_000).heartbeat("b").expect()
+    assert play.session_left("b") == 10_000
+
+
+@cell(COMPLETING, "departed")
+@cell(STABLE, "departed")
+def whoever_is_left_is_called_back(play: Play) -> None:
+    play.leave("b").expect()
+    play.group_is(PREPARING, members=["a"])
+
+
+@cell(COMPLETING, "commit")
+def nobody_commits_while_assignments_are_awaited_nor_lives_by_trying(play: Play) -> None:
+    play.after(1_000).commit("b").expect(REBALANCE_IN_PROGRESS)
+    assert play.session_left("b") == 9_000
+    play.fetch().expect(-1)
+
+
+@cell(STABLE, "rejoin")
+def the_leader_or_a_change_begins_a_rebalance(play: Play) -> None:
+    play.join("b").expect(generation=1)
+    play.group_is(STABLE)
+    play.join("a").parks()
+    play.group_is(PREPARING)
+
+
+@cell(STABLE, "come_back")
+def a_restart_disturbs_nobody(play: Play) -> None:
+    play.join("b'").expect(generation=1, id="b'")
+    play.group_is(STABLE, generation=1)
+    play.wrote("W4")
+
+
+@cell(STABLE, "sync")
+def an_assignment_is_told_again(play: Play) -> None:
+    play.sync("b").expect(assignment=2)
+    play.sync("a", {"a": 9, "b": 9}).expect(assignment=1)
+    play.wrote()
+
+
+@cell(STABLE, "heartbeat")
+def who_heartbeats_lives(play: Play) -> None:
+    play.after(1_000).heartbeat("b").expect()
+    assert play.session_left("b") == 10_000
+
+
+@cell(STABLE, "commit")
+def members_commit_and_live(play: Play) -> None:
+    play.after(1_000).commit("b").expect()
+    assert play.session_left("b") == 10_000
+
+
+def test_every_cell_of_the_table_is_there() -> None:
+    assert list(RULES) == STATES
+    for state, column in product(STATES, Row._fields):
+        rule = getattr(RULES[state], column)
+        assert callable(rule) or isinstance(rule, int), f"{state.name} x {column}"
+
+
+def test_every_cell_of_the_table_has_a_case() -> None:
+    assert set(CELLS) == set(product(STATES, Row._fields))
+
+
+@pytest.mark.parametrize(("state", "column"), list(product(STATES, Row._fields)), ids=lambda value: getattr(value, "name", value))
+def test_a_cell(play: Play, state: State, column: str) -> None:
+    bring(play, state)
+    CELLS[state, column](play)
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+@pytest.mark.parametrize("static", [False, True])
+def test_a_newcomer_is_parked_in_every_state(play: Play, state: State, static: bool) -> None:
+    bring(play, state)
+    play.join("c", instance="ic" if static else None, version=9 if static else 3).parks()
+    play.group_is(PREPARING)
+    assert play.id_of("c") in play.group().members
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_an_id_is_handed_out_in_every_state_and_changes_none(play: Play, state: State) -> None:
+    bring(play, state)
+    play.join("p").expect(79, id="p")
+    play.group_is(state, pending=["p"])
+
+
+# Who may commit (g.1): a row a request, a column a state.
+COMMITS = [
+    # generation, id, instance                  EMPTY PREPARING COMPLETING STABLE
+    ((-1, "", None), (0, 25, 25, 25)),
+    ((-1, "b", None), (0, 22, 22, 22)),
+    ((-1, "", "ib"), (0, 82, 82, 82)),
+    ((1, "b", None), (25, 0, 27, 0)),
+    ((1, "b", "ib"), (25, 0, 27, 0)),
+    ((0, "b", "ib"), (25, 22, 22, 22)),
+    ((1, "old", "ib"), (25, 82, 82, 82)),
+    ((1, "b", "zz"), (25, 25, 25, 25)),
+    ((1, "p", None), (25, 25, 25, 25)),
+]
+
+
+@pytest.mark.parametrize(
+    ("who", "state", "error"),
+    [(who, state, error) for who, errors in COMMITS for state, error in zip(STATES, errors, strict=True)],
+)
+def test_who_may_commit(play: Play, who: tuple[int, str, str | None], state: State, error: int) -> None:
+    generation, id, instance = who
+    bring(play, state)
+    play.join("p")
+    play.commit_as_is(Commit("g", generation, play.id_of(id), instance, [])).expect(error)
