@@ -1,0 +1,256 @@
+"""Facts, byte by byte: what Kafka's own serializer makes of one group and one offset, its partitions, its votes, its subscriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import GroupConfig, StoredOffset, partition_of, read_offset
+from coordinator.facts import (
+    expiring_offset_value,
+    group_image,
+    group_key,
+    new_group_image,
+    offset_key,
+    offset_key_prefix,
+    offset_value,
+    read_image,
+    storable,
+)
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.placement import java_hash
+from coordinator.replay import open_group
+from coordinator.subscription import subscribed_topics, topics_of
+from coordinator.voting import java_order, vote
+from protocol.errors import ProtocolError
+from tests.coordinator.truths import replayed
+
+MS = 1_700_000_000_000
+
+GROUP_KEY = bytes.fromhex("000200026731")
+GROUP_VALUES = {
+    0: "00000008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e310000afc80000000200010000000102",
+    1: "00010008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    2: "00020008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    3: "00030008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d7800026931000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    4: "000409636f6e73756d6572000000030672616e67650569312d780000018bcfe56800020569312d7803693102630b2f3132372e302e302e31000493e00000afc803000102020000",
+}
+NEW_GROUP = "0003000000000000ffffffff0000018bcfe5680000000000"
+EMPTY_AGAIN = "00030008636f6e73756d657200000004ffffffff0000018bcfe5680000000000"
+
+OFFSET_KEY = bytes.fromhex("00010002673100017400000005")
+OFFSET_VALUES = {
+    0: "0000000000000000002a00016d0000018bcfe56800",
+    1: "0001000000000000002a00016d0000018bcfe568000000018bcfe65260",
+    2: "0002000000000000002a00016d0000018bcfe56800",
+    3: "0003000000000000002a0000000700016d0000018bcfe56800",
+    4: "0004000000000000002a00000007026d0000018bcfe5680000",
+}
+
+
+def the_group() -> Group:
+    group = Group("g1", MS)
+    group.protocol_type, group.generation, group.protocol_name, group.state_ms = "consumer", 3, "range", MS
+    group.add(Member("g1", "i1-x", "i1", "c", "/127.0.0.1", 300_000, 45_000, (("range", b"\0\1"),), b"\2"))
+    return group
+
+
+def test_a_group_is_stored_as_kafka_stores_it() -> None:
+    group = the_group()
+    assert group_key("g1") == GROUP_KEY
+    assert group_image(group, group.members.values(), group.leader, group.protocol_name) == bytes.fromhex(GROUP_VALUES[3])
+
+
+def test_assignments_that_are_about_to_be_given_stand_in_for_those_that_members_have() -> None:
+    group = the_group()
+    group.members["i1-x"].assignment = b"old"
+    image = group_image(group, group.members.values(), group.leader, group.protocol_name, {"i1-x": b"\2"})
+    assert image == bytes.fromhex(GROUP_VALUES[3])
+
+
+def test_a_new_group_and_one_that_everybody_left_are_stored_as_kafka_stores_them() -> None:
+    assert new_group_image(MS) == bytes.fromhex(NEW_GROUP)
+    group = the_group()
+    group.generation = 4
+    assert group_image(group, (), None, None) == bytes.fromhex(EMPTY_AGAIN)
+
+
+@pytest.mark.parametrize("version", GROUP_VALUES)
+def test_a_group_of_any_version_is_read(version: int) -> None:
+    group = Group("g1", -1)
+    group.last_image = bytes.fromhex(GROUP_VALUES[version])
+    open_group(group, str)
+    (member,) = group.members.values()
+    assert (group.protocol_type, group.generation, group.protocol_name, group.leader) == ("consumer", 3, "range", "i1-x")
+    assert group.state_ms == (MS if version >= 2 else -1)
+    assert (member.id, member.client_id, member.client_host, member.session_timeout_ms) == ("i1-x", "c", "/127.0.0.1", 45_000)
+    assert member.instance_id == ("i1" if version >= 3 else None)
+    assert member.rebalance_timeout_ms == (300_000 if version >= 1 else 45_000)
+    assert (member.protocols, member.assignment, member.is_new) == ((("range", b"\0\1"),), b"\2", False)
+
+
+def test_an_offset_is_stored_as_kafka_stores_it() -> None:
+    assert offset_key(offset_key_prefix("g1", "t"), 5) == OFFSET_KEY
+    assert offset_value(42, 7, b"m", MS) == bytes.fromhex(OFFSET_VALUES[3])
+    assert expiring_offset_value(42, b"m", MS, MS + 60_000) == bytes.fromhex(OFFSET_VALUES[1])
+
+
+@pytest.mark.parametrize("version", OFFSET_VALUES)
+def test_an_offset_of_any_version_is_read(version: int) -> None:
+    stored = read_offset(bytes.fromhex(OFFSET_VALUES[version]))
+    assert stored == StoredOffset(42, 7 if version >= 3 else -1, "m", MS, MS + 60_000 if version == 1 else -1)
+
+
+@pytest.mark.parametrize("version", OFFSET_VALUES)
+def test_an_offset_of_any_version_is_replayed(version: int) -> None:
+    shard = replayed([(OFFSET_KEY, bytes.fromhex(OFFSET_VALUES[version]))], MS, GroupConfig())
+    assert read_offset(shard.groups["g1"].offsets["t"].values[5]).offset == 42
+
+
+@pytest.mark.parametrize("version", OFFSET_VALUES)
+def test_an_offset_that_is_cut_short_is_refused(version: int) -> None:
+    whole = bytes.fromhex(OFFSET_VALUES[version])
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            read_offset(whole[:size])
+
+
+@pytest.mark.parametrize("version", GROUP_VALUES)
+def test_a_group_that_is_cut_short_is_refused(version: int) -> None:
+    whole = bytes.fromhex(GROUP_VALUES[version])
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            read_image(whole[:size])
+
+
+def test_what_a_record_cannot_hold_is_known_before_it_is_tried() -> None:
+    assert storable("a" * 32_767, None, "")
+    assert not storable("a" * 32_768)
+    assert storable("\u20ac" * 10_922)
+    assert not storable("\u20ac" * 10_923)
+
+
+# Partitions.
+
+
+@pytest.mark.parametrize(
+    ("group", "code"),
+    [
+        ("", 0),
+        ("g", 103),
+        ("my-group", -1906497762),
+        ("test-group", 627841412),
+        ("connect-cluster", 1440343063),
+        ("polygenelubricants", -(1 << 31)),
+        ("été", 227742),
+        ("😀", 1772899),
+    ],
+)
+def test_strings_are_hashed_as_java_does(group: str, code: int) -> None:
+    assert java_hash(group) == code
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [
+        ("", 0),
+        ("g", 3),
+        ("my-group", 12),
+        ("test-group", 12),
+        ("connect-cluster", 13),
+        ("console-consumer-12345", 6),
+        ("group-1", 49),
+        ("group-2", 0),
+        ("polygenelubricants", 0),
+        ("été", 42),
+        ("😀", 49),
+    ],
+)
+def test_groups_are_where_kafka_puts_them(group: str, partition: int) -> None:
+    assert partition_of(group, 50) == partition
+
+
+def test_a_long_string_is_hashed_as_its_definition_says() -> None:
+    text = "".join(chr(33 + number % 90) for number in range(2_000))
+    code = 0
+    for letter in text:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    assert java_hash(text) & 0xFFFFFFFF == code
+
+
+# Votes.
+
+
+def test_names_are_walked_as_a_java_map_walks_them() -> None:
+    left = ["c-1", "c-2", "b-9", "zz", "aa", "member-10", "member-11"]
+    names = list(left)
+    walked = []
+    while left:
+        first = java_order(names, left)
+        left.remove(first)
+        walked.append(first)
+    assert walked == ["zz", "aa", "c-1", "c-2", "member-11", "member-10", "b-9"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "chosen"),
+    [
+        ("range", "roundrobin", "range"),
+        ("range", "sticky", "sticky"),
+        ("range", "cooperative-sticky", "range"),
+        ("sticky", "cooperative-sticky", "sticky"),
+        ("roundrobin", "sticky", "sticky"),
+        ("roundrobin", "cooperative-sticky", "roundrobin"),
+        ("a", "b", "a"),
+    ],
+)
+def test_a_tie_is_broken_as_kafka_breaks_it(one: str, other: str, chosen: str) -> None:
+    assert vote([[(one, b""), (other, b"")], [(other, b""), (one, b"")]]) == chosen
+    assert vote([[(other, b""), (one, b"")], [(one, b""), (other, b"")]]) == chosen
+
+
+def test_only_what_all_support_is_voted_for() -> None:
+    offers = [["range", "sticky", "roundrobin"], ["roundrobin", "sticky"], ["sticky", "roundrobin"]]
+    assert vote([[(name, b"") for name in offer] for offer in offers]) == "sticky"
+
+
+# Subscriptions.
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        # Something of fixed size is missing; also the four bytes of the user data's length.
+        "",
+        "00",
+        "0000",
+        "000000000000",
+        "0000000000010003616263",
+        # Z7: a count or length is negative or exceeds what remains; Kafka raises in the middle of the completion.
+        "000000000001",
+        "00000000000100036162",
+        "000000000001ffff",
+        "0000000003e8",
+        "0000ffffffff",
+        "000000000001000361626300000009",
+        "000000000000fffffffe",
+    ],
+)
+def test_a_subscription_that_cannot_be_read_is_unknown(metadata: str) -> None:
+    assert subscribed_topics(bytes.fromhex(metadata)) is None
+    assert topics_of([bytes.fromhex("000000000000ffffffff"), bytes.fromhex(metadata)]) is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "topics"),
+    [
+        ("000000000000ffffffff", []),
+        ("00000000000000000000", []),
+        ("0000000000010003616263ffffffff", ["abc"]),
+        ("0003000000010003616263ffffffff", ["abc"]),  # whatever version it says, and whatever follows
+        ("000000000001000361626300000002beefcafe", ["abc"]),
+        ("00000000000200016100016200000000", ["a", "b"]),
+    ],
+)
+def test_a_subscription_is_read_as_version_0(metadata: str, topics: list[str]) -> None:
+    assert subscribed_topics(bytes.fromhex(metadata)) == topics
