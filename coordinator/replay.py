@@ -22,6 +22,7 @@ from protocol.records import read_offsets_key
 _VALUE_START: Final = b"\0\3"
 _PARTITION: Final = Struct(">i").unpack_from
 _METADATA_BYTES: Final = Struct(">h").unpack_from
+_OFFSET_KEY_VERSIONS: Final = (b"\0\0", b"\0\1")
 VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
@@ -64,9 +65,14 @@ class Replay:
             self._group(id).last_image = value
             return
         group = self._groups.pop(id, None)
-        if group is not None and group.offsets:
-            self._leftovers[id] = group.offsets
-            self._topics = {prefix: stored for prefix, stored in self._topics.items() if stored not in group.offsets.values()}
+        if group is None:
+            return
+        for stored in group.offsets.values():
+            for version in _OFFSET_KEY_VERSIONS:  # a later offset makes the group anew
+                self._topics.pop(version + stored.key_prefix[2:], None)
+        left = {topic: stored for topic, stored in group.offsets.items() if stored.values}
+        if left:
+            self._leftovers[id] = left
 
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)

@@ -276,6 +276,15 @@ def test_an_offset_after_a_groups_tombstone_makes_it_a_simple_group(play: Play) 
     play.fetch().expect(42)
 
 
+@scenario("FO-21")
+def test_an_offset_that_was_committed_after_its_group_had_ended_is_not_lost(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5, ("t0", 1): 5})
+    play.delete().expect(NONE)
+    play.commit(None, {("t0", 0): 6}).expect(NONE)
+    play.failover()
+    assert play.fetch_all() == {("t0", 0): 6}
+
+
 @pytest.mark.parametrize("version", [row("FO-22", version) for version in range(3, 16)])
 def test_records_of_other_kinds_of_groups_are_not_looked_at(play: Play, version: int) -> None:
     play.load((KEY, image(3)), (version.to_bytes(2, "big") + b"\0\1g", b"whatever it says"))
