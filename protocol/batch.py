@@ -74,6 +74,7 @@ __all__ = [
     "put_facts",
     "read_header",
     "records",
+    "rewrite",
     "stamp",
     "validate",
 ]
@@ -285,6 +286,40 @@ def build(
         return _PREFIX.pack(base_offset, len(body) + CRC_FROM - LENGTH_FROM, leader_epoch, MAGIC, _crc32c(body)) + body
     except UNWRITABLE as error:
         raise unwritable("record batch", MAGIC, error) from error
+
+
+def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int = -1) -> bytes:
+    """The batch as a cleaner leaves it: some of its records, or none; in the log it stands for the same offsets as before.
+
+    `delete_horizon`: the moment from which its tombstones may go, where it had none yet.
+    """
+    attributes = header.attributes
+    first = newest = NO_TIMESTAMP
+    if not records:
+        attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON)
+    else:
+        first = records[0].timestamp
+        newest = header.max_timestamp if attributes & LOG_APPEND_TIME else max(record.timestamp for record in records)
+        if attributes & DELETE_HORIZON:
+            first = header.base_timestamp
+        elif delete_horizon >= 0:
+            attributes |= DELETE_HORIZON
+            first = delete_horizon
+    parts: list[bytes] = []
+    for record in records:
+        put_record(parts, record, record.offset - header.base_offset, record.timestamp - first)
+    fixed = _BODY.pack(
+        attributes,
+        header.last_offset_delta,
+        first,
+        newest,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        len(records),
+    )
+    body = fixed + (compress(b"".join(parts), compression_of(attributes)) if parts else b"")
+    return _PREFIX.pack(header.base_offset, len(body) + CRC_FROM - LENGTH_FROM, header.leader_epoch, MAGIC, _crc32c(body)) + body
 
 
 # Reading records

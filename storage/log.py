@@ -9,34 +9,39 @@ the end of its last segment can be lost.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from protocol.batch import Fact, read_header, stamp
-from storage.disk import File
+from storage.disk import Disk, File
 from storage.epochs import Epochs, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, DamagedLog, Fenced
 from storage.handles import Handles
 from storage.opening import Recovery, Repair, open_segments, remove_leftovers, sync
-from storage.segment import Segment
+from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.swap import Cleaned, Closed, exchange, finish_exchanges, set_aside
 
-RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class Flush:
     """One flush under way: `run` may be called in any thread, everything else belongs to the log's owner."""
 
-    __slots__ = ("file", "offset", "segment")
+    __slots__ = ("disk", "file", "folder", "offset", "segment", "size")
 
-    def __init__(self, offset: int, segment: Segment | None, file: File | None) -> None:
+    def __init__(self, offset: int, segment: Segment | None, file: File | None, disk: Disk, folder: str) -> None:
         self.offset = offset  # everything before it is durable when `run` returns
         self.segment = segment
+        self.size = segment.size if segment is not None else 0
         self.file = file
+        self.disk = disk
+        self.folder = folder  # whose names are to be made safe too, or ""
 
     def run(self) -> None:
         if self.file is not None:
             self.file.sync()
+        if self.folder:
+            self.disk.sync_folder(self.folder)
 
 
 class Log:
@@ -55,6 +60,9 @@ class Log:
         self._made = False
         self._flushing = False
         self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
+        self._flushed_size = 0  # of the last segment
+        self._names_unsynced = False
+        self._exchange_failed = False  # halfway: what the folder holds is not what `_segments` says
 
     @staticmethod
     def open(handles: Handles, folder: str, segment_bytes: int, recovery_point: int, clean: bool) -> tuple[Log, Recovery]:
@@ -68,6 +76,7 @@ class Log:
         if handles.disk.exists(folder):
             if not clean:
                 remove_leftovers(handles.disk, folder)
+            finish_exchanges(handles.disk, folder)
             log._made = clean  # otherwise the next roll makes sure that its name is safe
             log._epochs = read_epochs(handles.disk, folder)
             log._segments, recovery = open_segments(handles, folder, recovery_point, clean)
@@ -79,6 +88,7 @@ class Log:
                 log._epochs = with_epoch(log._epochs, segment.epoch, segment.epoch_start)
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
         log.flushed_offset = log.next_offset
+        log._flushed_size = log._segments[-1].size if log._segments else 0
         return log, recovery
 
     def use(self, handles: Handles) -> None:
@@ -154,7 +164,7 @@ class Log:
             active.save_index()
         active.close()
 
-    def _begin_segment(self) -> Segment:
+    def _begin_segment(self, sync: bool = True) -> Segment:
         if not self._made:
             self._disk.make_folder(self.folder)
             self._disk.sync_folder(self.folder.rpartition("/")[0])
@@ -162,12 +172,36 @@ class Log:
         segment = Segment(self._handles, self.folder, self.next_offset)
         try:
             self._handles.file(segment.log_path, create=True)
-            self._disk.sync_folder(self.folder)
+            if sync:
+                self._disk.sync_folder(self.folder)
+            self._names_unsynced = not sync
         except OSError:
             self._remove_unused(segment)
             raise
         self._segments.append(segment)
+        self._flushed_size = 0
         return segment
+
+    def roll(self, unflushed_bytes_max: int) -> bool:
+        """Close the last segment before it is full, so that it can be cleaned; whether none but an empty one is open now.
+
+        False where that would have to wait: a flush is under way, or more bytes than this came since the last one.
+        Raises AppendFailed as `append` does.
+        """
+        if not self.usable or self._flushing:
+            return False
+        active = self._segments[-1] if self._segments else None
+        if active is None or not active.size:
+            return True
+        if active.unsynced and active.size - self._flushed_size > unflushed_bytes_max:
+            return False
+        try:
+            self._complete(active)
+            self._begin_segment(sync=False)  # the next flush makes its name safe, in another thread
+        except OSError as error:
+            self.usable = self.usable and not self._flush_failed
+            raise AppendFailed(told(error, self.folder)) from error
+        return True
 
     def _remove_unused(self, segment: Segment) -> None:
         """Were its file left, and a smaller batch then fitted into the segment before, the two would overlap."""
@@ -220,7 +254,7 @@ class Log:
                 self._flush_failed = True
                 raise AppendFailed(told(error, self.folder)) from error
         self._flushing = True
-        return Flush(self.next_offset, active, file)
+        return Flush(self.next_offset, active, file, self._disk, self.folder if self._names_unsynced else "")
 
     def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
         """`flush.run` returned, or raised `failure`. Raises AppendFailed then; the log is not usable any more."""
@@ -231,7 +265,10 @@ class Log:
             self.usable = False
             self._flush_failed = True
             raise AppendFailed(told(failure, self.folder)) from failure
+        if flush.folder:
+            self._names_unsynced = False
         self.flushed_offset = max(self.flushed_offset, flush.offset)
+        self._flushed_size = flush.size
         if flush.segment is not None and flush.segment.next_offset == flush.offset:
             flush.segment.unsynced = False
 
@@ -258,14 +295,15 @@ class Log:
         for segment in self._segments:
             segment.close()
         end = self.next_offset if keep_unflushed else self.flushed_offset
-        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed)
+        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed)
 
     def finish_repair(self, repair: Repair) -> None:
         """`repair.run` returned: the log is usable again. When it raised, start another one later."""
         self._segments = repair.segments
         self.use(self._handles)
         self.flushed_offset = self.next_offset
-        self._flush_failed = False
+        self._flushed_size = self._segments[-1].size if self._segments else 0
+        self._flush_failed = self._names_unsynced = self._exchange_failed = False
         self.usable = True
 
     def recover(self, keep_unflushed: bool) -> None:
@@ -273,6 +311,75 @@ class Log:
         repair = self.start_repair(keep_unflushed)
         repair.run()
         self.finish_repair(repair)
+
+    # Cleaning and dropping: what is closed gives way.
+
+    @property
+    def closed(self) -> list[Closed]:
+        """All segments but the last one, which grows."""
+        return [Closed(segment.base, segment.size) for segment in self._segments[:-1]]
+
+    @property
+    def last_base(self) -> int:
+        """Where the closed segments end."""
+        return self._segments[-1].base if self._segments else 0
+
+    def bytes_since(self, offset: int) -> int:
+        """How large the segments are that do not end before `offset`."""
+        return sum(segment.size for segment in self._segments if segment.next_offset > offset)
+
+    def exchange(self, cleaned: Sequence[Cleaned], promoted: Sequence[Segment]) -> list[int]:
+        """Promoted segments take the place of those that they were made from; the bases of the files set aside.
+
+        A few renames for each; who reads the old segments reads on. Raises AppendFailed, with the log to be repaired,
+        when that fails halfway.
+        """
+        bases: list[int] = []
+        try:
+            for new, segment in zip(cleaned, promoted, strict=True):
+                first = self._bases.index(new.base)
+                behind = first + len(new.replaces)
+                assert self._bases[first:behind] == list(new.replaces)
+                assert behind < len(self._segments), "the last segment grows"
+                self._give_up(first, behind)
+                exchange(self._disk, segment, new.replaces, self.folder)
+                segment.handles = self._handles
+                self._segments[first:behind] = [segment]
+                bases += new.replaces
+        except OSError as error:
+            self.usable = False
+            self._exchange_failed = True
+            raise AppendFailed(told(error, self.folder)) from error
+        return bases
+
+    def drop_before(self, timestamp: int) -> list[int]:
+        """Set aside the closed segments at the log's beginning in which everything is older; the bases of their files.
+
+        Raises AppendFailed as `exchange` does.
+        """
+        count = 0
+        while count < len(self._segments) - 1 and 0 <= self._segments[count].max_timestamp < timestamp:
+            count += 1
+        bases = self._bases[:count]
+        try:
+            self._give_up(0, count)
+            for base in bases:
+                set_aside(self._disk, self.folder, base)
+        except OSError as error:
+            self.usable = False
+            self._exchange_failed = True
+            raise AppendFailed(told(error, self.folder)) from error
+        del self._segments[:count]
+        return bases
+
+    @property
+    def _bases(self) -> list[int]:
+        return [segment.base for segment in self._segments]
+
+    def _give_up(self, first: int, behind: int) -> None:
+        for segment in self._segments[first:behind]:
+            segment.keep_for_readers()
+            segment.close()
 
     # Reading.
 
@@ -284,9 +391,19 @@ class Log:
         return self._scan(offset, self.next_offset if end is None else end)
 
     def _scan(self, offset: int, end: int) -> Iterator[bytes]:
-        for segment in list(self._segments):
-            if segment.next_offset > offset and segment.base < end:
+        segments = self._held(offset, end)
+        try:
+            for segment in segments:
                 yield from segment.chunks(offset, end)
+        finally:
+            for segment in segments:
+                segment.let_go()
+
+    def _held(self, offset: int, end: int) -> list[Segment]:
+        segments = [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
+        for segment in segments:
+            segment.hold()
+        return segments
 
     def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
         """Key and value of every record of the log, up to `end`, or to what is the end now; some thousand at a time.
@@ -296,9 +413,13 @@ class Log:
         return self._facts(self.next_offset if end is None else end)
 
     def _facts(self, end: int) -> Iterator[list[Fact]]:
-        for segment in list(self._segments):
-            if segment.base < end:
+        segments = self._held(-1, end)
+        try:
+            for segment in segments:
                 yield from segment.facts(end)
+        finally:
+            for segment in segments:
+                segment.let_go()
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Whole batches from the one that holds `offset` on, of one segment: as many as fit, but one at least; b"" at the end.

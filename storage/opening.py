@@ -13,7 +13,8 @@ from typing import Final
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.segment import NAME_DIGITS, Segment
+from storage.segment import Segment, segment_bases
+from storage.swap import finish_exchanges
 
 ENDINGS: Final = (".log", ".index", ".timeindex")
 REWRITING: Final = ".rewriting"
@@ -29,12 +30,6 @@ class Recovery:
     position: int = 0
     cut_bytes: int = 0
     reason: str = ""
-
-
-def segment_bases(disk: Disk, folder: str) -> list[int]:
-    """In order; other names are none of ours."""
-    names = [name for name in disk.list(folder) if len(name) == NAME_DIGITS + 4 and name.endswith(".log")]
-    return sorted(int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit())
 
 
 def open_segments(handles: Handles, folder: str, recovery_point: int, clean: bool) -> tuple[list[Segment], Recovery]:
@@ -84,19 +79,24 @@ def sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
 class Repair:
     """One attempt to make a log usable again. `run` blocks and may be called in any thread: it has handles of its own."""
 
-    def __init__(self, disk: Disk, folder: str, flushed_offset: int, next_offset: int, rewrite: bool) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, flushed_offset: int, next_offset: int, rewrite: bool, exchange_failed: bool = False
+    ) -> None:
         self.segments: list[Segment] = []
         self._disk = disk
         self._folder = folder
         self._flushed_offset = flushed_offset
         self._next_offset = next_offset
         self._rewrite = rewrite
+        self._exchange_failed = exchange_failed
 
     def run(self) -> None:
         """Raises OSError while the disk still refuses, DamagedLog when what was told to somebody is not there."""
         self._probe()
         if not self._disk.exists(self._folder):
             return
+        if self._exchange_failed:
+            finish_exchanges(self._disk, self._folder)
         handles = Handles(self._disk, 8)
         try:
             segments, _ = open_segments(handles, self._folder, self._flushed_offset, False)

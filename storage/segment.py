@@ -25,6 +25,7 @@ from protocol.batch import (
 )
 from protocol.batch_facts import FactReader
 from protocol.batch_record import INT64_MAX
+from storage.disk import Disk, File
 from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.index import INTERVAL_BYTES, Index, index_bytes_max, read_index
@@ -33,6 +34,7 @@ CHUNK_BYTES: Final = 1 << 20
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
 LOOK_BYTES: Final = 16_384  # what a look-up reads at once: about an index interval, no chunk
 NAME_DIGITS: Final = 20
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 # Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
 _SOUND: Final = Struct(">qiibIhi8xq14xi")
@@ -41,6 +43,12 @@ _crc32c: Final = google_crc32c.value
 
 def segment_name(base: int) -> str:
     return f"{base:0{NAME_DIGITS}d}"
+
+
+def segment_bases(disk: Disk, folder: str) -> list[int]:
+    """In order; other names are none of ours."""
+    names = [name for name in disk.list(folder) if len(name) == NAME_DIGITS + 4 and name.endswith(".log")]
+    return sorted(int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit())
 
 
 class Segment:
@@ -53,18 +61,22 @@ class Segment:
         "handles",
         "index",
         "index_saved",
+        "kept",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
         "path",
+        "readers",
         "size",
+        "suffix",
         "unsynced",
         "verified",
     )
 
-    def __init__(self, handles: Handles, folder: str, base: int) -> None:
+    def __init__(self, handles: Handles, folder: str, base: int, suffix: str = "") -> None:
         self.handles = handles
         self.base = base
+        self.suffix = suffix  # of its files' names, while it is no part of a log yet
         self.path = f"{folder}/{segment_name(base)}"  # without its ending
         self.size = 0
         self.next_offset = base
@@ -76,10 +88,32 @@ class Segment:
         self.index_saved = False
         self.unsynced = False
         self.verified = True  # every checksum was computed or seen to be right by this process
+        self.readers = 0
+        self.kept: File | None = None  # its own file, for those who were reading it then
 
     @property
     def log_path(self) -> str:
-        return f"{self.path}.log"
+        return f"{self.path}.log{self.suffix}"
+
+    @property
+    def file(self) -> File:
+        """Good until the next call of the handles."""
+        return self.kept or self.handles.file(self.log_path)
+
+    def hold(self) -> None:
+        """Somebody is going to read it, whatever becomes of its file."""
+        self.readers += 1
+
+    def let_go(self) -> None:
+        self.readers -= 1
+        if not self.readers and self.kept is not None:
+            self.handles.unpin(self.kept)
+            self.kept = None
+
+    def keep_for_readers(self) -> None:
+        """Before its file is renamed or removed: those who read it read on."""
+        if self.readers and self.kept is None:
+            self.kept = self.handles.pin(self.log_path)
 
     def append(self, batch: bytes | bytearray, header: BatchHeader) -> None:
         """Write one batch behind the others. When that fails the file is as before, or OSError comes from the cutting."""
@@ -208,7 +242,7 @@ class Segment:
             at += header.size
 
     def _read(self, at: int, size: int) -> bytes:
-        data = self.handles.file(self.log_path).read(at, size)
+        data = self.file.read(at, size)
         if len(data) < size:
             raise CorruptBatch("the file is shorter than it was")
         return data
@@ -332,7 +366,7 @@ class Segment:
     def _header_at(self, position: int, last_offset: int, end: int) -> BatchHeader | None:
         """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
         try:
-            header = read_header(self.handles.file(self.log_path).read(position, HEADER_BYTES), 0)
+            header = read_header(self.file.read(position, HEADER_BYTES), 0)
         except CorruptBatch:
             return None
         return header if header.last_offset == last_offset and header.size <= end - position else None
@@ -380,11 +414,12 @@ class Segment:
         """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
         stored = []
         for ending in (".index", ".timeindex"):
-            if not self.handles.disk.exists(self.path + ending):
+            path = self.path + ending + self.suffix
+            if not self.handles.disk.exists(path):
                 return -1, -1
-            file = self.handles.file(self.path + ending)
+            file = self.handles.file(path)
             stored.append(file.read(0, min(file.size(), index_bytes_max(length))))
-            self.handles.forget(self.path + ending)
+            self.handles.forget(path)
         index = read_index(self.base, stored[0], stored[1], length)
         if index is None:
             return -1, -1
@@ -393,14 +428,16 @@ class Segment:
         self._resume()
         return counts
 
-    def save_index(self) -> None:
+    def save_index(self, sync: bool = False) -> None:
         """Both index files, for Kafka's tools and the next opening."""
         self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
         for ending, data in ((".index", self.index.offset_bytes()), (".timeindex", self.index.time_bytes())):
-            path = self.path + ending
+            path = self.path + ending + self.suffix
             file = self.handles.file(path, create=True)
             file.truncate(0)
             file.write(0, data)
+            if sync:
+                file.sync()
             self.handles.forget(path)
         self.index_saved = True
 

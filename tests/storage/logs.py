@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from protocol.batch import BatchHeader, Record, build, facts_of, iterate
 from storage import Disk, Handles, Log, Recovery
+from storage.compaction import Compaction
+from storage.swap import promote, remove_deleted
 
 FOLDER = "orders-0"
 
@@ -43,3 +45,18 @@ def overwrite(disk: Disk, path: str, data: bytes) -> None:
     finally:
         file.close()
     disk.sync_folder(path.rpartition("/")[0])
+
+
+def clean(disk: Disk, log: Log, **settings: int) -> Compaction:
+    """A whole cleaning, here and now."""
+    job = compaction(disk, log, **settings)
+    for _ in job.steps():
+        pass
+    promoted = promote(disk, log.folder, job.cleaned, "0")
+    remove_deleted(disk, log.folder, log.exchange(job.cleaned, promoted))
+    return job
+
+
+def compaction(disk: Disk, log: Log, **settings: int) -> Compaction:
+    given = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 20} | settings
+    return Compaction(disk, log.folder, log.closed, log.last_base, **given)

@@ -1,0 +1,367 @@
+"""What a cleaning leaves of a log, compared with what it must leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.batch import Record, build, build_facts, iterate, records
+from protocol.compression import Compression
+from storage import DamagedLog, Handles, Log
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
+
+RETENTION = 1_000
+
+
+def made() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def keyed(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
+    """A batch as the log's owner builds it, or one that Kafka's clients could have."""
+    pairs = [(key.encode(), None if value is None else value.encode()) for key, value in facts]
+    if codec:
+        return build([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], compression=codec)
+    return build_facts(pairs, timestamp)
+
+
+def contents(log: Log) -> list[Record]:
+    found = []
+    for chunk in log.scan():
+        at = 0
+        for header in iterate(chunk, 0, len(chunk)):
+            if not header.is_control:
+                found += records(chunk, at)
+            at += header.size
+    return found
+
+
+def shown(log: Log) -> dict[int, tuple[str, str | None]]:
+    return {
+        record.offset: ((record.key or b"").decode(), None if record.value is None else record.value.decode()) for record in contents(log)
+    }
+
+
+def rolled(log: Log) -> Log:
+    log.flush()
+    assert log.roll(0)
+    return log
+
+
+def test_of_each_key_the_newest_record_stays_at_its_offset(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for facts in ([("a", "1")], [("b", "1"), ("a", "2"), ("c", "1")], [("b", "2")], [("d", "1")]):
+        log.append(keyed(*facts), 0)
+    rolled(log)
+    log.append(keyed(("d", "2")), 0)  # behind what is cleaned
+    log.flush()
+    before, last = log.size, len(keyed(("d", "2")))
+    job = clean(place.disk, log)
+    expected = {2: ("a", "2"), 3: ("c", "1"), 4: ("b", "2"), 5: ("d", "1"), 6: ("d", "2")}
+    assert shown(log) == expected
+    assert (log.next_offset, log.start_offset, job.clean_to) == (7, 0, 6)
+    assert (job.bytes_before, job.bytes_after) == (before - last, log.size - last)
+    for clean_stop in (False, True):
+        log.close()
+        log, recovery = reopen(place.disk, place.path, clean=clean_stop)
+        assert (shown(log), log.next_offset, recovery.cut_bytes) == (expected, 7, 0)
+    assert log.append(keyed(("e", "1")), log.epoch) == 7
+    assert sorted(name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith((".cleaned", ".swap", ".deleted"))) == []
+
+
+def test_offsets_that_went_are_passed_over_by_whoever_asks_for_them(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for number in range(100):
+        log.append(keyed((f"k{number % 7}", "x" * 500)), 0)
+    clean(place.disk, rolled(log))
+    found = sorted(shown(log))
+    assert found == list(range(93, 100))
+    for offset in range(101):
+        expected = [one for one in found if one >= offset]
+        assert [record.offset for chunk in log.scan(offset) for record in records(chunk, 0)][:1] == expected[:1]
+
+
+def test_segments_of_which_little_stays_become_one(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=1_000)
+    for number in range(100):
+        log.append(keyed((f"k{number % 10}", "x" * 100)), 0)
+    assert len(rolled(log).closed) > 15
+    job = clean(place.disk, log, segment_bytes=1_000)
+    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last one nothing has a newer one
+    assert all(segment.size <= 1_000 for segment in log.closed)
+    assert len(shown(log)) == 10
+    assert [name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log")] == [
+        f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.last_base]
+    ]
+
+
+def test_a_segment_of_which_everything_stays_is_left_alone(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for number in range(10):
+        log.append(keyed((f"k{number}", "1")), 0)
+    job = clean(place.disk, rolled(log))
+    assert (job.cleaned, job.clean_to, job.bytes_after) == ([], 10, log.size)
+    assert len(shown(log)) == 10
+    assert not [name for name in place.disk.list(f"{place.path}/{FOLDER}") if "cleaned" in name]
+
+
+def test_what_was_cleaned_already_is_not_written_again(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for key in ("a", "b", "a", "b", "b", "a", "c"):
+        log.append(keyed((key, "1")), 0)
+    rolled(log).append(keyed(("c", "2")), 0)
+    rolled(log)
+    assert clean(place.disk, log).cleaned
+    assert list(shown(log)) == [4, 5, 7]
+    assert clean(place.disk, log).cleaned == []
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_behind_that(place: Place, codec: Compression) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(keyed(("a", "1"), ("b", "1")), 0)
+    log.append(keyed(("c", "1"), ("a", None), timestamp=6_000, codec=codec), 0)
+    rolled(log)
+    for now, expected in (
+        (10_000, {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}),
+        (10_999, {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}),
+        (11_000, {1: ("b", "1"), 2: ("c", "1")}),
+        (12_000, {1: ("b", "1"), 2: ("c", "1")}),
+    ):
+        clean(place.disk, log, now=now, delete_retention_ms=RETENTION)
+        assert shown(log) == expected
+        last = headers(log)[-1]
+        assert (last.attributes, last.base_timestamp) == (0x40 | codec, 11_000)
+        assert (last.last_offset, log.next_offset, last.compression) == (3, 4, codec)
+        times = {record.offset: record.timestamp for record in contents(log)}
+        assert times[2] == 6_000
+
+
+def test_where_nothing_stays_the_end_of_the_segment_is_still_known(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(keyed(("a", "1"), ("b", "1")), 0)
+    rolled(log)
+    log.append(keyed(("b", None), ("a", None)), 0)
+    rolled(log)
+    clean(place.disk, log, now=10_000, delete_retention_ms=0)
+    clean(place.disk, log, now=10_000, delete_retention_ms=0)
+    assert (shown(log), log.next_offset) == ({}, 4)
+    assert [(header.base_offset, header.last_offset, header.record_count) for header in headers(log)] == [(2, 3, 0)]
+    log.close()
+    log, _ = reopen(place.disk, place.path)
+    assert log.append(keyed(("a", "2")), log.epoch) == 4
+    assert clean(place.disk, rolled(log)).cleaned
+    assert (shown(log), len(headers(log))) == ({4: ("a", "2")}, 1)
+
+
+def test_control_batches_and_what_transactions_wrote_stay_and_count_for_nobody(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    transaction = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    log.append(keyed(("a", "1"), ("b", "1")), 0)
+    log.append(keyed(("a", "2")), 0)
+    log.append(build([Record(0, 5_000, b"a", b"aborted")], base_sequence=0, **transaction), 0)  # type: ignore[arg-type]
+    log.append(build([Record(0, 5_000, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, **transaction), 0)  # type: ignore[arg-type]
+    log.append(keyed(("b", "2")), 0)
+    clean(place.disk, rolled(log))
+    assert shown(log) == {2: ("a", "2"), 3: ("a", "aborted"), 5: ("b", "2")}
+    assert [(header.base_offset, header.is_control) for header in headers(log)] == [(2, False), (3, False), (4, True), (5, False)]
+
+
+def test_the_last_batch_of_a_producer_stays_without_its_records(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for sequence in range(2):
+        log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
+    log.append(build([Record(0, 5_000, b"a", b"2")], producer_id=8, producer_epoch=0, base_sequence=0), 0)
+    log.append(keyed(("a", "3")), 0)
+    clean(place.disk, rolled(log))
+    for _ in range(2):
+        kept = [(header.base_offset, header.producer_id, header.base_sequence, header.record_count) for header in headers(log)]
+        assert kept == [(1, 7, 1, 0), (2, 8, 0, 0), (3, -1, -1, 1)]
+        clean(place.disk, log, first_dirty=4)
+
+
+def test_a_record_without_a_key_goes(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(build([Record(0, 1, None, b"x"), Record(1, 1, b"", b"y")]), 0)
+    log.append(build([Record(0, 1, None, b"x")]), 0)
+    log.append(keyed(("a", "1")), 0)
+    clean(place.disk, rolled(log))
+    assert shown(log) == {1: ("", "y"), 3: ("a", "1")}
+
+
+def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for number in range(12):
+        log.append(keyed(*((f"k{number % 3}-{n}", "x" * 50) for n in range(8_000))), 0)
+    rolled(log)
+    first_dirty = 0
+    ends = []
+    for _ in range(20):
+        job = clean(place.disk, log, first_dirty=first_dirty, map_bytes_max=3_000_000)
+        assert job.clean_to > first_dirty
+        first_dirty = job.clean_to
+        ends.append(first_dirty)
+        if first_dirty == log.last_base:
+            break
+    assert len(ends) > 2
+    assert sorted(shown(log)) == list(range(72_000, 96_000))
+
+
+def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for key in "abcabc":
+        log.append(keyed((key, "1")), 0)
+    rolled(log)
+    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
+    whole = read(place.disk, path)
+    one = len(whole) // 6
+    for at in range(0, len(whole), 3):
+        if at % one < 8 or 12 <= at % one < 16:
+            continue
+        overwrite(place.disk, path, whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with pytest.raises(DamagedLog):
+            clean(place.disk, log)
+    overwrite(place.disk, path, whole)
+    clean(place.disk, log)
+    assert list(shown(log)) == [3, 4, 5]
+
+
+def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=2_000)
+    for number in range(60):
+        log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
+    log.flush()
+    reader = log.facts()
+    seen = next(reader)
+    clean(place.disk, log, segment_bytes=2_000)
+    again = log.facts()
+    for more in reader:
+        seen += more
+    assert len(seen) == 60
+    final = {key: value for some in again for key, value in some}
+    assert final == dict(seen)
+    assert all(segment.kept is None for segment in log._segments)
+
+
+def test_nothing_stays_open_for_readers_that_have_gone() -> None:
+    disk = made()
+    log, _ = reopen(disk, "/data", segment_bytes=2_000)
+    for number in range(60):
+        log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
+    log.flush()
+    readers = [log.facts(), log.scan(), log.facts()]
+    for reader in readers:
+        next(reader)  # type: ignore[call-overload]
+    log.close()
+    clean(disk, log, segment_bytes=2_000)
+    assert disk.opened > 3
+    del reader, readers
+    log.close()
+    assert disk.opened == 0
+
+
+# Any log, cleaned any number of times
+
+KEYS = "abcde"
+FACT = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.sampled_from(["", "v", "w" * 90])))
+CODECS = st.sampled_from([Compression.NONE, Compression.NONE, Compression.LZ4])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(FACT, min_size=1, max_size=4), CODECS),
+        st.tuples(st.just("append"), st.lists(FACT, min_size=1, max_size=1), CODECS),
+        st.tuples(st.just("roll"), st.just([]), st.just(Compression.NONE)),
+        st.tuples(st.just("clean"), st.just([]), st.just(Compression.NONE)),
+        st.tuples(st.just("reopen"), st.just([]), st.just(Compression.NONE)),
+    ),
+    max_size=40,
+)
+
+
+@dataclass
+class Known:
+    key: str
+    value: str | None
+    first_cleaned: int = -1
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]), stops_clean=st.booleans())
+def test_a_cleaned_log_holds_what_it_must(
+    steps: list[tuple[str, list[tuple[str, str | None]], Compression]], segment_bytes: int, stops_clean: bool
+) -> None:
+    disk = made()
+    log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
+    known: dict[int, Known] = {}
+    now, first_dirty = 10_000, 0
+    for step, facts, codec in [*steps, ("roll", [], Compression.NONE), ("clean", [], Compression.NONE)]:
+        now += 400
+        if step == "append":
+            base = log.append(keyed(*facts, timestamp=now, codec=codec), log.epoch)
+            known |= {base + n: Known(*fact) for n, fact in enumerate(facts)}
+        elif step == "roll":
+            rolled(log)
+        elif step == "reopen":
+            log.flush()
+            log.close()
+            log, _ = reopen(disk, "/data", clean=stops_clean, segment_bytes=segment_bytes)
+        else:
+            end = log.next_offset
+            log.flush()
+            job = clean(
+                disk,
+                log,
+                now=now,
+                first_dirty=first_dirty,
+                delete_retention_ms=RETENTION,
+                segment_bytes=segment_bytes,
+                map_bytes_max=1 << 20,
+            )
+            expect_cleaned(known, log.last_base, now)
+            first_dirty = job.clean_to
+            assert (log.next_offset, log.start_offset) == (end, 0)
+        assert shown(log) == {offset: (one.key, one.value) for offset, one in sorted(known.items())}
+    assert replayed(log) == {one.key: one.value for one in known.values() if one.value is not None}
+
+
+def expect_cleaned(known: dict[int, Known], end: int, now: int) -> None:
+    newest = {one.key: offset for offset, one in known.items() if offset < end}
+    batches_expired = {offset for offset, one in known.items() if one.first_cleaned >= 0 and now >= one.first_cleaned + RETENTION}
+    for offset in [offset for offset in known if offset < end]:
+        one = known[offset]
+        if newest[one.key] != offset or (one.value is None and offset in batches_expired):
+            del known[offset]
+        elif one.value is None and one.first_cleaned < 0:
+            one.first_cleaned = now
+
+
+def replayed(log: Log) -> dict[str, str]:
+    state: dict[str, str] = {}
+    for some in log.facts():
+        for key, value in some:
+            if value is None:
+                state.pop(key.decode(), None)
+            else:
+                state[key.decode()] = value.decode()
+    return state
+
+
+def test_compaction_reads_what_it_was_told_of_and_no_more(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for key in "aabb":
+        log.append(keyed((key, "1")), 0)
+    rolled(log)
+    job = compaction(place.disk, log)
+    log.append(keyed(("a", "2")), 0)  # while it runs
+    steps = sum(1 for _ in job.steps())
+    assert steps == 2
+    assert names(log) == ["a", "a", "b", "b", "a"]
+    again, _ = Log.open(Handles(place.disk), log.folder, 1 << 20, 0, False)  # kill -9 before anything was promoted
+    assert names(again) == ["a", "a", "b", "b", "a"]
+    assert not [name for name in place.disk.list(log.folder) if "cleaned" in name]

@@ -1,0 +1,343 @@
+"""Cleaned segments take their place whatever happens on the way: the power goes, the process dies, the disk fails."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from storage import AppendFailed, DamagedLog, Handles, Log
+from storage.swap import promote, remove_deleted, remove_unfinished
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.storage.logs import FOLDER, clean, compaction, names, overwrite, read, reopen
+from tests.storage.test_compaction import keyed, replayed, shown
+
+SEGMENT_BYTES = 400
+KEYS = 4
+COUNT = 30
+
+
+def filled(disk: FaultyDisk, keys: int = KEYS) -> Log:
+    """Many small segments; the last record of a key, and the log's last one, differ from all others."""
+    log, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
+    for number in range(COUNT):
+        log.append(keyed((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
+    log.flush()
+    return log
+
+
+def made(seed: int = 0) -> FaultyDisk:
+    disk = FaultyDisk(Random(seed))
+    disk.make_folder("/data")
+    return disk
+
+
+def left_over(disk: FaultyDisk) -> list[str]:
+    return [name for name in disk.list(f"/data/{FOLDER}") if not name.endswith((".log", "index", "leader-epoch-checkpoint"))]
+
+
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
+@pytest.mark.parametrize("power", [True, False])
+def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same(segment_bytes: int, power: bool) -> None:
+    expected = replayed(filled(made()))
+    old = shown(filled(made()))
+    outcomes = set()
+    for step in range(1_000):
+        disk = made(step)
+        log = filled(disk)
+        disk.crash_at = step
+        done = False
+        try:
+            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
+            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)  # tombstones go
+            disk.crash_at = -1
+            done = True
+        except Crashed:
+            pass
+        if power:
+            disk.crash()
+        else:  # the process died: what it had changed is there
+            disk.crash_at = -1
+        again, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
+        outcomes.add(len(shown(again)))
+        assert replayed(again) == expected
+        assert old.items() >= shown(again).items()
+        assert (again.next_offset, again.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
+        assert left_over(disk) == []
+        again.append(keyed(("new", "1")), again.epoch)
+        again.flush()
+        again.close()
+        for clean_stop in (True, False):
+            assert replayed(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
+        if done:
+            assert step > 40
+            assert len(outcomes) >= 3  # old, cleaned, cleaned twice
+            return
+    raise AssertionError("it never ended")
+
+
+def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_opening() -> None:
+    for first in range(1, 200):
+        disk = made(first)
+        log = filled(disk, 20)
+        job = compaction(disk, log, segment_bytes=1_000)
+        assert list(job.steps())
+        promoted = promote(disk, log.folder, job.cleaned, "0")
+        assert len(promoted) > 1
+        disk.crash_at = first
+        try:
+            log.exchange(job.cleaned, promoted)
+            break
+        except Crashed:
+            disk.crash()
+        for second in range(200):
+            disk.crash_at = second
+            try:
+                reopen(disk, "/data", recovery_point=COUNT)
+                break
+            except Crashed:
+                disk.crash()
+        disk.crash_at = -1
+        assert replayed(reopen(disk, "/data")[0]) == replayed(filled(made(), 20))
+        assert left_over(disk) == []
+    assert first > 10
+
+
+@pytest.mark.parametrize("step", range(40))
+def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: int) -> None:
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log, segment_bytes=1_000)
+    assert list(job.steps())
+    promoted = promote(disk, log.folder, job.cleaned, "0")
+    reader = log.facts()
+    seen = next(reader)
+    before = disk.step
+
+    def refuse(path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            disk.read_only = True
+        before(path)
+
+    left = step
+    disk.step = refuse  # type: ignore[method-assign]
+    try:
+        log.exchange(job.cleaned, promoted)
+        return
+    except AppendFailed:
+        assert not log.usable
+    finally:
+        disk.step = before  # type: ignore[method-assign]
+        disk.read_only = False
+    with pytest.raises(AppendFailed):
+        log.append(keyed(("new", "1")), log.epoch)
+    log.recover(keep_unflushed=True)
+    assert left_over(disk) == []
+    log.append(keyed(("new", "1")), log.epoch)
+    log.flush()
+    expected = replayed(filled(made()))
+    assert replayed(log) == replayed(reopen(disk, "/data")[0]) == expected | {"new": "1"}
+    for more in reader:
+        seen += more
+    assert {key.decode(): value and value.decode() for key, value in seen if value is not None} == expected | {
+        key.decode(): value.decode() for key, value in seen if value is not None
+    }
+
+
+def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
+    for number in range(COUNT):
+        log.append(keyed((f"k{number % KEYS}", f"v{number}")), 0)
+    log.flush()
+    before = replayed(log)
+    job = compaction(place.disk, log, segment_bytes=1_000)
+    assert list(job.steps())
+    names_before = {name for name in place.disk.list(log.folder) if name.endswith("log")}
+    promote(place.disk, log.folder, job.cleaned, "0")
+    remove_unfinished(place.disk, log.folder)
+    assert {name for name in place.disk.list(log.folder) if "log" in name} == names_before
+    assert replayed(log) == replayed(reopen(place.disk, place.path)[0]) == before
+
+
+def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed() -> None:
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    path = promoted.log_path
+    assert path.endswith(".log.swap")
+    overwrite(disk, path, read(disk, path)[:-3])
+    with pytest.raises(DamagedLog, match="cut short") as caught:
+        reopen(disk, "/data")
+    assert caught.value.path == path
+
+
+def test_what_is_not_what_the_cleaner_said_is_not_promoted() -> None:
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (new,) = job.cleaned
+    with pytest.raises(DamagedLog, match="ends before offset"):
+        promote(disk, log.folder, [new._replace(next_offset=new.next_offset + 1)], "0")
+    with pytest.raises(OSError, match="No such file"):
+        promote(disk, log.folder, [new._replace(base=1)], "0")
+    remove_unfinished(disk, log.folder)
+    assert replayed(log) == replayed(filled(made()))
+
+
+def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
+    """A segment that it was taking apart counts when all its parts were promoted; until then none does."""
+    for parts_left in (0, 1):
+        disk = made()
+        log = filled(disk, 20)
+        expected, closed = replayed(log), len(log.closed)
+        job = compaction(disk, log, segment_bytes=1_000)
+        assert list(job.steps())
+        promote(disk, log.folder, job.cleaned[1:], "0")
+        if not parts_left:
+            remove_unfinished_cleaned(disk)
+        again, _ = reopen(disk, "/data")
+        assert (len(again.closed) == closed) == bool(parts_left)
+        assert replayed(again) == expected
+        assert left_over(disk) == []
+
+
+def remove_unfinished_cleaned(disk: FaultyDisk) -> None:
+    for name in left_over(disk):
+        if name.endswith(".cleaned"):
+            disk.remove(f"/data/{FOLDER}/{name}")
+
+
+# Rolling early
+
+
+def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    assert log.roll(0)  # nothing is there to be closed
+    log.append(keyed(("a", "1")), 0)
+    assert not log.roll(0)
+    flush = log.start_flush()
+    assert not log.roll(1 << 20)
+    flush.run()
+    log.finish_flush(flush, None)
+    assert log.roll(0)
+    assert log.roll(0)
+    assert ([one.base for one in log.closed], log.last_base) == ([0], 1)
+    log.append(keyed(("a", "2")), 0)
+    assert not log.roll(10)
+    assert log.roll(1_000)
+    assert (log.flushed_offset, len(log.closed)) == (2, 2)
+    for clean_stop in (False, True):
+        again, _ = reopen(place.disk, place.path, clean=clean_stop)
+        assert ([one.base for one in again.closed], again.last_base, again.next_offset) == ([0, 1], 2, 2)
+        assert names(again) == ["a", "a"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
+    disk = made(seed)
+    log, _ = reopen(disk, "/data")
+    for number in range(4):
+        log.append(keyed((f"a{number}", "1")), 0)
+        log.flush()
+        assert log.roll(0)
+    log.append(keyed(("last", "1")), 0)
+    log.flush()
+    log.append(keyed(("lost", "1")), 0)
+    disk.crash()
+    assert names(reopen(disk, "/data", recovery_point=5)[0])[:5] == ["a0", "a1", "a2", "a3", "last"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
+    disk = made(seed)
+    log, _ = reopen(disk, "/data")
+    log.append(keyed(("a", "1")), 0)
+    log.flush()
+    assert log.roll(0)
+    disk.crash()
+    log, _ = reopen(disk, "/data", recovery_point=1)
+    assert (names(log), log.next_offset) == (["a"], 1)
+
+
+def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was() -> None:
+    disk = made()
+    log, _ = reopen(disk, "/data")
+    log.append(keyed(("a", "1")), 0)
+    log.flush()
+    disk.read_only = True
+    log._handles.close()
+    with pytest.raises(AppendFailed):
+        log.roll(0)
+    disk.read_only = False
+    assert log.usable
+    log.append(keyed(("b", "1")), 0)
+    log.flush()
+    assert names(reopen(disk, "/data")[0]) == ["a", "b"]
+
+
+# Dropping what is old
+
+
+def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for day in range(5):
+        log.append(keyed((f"d{day}", "1"), timestamp=1_000 * day + 500), 0)
+        log.append(keyed((f"d{day}", "2"), timestamp=1_000 * day), 0)
+        log.flush()
+        assert log.roll(0)
+    assert log.drop_before(500) == []
+    reader = log.facts()
+    seen = next(reader)
+    bases = log.drop_before(1_501)
+    assert bases == [0, 2]
+    assert (names(log), log.start_offset) == (["d2", "d2", "d3", "d3", "d4", "d4"], 4)
+    for more in reader:
+        seen += more
+    assert len(seen) == 10
+    again, _ = reopen(place.disk, place.path)  # before what was set aside is gone
+    assert (names(again), again.start_offset) == (names(log), 4)
+    assert log.drop_before(1 << 60) == [4, 6, 8]
+    remove_deleted(place.disk, log.folder, [4, 6, 8])
+    assert (names(log), log.start_offset, log.next_offset) == ([], 10, 10)
+    log.append(keyed(("new", "1")), 0)
+    log.close()
+    assert names(reopen(place.disk, place.path)[0]) == ["new"]
+    assert [name for name in place.disk.list(log.folder) if name.endswith("deleted")] == []
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
+    for step in range(100):
+        disk = made(step)
+        log = filled(disk)
+        log.append(keyed(("end", "1"), timestamp=9_000), 0)
+        log.flush()
+        assert log.roll(0)
+        whole = names(log)
+        log.close()
+        disk.crash_at = step
+        done = False
+        try:
+            remove_deleted(disk, log.folder, log.drop_before(6_000))
+            disk.crash_at = -1
+            done = True
+        except Crashed:
+            pass
+        if power:
+            disk.crash()
+        disk.crash_at = -1
+        again, _ = Log.open(Handles(disk), log.folder, SEGMENT_BYTES, COUNT, False)
+        found = names(again)
+        assert found
+        assert found == whole[-len(found) :]
+        assert again.start_offset == COUNT + 1 - len(found)
+        if done:
+            assert len(found) < len(whole)
+            return
+    raise AssertionError("it never ended")
