@@ -14,7 +14,6 @@ from tests.coordinator.playbook import (
     ILLEGAL_GENERATION,
     MEMBER_ID_REQUIRED,
     NONE,
-    OFFSET_METADATA_TOO_LARGE,
     PREPARING,
     REBALANCE_IN_PROGRESS,
     STABLE,
@@ -99,7 +98,9 @@ def test_who_may_commit_while_members_join(play: Play, generation: int, member: 
         row("OC-07", -1, "", "i", FENCED_INSTANCE_ID),
     ],
 )
-def test_nobody_may_commit_between_joining_and_assignment(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+def test_nobody_may_commit_between_joining_and_assignment(
+    play: Play, generation: int, member: str, instance: str | None, code: int
+) -> None:
     play.join("m", instance="i").parks()
     play.after(3_000).group_is(COMPLETING, generation=1)
     assert asks(play, generation, member, instance) == code

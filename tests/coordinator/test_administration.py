@@ -1,0 +1,195 @@
+"""OffsetDelete, DeleteGroups, DescribeGroups, ListGroups: section 18 of the conformance catalogue.
+
+What is about rights, versions, filters and several coordinators: tests/broker.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import DescribedMember, Description, ListedGroup
+from tests.coordinator.playbook import (
+    EMPTY,
+    GROUP_ID_NOT_FOUND,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    INVALID_GROUP_ID,
+    MEMBER_ID_REQUIRED,
+    NON_EMPTY_GROUP,
+    NONE,
+    PREPARING,
+    STABLE,
+    T0,
+    UNKNOWN_MEMBER_ID,
+    Play,
+    row,
+    scenario,
+)
+
+
+@scenario("AD-01")
+def test_a_group_that_is_not_there_has_no_offsets_to_delete(play: Play) -> None:
+    play.offset_delete(("t0", 0)).expect(GROUP_ID_NOT_FOUND, each=[])
+    play.offset_delete(("t0", 0), group="").expect(INVALID_GROUP_ID, each=[])
+    play.wrote()
+
+
+@scenario("AD-02")
+def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
+    play.d1()
+    play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
+    play.wrote("W5", "W5")
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC, NONE])
+    (record,) = play.wrote("W6")
+    assert (record.topic, record.partition) == ("t1", 0)
+    assert play.fetch_all() == {("t0", 0): 5}
+
+
+@scenario("AD-03")
+def test_offsets_of_others_than_consumers_stay_while_the_group_lives(play: Play) -> None:
+    play.d1(type="connect")
+    play.commit("a")
+    play.offset_delete(("t0", 0)).expect(NON_EMPTY_GROUP, each=[])
+    play.fetch().expect(1)
+
+
+@scenario("AD-04")
+@pytest.mark.parametrize("type", ["consumer", "connect"])
+def test_any_offset_of_an_empty_group_may_go_and_one_that_is_not_there_is_as_good_as_gone(play: Play, type: str) -> None:
+    play.d1(type=type)
+    play.commit("a", {("t0", 0): 5})
+    play.leave("a").expect(NONE)
+    play.wrote("W5", "W3")
+    play.offset_delete(("t0", 0), ("t0", 1), ("t1", 0)).expect(NONE, each=[NONE] * 3)
+    play.wrote("W6")
+    assert play.fetch_all() == {}
+    play.group_is(EMPTY)
+
+
+@scenario("AD-04")
+def test_any_offset_of_a_group_that_was_loaded_empty_may_go(play: Play) -> None:
+    play.d1()
+    play.commit("a", {("t0", 0): 5})
+    play.leave("a").expect(NONE)
+    play.failover()
+    play.offset_delete(("t0", 0)).expect(NONE, each=[NONE])
+    assert play.fetch_all() == {}
+
+
+@scenario("AD-05")
+def test_while_a_group_gathers_for_the_first_time_nobody_knows_what_it_subscribes_to(play: Play) -> None:
+    play.join("a", instance="ia").parks()
+    play.group_is(PREPARING)
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC] * 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        row("AD-06", "none", GROUP_ID_NOT_FOUND),
+        row("AD-06", "empty", NONE),
+        row("AD-06", "stable", NON_EMPTY_GROUP),
+        row("AD-06", "preparing", NON_EMPTY_GROUP),
+        row("AD-06", "completing", NON_EMPTY_GROUP),
+    ],
+)
+def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code: int) -> None:
+    if state == "empty":
+        play.d1().leave("a").expect(NONE)
+    elif state == "stable":
+        play.d1()
+    elif state == "preparing":
+        play.join("a", instance="ia").parks()
+    elif state == "completing":
+        play.c2()
+    play.delete().expect(code)
+    assert ("g" in [one.group_id for one in play.listed()]) == (code == NON_EMPTY_GROUP)
+
+
+@scenario("AD-07")
+def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
+    play.d1()
+    play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
+    play.leave("a").expect(NONE)
+    play.wrote("W5", "W5", "W5", "W3")
+    play.delete().expect(NONE)
+    records = play.wrote("W6", "W6", "W6", "W6 group")
+    assert {(record.topic, record.partition) for record in records[:3]} == {("t0", 0), ("t0", 1), ("t1", 0)}
+    assert play.describe() == Description("Dead")
+    play.failover()
+    assert play.listed() == []
+
+
+@scenario("AD-07")
+def test_an_id_that_was_handed_out_does_not_protect_its_group(play: Play) -> None:
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.delete().expect(NONE)
+    play.join("p").expect(UNKNOWN_MEMBER_ID)
+    play.after(10_000)  # nothing is left of its deadline
+
+
+@scenario("AD-11")
+def test_a_group_that_is_not_there_is_dead(play: Play) -> None:
+    assert play.describe() == Description("Dead", "", "", ())
+
+
+def shown(play: Play, actor: str, metadata: bytes, assignment: bytes) -> DescribedMember:
+    return DescribedMember(play.id_of(actor), f"i{actor}", "c", "/127.0.0.1", metadata, assignment)
+
+
+@scenario("AD-12")
+def test_a_stable_group_shows_its_protocol_and_what_its_members_have(play: Play) -> None:
+    play.s2()
+    assert play.describe() == Description("Stable", "consumer", "range", (shown(play, "a", T0, b"\1"), shown(play, "b", T0, b"\2")))
+
+
+@scenario("AD-13")
+def test_a_group_that_gathers_shows_old_assignments_and_no_protocol(play: Play) -> None:
+    play.p2()
+    members = (shown(play, "a", b"", b"\1"), shown(play, "b", b"", b"\2"))
+    assert play.describe() == Description("PreparingRebalance", "consumer", "", members)
+
+
+@scenario("AD-14")
+def test_a_group_that_waits_for_its_first_assignments_shows_none(play: Play) -> None:
+    play.c2()
+    members = (shown(play, "a", b"", b""), shown(play, "b", b"", b""))
+    assert play.describe() == Description("CompletingRebalance", "consumer", "", members)
+
+
+@scenario("AD-15")
+def test_a_group_that_everybody_left_shows_its_type(play: Play) -> None:
+    play.d1().leave("a").expect(NONE)
+    assert play.describe() == Description("Empty", "consumer", "", ())
+
+
+@scenario("AD-16")
+def test_whoever_looks_for_a_group_that_is_not_yet_in_the_log_hears_of_it_when_it_is(play: Play) -> None:
+    """Z17: Kafka says that the group is not there; here the answer waits behind what it could have seen."""
+    play.hold_appends()
+    play.join("a", instance="ia").parks()
+    assert play.describe().state == "PreparingRebalance"
+    assert play.listed() == [ListedGroup("g", "consumer", "PreparingRebalance")]
+    held = play.heartbeat("nobody", group="another")  # as every reply
+    held.parks()
+    play.confirm()
+    held.expect(UNKNOWN_MEMBER_ID)
+
+
+@scenario("AD-23")
+def test_an_id_that_was_handed_out_is_not_a_member(play: Play) -> None:
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    assert play.describe() == Description("Empty", "", "", ())
+
+
+@scenario("AD-17")
+def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
+    play.d1(group="stable")
+    play.settled("b", group="empty")
+    play.leave("b", group="empty").expect(NONE)
+    play.commit(None, group="simple")
+    assert play.listed() == [
+        ListedGroup("stable", "consumer", "Stable"),
+        ListedGroup("empty", "consumer", "Empty"),
+        ListedGroup("simple", "", "Empty"),
+    ]
+    play.group_is(STABLE, group="stable")
