@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import build_facts, iterate, records
+from protocol.batch import Compression, Record, build, build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import FOLDER, batch, reopen
+from tests.storage.logs import FOLDER, batch, clean, reopen
+from tests.storage.test_compaction import contents
 
 pytestmark = pytest.mark.once
 
@@ -69,13 +70,51 @@ def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path:
     folder = tmp_path / FOLDER
     logs = sorted(folder.glob("*.log"))
     assert len(logs) == 3
+    assert dumped(logs) == list(range(202))
+    no_complaint_about_indexes(folder, 3)
+
+
+def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -> None:
+    log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
+    for number in range(100):
+        facts: list[tuple[bytes, bytes | None]] = [(b"all", b"%d" % number), (b"some %d" % (number % 60), bytes(400))]
+        log.append(build_facts(facts, 1_000 + 7 * number), 0)
+        if number % 20 == 0:
+            records = [Record(n, 1_000 + 7 * number, b"packed %d" % n, b"%d" % number) for n in range(5)]
+            log.append(build(records, compression=Compression.GZIP), 0)
+    log.append(build_facts([(b"key", b"value"), (b"gone", None), (b"some 59", None)], 5_000), 0)
+    log.append(build_facts([(b"last", b"1")], 5_000), 0)
+    log.flush()
+    assert log.roll(0)
+    log.append(build_facts([(b"last", b"2")], 5_000), 0)
+    log.flush()
+    assert log.roll(0)
+    expected = []
+    for now in (10_000, 20_000):
+        clean(OsDisk(), log, now=now, segment_bytes=20_000)
+        expected = [record.offset for record in contents(log)]
+    log.close()
+    folder = tmp_path / FOLDER
+    logs = sorted(folder.glob("*.log"))
+    assert len(logs) == 3
+    assert 60 < len(expected) < 80
+    assert dumped(logs) == expected
+    no_complaint_about_indexes(folder, 2)  # the last segment is empty
+
+
+def dumped(logs: list[Path]) -> list[int]:
+    """The offsets of what Kafka's tool reads."""
     printed = run_java(DUMP, "--files", ",".join(map(str, logs)), "--print-data-log", "--deep-iteration")
-    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", printed, re.MULTILINE)] == list(range(202))
     assert "isvalid: false" not in printed
+    assert "isvalid: true" in printed
+    return [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", printed, re.MULTILINE)]
+
+
+def no_complaint_about_indexes(folder: Path, count: int) -> None:
     complaints = re.compile(r"mismatch|found invalid|out of order|not found|corrupt|is not|exception", re.IGNORECASE)
     for check in ("--index-sanity-check", "--verify-index-only"):
         files = [*map(str, sorted(folder.glob("*.index"))), *map(str, sorted(folder.glob("*.timeindex")))]
-        assert len(files) == 6
+        assert len(files) == 2 * count
         printed = run_java(DUMP, "--files", ",".join(files), check)
         assert not complaints.search(printed), printed
-        assert check != "--index-sanity-check" or printed.count("passed sanity check") == 6
+        assert check != "--index-sanity-check" or printed.count("passed sanity check") == 2 * count

@@ -1,0 +1,67 @@
+"""The process in which a log is cleaned: `python -P -m storage.cleaner FOLDER`, started by the log's owner.
+
+It reads one line of JSON from its standard input, cleans (compaction.py), and prints one line of JSON. It only adds files
+of its own; whoever started it gives them their place. It ends when its standard input does: an owner that died must not
+leave it working in a folder that has another owner by then. Not compiled, for Python does not run compiled modules.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import select
+import sys
+from typing import Any
+
+from storage.compaction import Compaction
+from storage.disk import OsDisk
+from storage.errors import DamagedLog
+from storage.swap import Cleaned, Closed
+
+ABANDONED = 3
+
+
+def request_line(folder: str, segments: list[Closed], end: int, **settings: int | str) -> bytes:
+    """What `main` reads; `settings` are those of Compaction."""
+    return json.dumps({"folder": folder, "segments": segments, "end": end, **settings}).encode() + b"\n"
+
+
+class Report:
+    """What `main` prints."""
+
+    def __init__(self, line: bytes) -> None:
+        """Raises ValueError for what is no report."""
+        try:
+            told: dict[str, Any] = json.loads(line)
+            self.cleaned = [Cleaned(base, size, end, tuple(replaces)) for base, size, end, replaces in told["cleaned"]]
+            self.clean_to = int(told["clean_to"])
+            self.bytes_before = int(told["bytes_before"])
+            self.bytes_after = int(told["bytes_after"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no report of a cleaning: {line[:100]!r}") from error
+
+
+def main() -> int:
+    gc.disable()  # one large dictionary of bytes and numbers: there are no cycles to be found
+    request = json.loads(sys.stdin.buffer.readline())
+    segments = [Closed(base, size) for base, size in request.pop("segments")]
+    job = Compaction(OsDisk(), request.pop("folder"), segments, request.pop("end"), **request)
+    try:
+        for _ in job.steps():
+            if owner_gone():
+                return ABANDONED
+    except (OSError, DamagedLog) as error:
+        print(error, file=sys.stderr)
+        return 1
+    report = {"cleaned": job.cleaned, "clean_to": job.clean_to, "bytes_before": job.bytes_before, "bytes_after": job.bytes_after}
+    print(json.dumps(report), flush=True)
+    return 0
+
+
+def owner_gone() -> bool:
+    readable, _, _ = select.select([sys.stdin.buffer], [], [], 0)
+    return bool(readable) and not sys.stdin.buffer.read(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
