@@ -1,0 +1,81 @@
+"""The rows of sections 1 to 8 that end before the core: what the handlers make of a version, of rights and of a shard that loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.authorizer import Operation, Resource
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.group_desk import Desk, Peer, Refusing
+from tests.coordinator.playbook import FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, NONE, T0, UNKNOWN_MEMBER_ID, row, scenario
+
+LOADING = 14
+
+
+def join(peer: Peer, desk: Desk, instance: str | None, version: int, session: int = 10_000, rebalance: int = 20_000) -> Any:
+    peer.send(JoinGroupRequest("g", session, rebalance, "", instance, "consumer", [JoinGroupRequestProtocol("range", T0)]), version)
+    desk.pass_ms(0)
+    return peer.reply()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def peer(desk: Desk) -> Peer:
+    return Peer(desk)
+
+
+@scenario("DJ-41")
+def test_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
+    assert join(peer, desk, None, 0, session=8_000, rebalance=-1).error_code == NONE
+    (member,) = desk.shards.of("g").shard.groups["g"].members.values()
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (8_000, 8_000)
+
+
+def restarted(desk: Desk, peer: Peer) -> tuple[str, str]:
+    """A static member and who has replaced it, in a stable group."""
+    old = join(peer, desk, "ib", 5).member_id
+    assert peer.ask(SyncGroupRequest("g", 1, old, "ib", "consumer", "range"), 5).error_code == NONE
+    new = join(peer, desk, "ib", 5).member_id
+    assert new != old
+    return old, new
+
+
+@scenario("FE-13")
+def test_an_old_version_of_leaving_has_one_code_for_everything(desk: Desk, peer: Peer) -> None:
+    old, new = restarted(desk, peer)
+    assert peer.ask(LeaveGroupRequest("g", None, old), 2).error_code == UNKNOWN_MEMBER_ID
+    assert peer.ask(LeaveGroupRequest("g", None, new), 2).error_code == NONE
+
+
+@pytest.mark.parametrize(("topic", "error"), [row("FE-22", "nowhere", 3), row("FE-14", "t", FENCED_INSTANCE_ID)])
+def test_who_commits_to_no_topic_that_is_there_is_not_fenced(desk: Desk, peer: Peer, topic: str, error: int) -> None:
+    old, _ = restarted(desk, peer)
+    wanted = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 5)])]
+    (told,) = peer.ask(OffsetCommitRequest("g", 1, old, "ib", -1, wanted), 9).topics
+    assert [one.error_code for one in told.partitions] == [error, error]
+
+
+@pytest.mark.parametrize(("type", "protocol"), [row("SY-26", None, "range"), row("SY-26", "consumer", None), row("SY-26", None, None)])
+def test_a_sync_that_names_no_protocol_is_refused_before_rights_are_looked_at(type: str | None, protocol: str | None) -> None:
+    authorizer = Refusing((Operation.READ, Resource.GROUP, None))
+    peer = Peer(Desk(authorizer))
+    assert peer.ask(SyncGroupRequest("g", 1, "me", None, type, protocol), 5).error_code == INCONSISTENT_GROUP_PROTOCOL
+    assert not authorizer.asked
+    assert peer.ask(SyncGroupRequest("g", 1, "me", None, "consumer", "range"), 5).error_code == 30
+
+
+@scenario("HB-08")
+def test_while_the_partition_loads_every_heartbeat_is_fine(desk: Desk, peer: Peer) -> None:
+    desk.shards.of("g").refusal = LOADING
+    for version in range(5):
+        assert peer.ask(HeartbeatRequest("g", 7, "me", "im" if version >= 3 else None), version).error_code == NONE
