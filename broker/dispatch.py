@@ -173,6 +173,8 @@ class Dispatch:
             reply = route.handle(call, request)
         except Exception:
             log.exception("a request failed inside the broker", api=route.api.name, version=version)
+            if not connection.busy:
+                return None  # it had its answer before
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         return call.frame(reply) if reply is not None else None
 

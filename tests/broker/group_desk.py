@@ -81,6 +81,8 @@ class MemoryLog:
     def refuse(self) -> None:
         self.pending.pop(0)(AppendFailed("the disk is full"))
 
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
+
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         self.recoveries.append(done)
 
@@ -230,12 +232,12 @@ class Peer:
 
     # As a client.
 
-    def send(self, request: Any, version: int) -> None:
+    def send(self, request: Any, version: int, body: bytes | None = None) -> None:
+        """Send the request; `body` stands in for what our codec would not write."""
         self._correlation_id += 1
         self._asked.append((self._correlation_id, request, version))
-        self.connection.data_received(
-            encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
-        )
+        body = request.encode(version) if body is None else body
+        self.connection.data_received(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, body))
         self._desk.loop.run()
 
     def ask(self, request: Any, version: int) -> Any:
