@@ -18,10 +18,15 @@ def depart(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int]
     cause: Cause | None = None
     about = ""
     for leaver in leavers:
+        was_pending = leaver.member_id in group.pending
         error = _leave(out, group, leaver)
         codes.append(error)
-        if not error:
-            about = leaver.reason or leaver.member_id or leaver.instance_id or ""
+        if error or (was_pending and cause is not None):
+            continue  # that an id went as well says less than that a member did
+        about = leaver.reason or leaver.member_id or leaver.instance_id or ""
+        if was_pending:
+            cause = Cause.PENDING_LEFT
+        else:
             cause = Cause.MEMBER_LEFT if leaver.member_id else Cause.ADMIN_REMOVED
     return codes, cause, about
 

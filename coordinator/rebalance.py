@@ -114,7 +114,7 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         return
     group.generation += 1
     if not members:
-        become_empty(out, group, cause)
+        become_empty(out, group)
         return
     if group.leader is None or members[group.leader].join is None:
         group.leader = next(member.id for member in members.values() if member.join is not None)
@@ -157,12 +157,12 @@ def _store_identities(out: Outcome, group: Group) -> None:
             out.facts.append((group_key(group.id), image))
 
 
-def become_empty(out: Outcome, group: Group, cause: Cause) -> None:
+def become_empty(out: Outcome, group: Group) -> None:
     group.protocol_name = None
     group.leader = None
     group.remember_subscriptions()
     end_round(out, group, Round.EMPTY, out.now - group.round_began_ms, 0)
-    change(out, group, State.EMPTY, cause)
+    change(out, group, State.EMPTY, Cause.GROUP_EMPTIED)
     group.identities_moved = False
     group.last_image = group_image(group, (), None, None)
     out.facts.append((group_key(group.id), group.last_image))

@@ -302,3 +302,42 @@ def test_a_state_change_tells_why(play: Play) -> None:
     play.noted(Kind.STATE_CHANGE, from_state=COMPLETING, to_state=STABLE, reason=Cause.ASSIGNED)
     play.at(10_000)
     play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
+
+
+def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> None:
+    play.d1()
+    play.join("p")
+    play.leave("p")
+    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
+
+
+def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> None:
+    play.d2()
+    play.join("p")
+    play.leave("b", "p").expect(0, 0)
+    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
+
+
+def test_a_group_that_nobody_is_left_in_was_emptied(play: Play) -> None:
+    play.d1()
+    play.after(1_000)
+    play.leave("a")
+    play.noted(Kind.STATE_CHANGE, from_state=PREPARING, to_state=EMPTY, reason=Cause.GROUP_EMPTIED)
+
+
+def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) -> None:
+    play.s2()
+    play.after(1_000).join("b", metadata=T0_T1)
+    play.alive("a").at(21_000)
+    play.after(300)
+    play.sync("b", {"a": 1, "b": 2}).expect()
+    note = play.noted(Kind.ROUND_END, result=Round.STABLE, join_ms=20_000, sync_ms=300)
+    assert note.body.laggards == [play.id_of("a")]
+
+
+def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
+    play.c2()
+    play.after(700).join("b", metadata=T0_T1)
+    play.noted(Kind.ROUND_END, result=Round.SUPERSEDED, join_ms=6_000, sync_ms=700)
+    play.after(200).leave("a", "b")
+    play.noted(Kind.ROUND_END, result=Round.EMPTY, join_ms=200, sync_ms=0)

@@ -27,6 +27,7 @@ def check_group(group: Group) -> None:
     assert group.protocol_counts == counts
     assert (group.leader in members) if members else group.leader is None
     assert not set(group.pending_sync) - set(members)
+    assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE)
     assert not set(group.pending) & set(members)
     assert group.state != State.DEAD
     assert (group.state == State.EMPTY) <= (not members)
