@@ -60,6 +60,8 @@ class NoLog:
     def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
         done(Fenced("this partition is not ours"))
 
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
+
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         done(Fenced("this partition is not ours"))
 
@@ -91,6 +93,7 @@ class GroupJournal(Journal):
         self.refusal: int = NOT_OURS
         self.trouble = ""  # in words for people, "" where there is none
         self.replayed = 0  # facts of the last replay
+        self.offsets = 0  # and what they left
         self.load_ms = 0
         self._telling = telling
         self._reload = reload
@@ -146,30 +149,36 @@ class GroupJournal(Journal):
             self.broken()
 
     def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
+        if stamp != self._in_flight:
+            return  # given up since
+        now = self._clock.tick()
         if self._to_reload:
+            self._to_reload = False
             self._in_flight = 0
             self._alarm = NEVER
-            self._to_reload = False
             if isinstance(result, AppendFailed):
                 self._suspend(result)
-            else:
+            elif self._unloaded is None:
                 self._reload(self)
-            self._leave_if_asked()
+            self.leave()
             return
-        if self._clock.tick() - self._began > STALLED_MS:
+        if now - self._began > STALLED_MS:
             # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
-            self._in_flight = 0
-            self._advance_shard(self._clock.now, True)
+            self._advance_shard(now, True)
         try:
             super()._appended(stamp, facts, result)
         except Exception:
             log.exception("a reply failed inside the broker", log=self.name)
             self.broken()
 
+    def failed(self, failure: AppendFailed) -> None:
+        if not self.refusal:  # otherwise the next append hears of it
+            super().failed(failure)
+
     def _suspend(self, failure: AppendFailed) -> None:
         self._telling.tell_change(self, Coordinator.SUSPENDED)
         super()._suspend(failure)
-        self.trouble = f"is suspended: {without_folders(str(failure))}"
+        self.trouble = without_folders(str(failure))
         if isinstance(failure, Fenced):
             self._lose()
         elif self._unloaded is None:
@@ -226,6 +235,7 @@ class GroupJournal(Journal):
 
     def own(self, owned: OwnedLog) -> None:
         self._owned = owned
+        owned.watch(self.failed)
 
     @property
     def owned(self) -> bool:
@@ -242,6 +252,7 @@ class GroupJournal(Journal):
             yield
         self._turn.not_before(self._owned.newest_timestamp)
         yield from shard.open_groups(self._clock.tick)
+        self.offsets = sum(len(stored.values) for group in shard.groups.values() for stored in group.offsets.values())
 
     def serve(self, load_ms: int) -> None:
         """Replayed to its end: from now on its groups answer."""
@@ -254,26 +265,23 @@ class GroupJournal(Journal):
         self._telling.tell_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
         self.stepped()
 
-    def refuse(self, reason: str, for_good: bool) -> None:
-        """It cannot be read. Alone: all other partitions serve."""
+    def refuse(self, reason: str) -> None:
+        """It cannot be read; all other partitions serve."""
         self.shard.clear()
         self.refusal = NOT_OURS
         self.trouble = f"cannot be read: {without_folders(reason)}"
-        if for_good:
-            log.error("offsets partition refused", log=self.name, reason=reason)
-            return
-        log.error("offsets partition cannot be read", log=self.name, reason=reason, retry_ms=self._retry_ms)
 
     def unload(self, done: Callable[[], None]) -> None:
         """Somebody else's from now on, or the broker stops: no fact, no answer but 16."""
         self.refusal = NOT_OURS
         self._unloaded = done
         if self.writable:
-            self.when_settled(self._leave_if_asked)
+            self.when_settled(self.leave)
         else:
-            self._leave_if_asked()
+            self.leave()
 
-    def _leave_if_asked(self) -> None:
+    def leave(self) -> None:
+        """Unload now, if that is asked for, whatever is still on its way."""
         done = self._unloaded
         if done is None:
             return
@@ -286,6 +294,8 @@ class GroupJournal(Journal):
         self.refusal = NOT_OURS
         self._give_up(NOT_OURS)
         self._alarm = NEVER
+        self._in_flight = 0
+        self._to_reload = False
         self._owned.release()
         self._owned = NO_LOG
         self.writable = True

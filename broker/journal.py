@@ -84,6 +84,7 @@ class Journal:
         # The last append that came to an end: the stamp and the offset of its last fact.
         self._end_stamp = 0
         self._end_offset = -1
+        owned.watch(self.failed)
 
     def now(self) -> int:
         return self._clock.now

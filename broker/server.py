@@ -16,6 +16,7 @@ from broker import logs
 from broker.acceptor import Acceptor
 from broker.authorizer import AllowAll
 from broker.clock import Clock
+from broker.collector import Collector
 from broker.config import Config
 from broker.connection import Host
 from broker.connections import Connections
@@ -162,7 +163,6 @@ class Server:
             REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms
         )
         journal.start()
-        store.watch(TOPIC_REGISTRY, journal.failed)
         self.journals.append(journal)
         self.turn.attend(journal)
         self.registry = journal
@@ -184,14 +184,18 @@ class Server:
             )
         self.groups = group_config(config)
         self.notes = Notes(store, self._loop, self.clock)
+        self.collector = Collector(self._loop, lambda: self.shards.members)
         self.shards = Shards(
-            partitions, self.groups, store, self.turn, self._loop, config.offsets_commit_timeout_ms, self.notes, self._loaded
+            partitions,
+            self.groups,
+            store,
+            self.turn,
+            self._loop,
+            config.offsets_commit_timeout_ms,
+            self.notes,
+            self.collector.go_on,
+            loading=self.collector.pause,
         )
-
-    def _loaded(self) -> None:
-        """What was made until now stays: the collector need not look at it."""
-        gc.freeze()
-        gc.enable()
 
     def _serve(self, node: Node, view: ClusterView) -> None:
         config = self.config
@@ -206,6 +210,7 @@ class Server:
             config.auto_create_topics_enable,
             config.num_partitions,
             config.partitions_max,
+            lambda: self.shards.progress,
         )
         topics = TopicHandlers(node, self.topics, self.registry, config.num_partitions, config.partitions_max)
         self.dispatch.serve(
@@ -234,6 +239,7 @@ class Server:
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
         self.shards.stop()
+        self.collector.close()
         settled = await self._settle()
         self.turn.close()
         self.notes.close()
@@ -266,13 +272,15 @@ class Server:
             done: asyncio.Future[None] = self._loop.create_future()
             journal.when_settled(partial(done.set_result, None))
             waits.append(done)
-        for journal in self.shards.journals:
+        for shard in self.shards.journals:
             left: asyncio.Future[None] = self._loop.create_future()
-            journal.unload(partial(left.set_result, None))
+            shard.unload(partial(left.set_result, None))
             waits.append(left)
         if not waits:
             return True
         _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)
+        for shard in self.shards.journals:
+            shard.leave()
         await asyncio.sleep(0)  # the turn that writes the last replies
         return not late
 

@@ -73,10 +73,12 @@ class Shards:
         loaded: Callable[[], None],
         fresh_id: Callable[[], str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        loading: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._turn = turn
         self._loop = loop
+        self._loading = loading  # something begins to load
         self._loaded = loaded  # everything asked for is loaded, or refused
         self._monotonic = monotonic
         self._places: dict[str, GroupJournal] = {}
@@ -85,6 +87,7 @@ class Shards:
         self._number = 0  # of the load under way: what was asked for another one comes too late
         self._steps: Iterator[None] | None = None
         self._scheduled = False
+        self._busy = False
         self._began = 0.0  # the partition under way
         self._all_began = 0.0  # everything since the queue was empty
         self._told_at = 0.0
@@ -131,8 +134,8 @@ class Shards:
             parts.append(f"{len(self.journals) - len(refusing)} of {len(self.journals)} partitions loaded")
         if troubled:
             first = troubled[0]
-            more = f" (and {len(troubled) - 1} more)" if len(troubled) > 1 else ""
-            parts.append(f"partition {first.partition} {first.trouble}{more}")
+            more = f" and {len(troubled) - 1} more" if len(troubled) > 1 else ""
+            parts.append(f"partition {first.partition} ({first.trouble}){more}")
         return "; ".join(parts) or f"{len(refusing)} of {len(self.journals)} partitions are not served here"
 
     # Loading.
@@ -158,8 +161,10 @@ class Shards:
         return journal is self._current or journal in self._queue
 
     def _enqueue(self, journal: GroupJournal) -> None:
-        if self._current is None and not self._queue:
+        if not self._busy:
+            self._busy = True
             self._all_began = self._told_at = self._monotonic()
+            self._loading()
         self._queue.append(journal)
         self._go_on()
 
@@ -178,9 +183,12 @@ class Shards:
             elif self._current is not None:
                 return  # its log is being opened
             elif self._queue:
-                self._begin(self._queue.popleft())
+                journal = self._queue.popleft()
+                if journal.refusal != NOT_OURS:  # lost while it waited
+                    self._begin(journal)
             else:
-                self._tell_loaded()
+                if self._busy:
+                    self._tell_loaded()
                 return
             if self._monotonic() >= until:
                 self._tell_progress()
@@ -219,15 +227,24 @@ class Shards:
             self._current = self._steps = None
             self._finished.append(journal)
             journal.serve(round((self._monotonic() - self._began) * 1000))
+        except ProtocolError as error:
+            reason = f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
+            self._refuse(journal, reason, True)
         except UNREADABLE as error:
-            self._refuse(journal, str(error), isinstance(error, DamagedLog | ProtocolError))
+            self._refuse(journal, str(error), isinstance(error, DamagedLog))
         except Exception:
             log.exception("an offsets partition failed to load", log=journal.name)
             self._refuse(journal, "there is a defect in this version", True)
 
     def _refuse(self, journal: GroupJournal, reason: str, for_good: bool) -> None:
         self._current = self._steps = None
-        journal.refuse(reason, for_good)
+        journal.refuse(reason)
+        log.error(
+            "partition of groups cannot be read",
+            log=journal.name,
+            reason=reason,
+            again="after a restart" if for_good else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
+        )
         if not for_good:
             self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._try_again, journal)
 
@@ -242,19 +259,21 @@ class Shards:
             log.info("loading offsets", progress=self.progress)
 
     def _tell_loaded(self) -> None:
+        self._busy = False
         journals, self._finished = self._finished, []
-        if not any(journal.replayed for journal in journals):
-            self._loaded()
-            return
-        groups = [group for journal in journals for group in journal.shard.groups.values()]
-        log.info(
-            "offsets loaded",
-            partitions=len(journals),
-            groups=len(groups),
-            offsets=sum(len(stored.values) for group in groups for stored in group.offsets.values()),
-            ms=round((self._monotonic() - self._all_began) * 1000),
-        )
+        if any(journal.replayed for journal in journals):
+            log.info(
+                "offsets loaded",
+                partitions=len(journals),
+                groups=sum(len(journal.shard.groups) for journal in journals),
+                offsets=sum(journal.offsets for journal in journals),
+                ms=round((self._monotonic() - self._all_began) * 1000),
+            )
         self._loaded()
+
+    @property
+    def members(self) -> int:
+        return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
 
     # Unloading.
 

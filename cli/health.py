@@ -1,8 +1,9 @@
 """`tenure health`: is the broker ready? Light enough to be asked every second.
 
-It asks what any Kafka client could: ApiVersions, then ListGroups. A broker that is loading offsets partitions answers ListGroups with
-COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE; how far it is stands in the error message of
-FindCoordinator, where it gives one. Frames are put together by hand here: four of them, and the codec would cost more than the whole command.
+It asks what any Kafka client could: ApiVersions, then ListGroups and FindCoordinator. A broker that is loading partitions of groups answers
+ListGroups with COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE, and leaves out what it cannot read;
+what keeps it from being ready stands in the error message of FindCoordinator, where Kafka has "NONE". Frames are put together by hand here:
+four of them, and the codec would cost more than the whole command.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
+WHAT = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
@@ -181,11 +183,12 @@ def ask(exchange: Exchange) -> tuple[int, str]:
     if LIST_GROUPS not in versions:
         return READY, "is ready (it serves no groups)"
     error = list_groups_error(exchange, versions[LIST_GROUPS])
-    if error == 0:
+    if error not in WHAT:
+        return NOT_READY, f"is not ready: ListGroups is answered with error {error}"
+    trouble = progress(exchange, versions.get(FIND_COORDINATOR, (0, 0)))
+    if not error and not trouble:
         return READY, "is ready"
-    what = {LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}.get(error, f"is not ready: ListGroups is answered with error {error}")
-    how_far = progress(exchange, versions.get(FIND_COORDINATOR, (0, 0))) if error in (LOAD_IN_PROGRESS, NOT_AVAILABLE) else ""
-    return NOT_READY, f"{what}: {how_far}" if how_far else what
+    return NOT_READY, f"{WHAT[error]}: {trouble}" if trouble else WHAT[error]
 
 
 def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
@@ -215,13 +218,15 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
 
 
 def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """The error message of FindCoordinator version 2, for a group that need not exist; empty where there is none."""
+    """The error message of FindCoordinator version 2, for a group that need not exist; empty where it says nothing."""
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID
     reply = exchange.whole(exchange.request(FIND_COORDINATOR, 2, struct.pack(">h", len(key)) + key + b"\0"))
     if len(reply) < 8:
         return ""
-    length = struct.unpack_from(">h", reply, 6)[0]  # after throttle time and error code
-    text = reply[8 : 8 + length].decode("utf-8", "replace") if length > 0 else ""
+    error, length = struct.unpack_from(">hh", reply, 4)  # after the throttle time
+    text = reply[8 : 8 + length].decode("utf-8", "replace") if length > 0 and not error else ""
+    if text == "NONE":
+        return ""
     return text if text.isprintable() else repr(text)

@@ -78,6 +78,10 @@ class OwnedLog(Protocol):
         """In order; `done` is called when the batch is as safe as asked for, or is not there."""
         ...
 
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
+        """`failed` hears of what breaks the log while nobody waits for it: a flush behind the replies."""
+        ...
+
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         """After a failure: cut off what was not acknowledged and find out whether writing works again."""
         ...

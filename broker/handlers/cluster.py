@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.dispatch import Call, Constant, Dispatch, Response, Route
@@ -53,6 +54,7 @@ class ClusterHandlers:
         auto_create: bool,
         num_partitions: int,
         partitions_max: int,
+        progress: Callable[[], str] = lambda: "",
     ) -> None:
         self._dispatch = dispatch
         self._node = node
@@ -63,6 +65,7 @@ class ClusterHandlers:
         self._auto_create = auto_create
         self._num_partitions = num_partitions
         self._partitions_max = partitions_max
+        self._progress = progress  # what keeps this broker from being ready; "" when it is
         self._versions: Response = ApiVersionsResponse()
 
     def offer(self) -> None:
@@ -164,7 +167,10 @@ class ClusterHandlers:
         if call.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
-        message = one.error_message or ("NONE" if one.error_code == ErrorCode.NONE else ErrorCode(one.error_code).message)
+        if one.error_code:
+            message = one.error_message or ErrorCode(one.error_code).message
+        else:
+            message = self._progress() or "NONE"  # no client reads it but `tenure health`
         return FindCoordinatorResponse(
             error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
         )

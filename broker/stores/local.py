@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
+from broker.topics import NOTES_LOG
 from broker.workers import Workers
 from protocol.batch import Fact
 from storage import (
@@ -43,6 +46,18 @@ log = get_logger("broker.store")
 FLUSH_THREADS = 4
 OPENING_HANDLES = 8
 
+class Rules(NamedTuple):
+    """How logs of one name are written."""
+
+    segment_bytes: int
+    flush: str  # as offsets.flush
+    flush_seconds: float  # with `interval`
+
+
+# Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
+NOTES_RULES = Rules(16 << 20, "interval", 5.0)
+_IS_LOG = re.compile(r".+-[0-9]+")
+
 Appended = Callable[[Position | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
 
@@ -65,9 +80,7 @@ class LocalStore:
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         self.loop = loop
-        self.policy = config.offsets_flush
-        self.flush_seconds = config.offsets_flush_interval_ms / 1000
-        self._segment_bytes = config.offsets_topic_segment_bytes
+        self._rules = Rules(config.offsets_topic_segment_bytes, config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._disk = disk or OsDisk()
         self.directory = _open_directory(self._disk, config)
         self.cluster_id = self.directory.cluster_id
@@ -93,6 +106,9 @@ class LocalStore:
         else:
             self._opened(id, done, self._open(id, self.handles))
 
+    def rules(self, id: LogId) -> Rules:
+        return NOTES_RULES if id.name == NOTES_LOG else self._rules
+
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
 
@@ -100,7 +116,7 @@ class LocalStore:
         directory = self.directory
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
         try:
-            return Log.open(handles, self._folder(id), self._segment_bytes, recovery_point, directory.clean)
+            return Log.open(handles, self._folder(id), self.rules(id).segment_bytes, recovery_point, directory.clean)
         finally:
             if handles is not self.handles:
                 handles.close()
@@ -139,10 +155,6 @@ class LocalStore:
         else:
             before.recover(recovered)
 
-    def watch(self, id: LogId, failed: Callable[[AppendFailed], None]) -> None:
-        """Hear of a flush that failed while nobody waited for it."""
-        self._logs[id].flusher.failed = failed
-
     def finish(self, sound: bool, done: Callable[[str], None]) -> None:
         """Flush and close every log and say, where all is `sound`, that the next start need not check them.
 
@@ -173,10 +185,16 @@ class LocalStore:
             for owned in self._logs.values():
                 owned.log.close()
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
-            self.directory.mark_clean()
+            if self.directory.clean or not self._unchecked():
+                self.directory.mark_clean()
         except OSError as error:
             return told(error, self.directory.path)
         return ""
+
+    def _unchecked(self) -> list[str]:
+        """Logs that nobody has opened since a stop that was not in order: the next start has to look at them."""
+        opened = {str(id) for id in self._logs}
+        return [name for name in self._disk.list(self.directory.path) if _IS_LOG.fullmatch(name) and name not in opened]
 
     def close(self) -> None:
         self.workers.close()
@@ -244,6 +262,7 @@ class LocalLog:
         self.log = flusher.log
         self.flusher = flusher
         self.epoch = epoch
+        self._rules = store.rules(id)
         self._store = store
 
     def usable(self) -> bool:
@@ -255,7 +274,7 @@ class LocalLog:
 
     def replay(self) -> Iterator[list[Fact]]:
         # With `always` nobody was told of what is not flushed, so it is not true yet.
-        return self.log.facts(end=self.log.flushed_offset if self._store.policy == "always" else None)
+        return self.log.facts(end=self.log.flushed_offset if self._rules.flush == "always" else None)
 
     def append(self, batch: bytes, records: int, done: Appended) -> None:
         try:
@@ -263,19 +282,22 @@ class LocalLog:
         except AppendFailed as failure:
             done(failure)
             return
-        if self._store.policy == "always":
+        if self._rules.flush == "always":
             self.flusher.flush(lambda failure: done(failure or position))
             return
-        if self._store.policy == "interval":
-            self.flusher.plan(self._store.flush_seconds)
+        if self._rules.flush == "interval":
+            self.flusher.plan(self._rules.flush_seconds)
         done(position)
+
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
+        self.flusher.failed = failed
 
     def recover(self, done: Done) -> None:
         """Try whether writing works again; if so, cut the log back to what was acknowledged."""
         if self.flusher.busy:
             done(AppendFailed("the flush under way does not end"))
             return
-        repair = self.log.start_repair(keep_unflushed=self._store.policy != "always")
+        repair = self.log.start_repair(keep_unflushed=self._rules.flush != "always")
         self._store.workers.submit(repair.run, partial(self._repaired, repair, done))
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:

@@ -71,6 +71,9 @@ class ScriptedLog:
     def refuse(self) -> None:
         self.pending.pop(0)[1](AppendFailed("the disk is full"))
 
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
+        self.failed = failed
+
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         self.recoveries.append(done)
 

@@ -94,7 +94,6 @@ class Machine:
         self.shard = Values()
         self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), 1 << 20, LATE_MS)
         self.journal.start()
-        self.store.watch(VALUES, self.journal.failed)
 
     def put(self, key: bytes, value: bytes = b"1") -> Reply:
         """A request that changes something, and the end of its turn."""

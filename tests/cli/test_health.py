@@ -112,6 +112,10 @@ def test_a_broker_that_serves_groups_is_ready(serving: Callable[[Answer], str], 
     assert broker.asked[1] == (16, 4, b"\0\x02\x05Dead\0")
 
 
+def test_a_message_of_no_trouble_is_none(serving: Callable[[Answer], str]) -> None:
+    assert ask(serving(Broker(0, message="NONE"))) == 0
+
+
 def test_an_older_broker_is_asked_in_its_own_way(serving: Callable[[Answer], str]) -> None:
     assert ask(serving(Broker(0, list_groups=(0, 2)))) == 0
     assert ask(serving(Broker(14, list_groups=(0, 2)))) == 2
@@ -126,7 +130,10 @@ def test_a_broker_without_groups_is_ready_once_it_answers(serving: Callable[[Ans
     [
         (14, None, "is loading"),
         (14, "12 of 50 offsets partitions", "is loading: 12 of 50 offsets partitions"),
-        (15, "3 of 50 offsets partitions: No space left on device", "is suspended: 3 of 50 offsets partitions: No space left on device"),
+        (14, "NONE", "is loading"),
+        (15, "partition 7 (the disk is full)", "is suspended: partition 7 (the disk is full)"),
+        (15, "NONE", "is suspended"),
+        (0, "partition 7 (cannot be read)", "is not ready: partition 7 (cannot be read)"),
         (14, "\x1b[31m", r"is loading: '\x1b[31m'"),
         (29, "not asked for", "is not ready: ListGroups is answered with error 29"),
         (-1, None, "is not ready: ListGroups is answered with error -1"),
