@@ -31,6 +31,9 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     now = out.now
     retention_ms = commit.retention_ms
+    expire_ms = -1
+    if retention_ms != -1:
+        expire_ms = (now + retention_ms + (1 << 63)) % (1 << 64) - (1 << 63)  # as Java adds: after the last moment comes the first
     metadata_max = out.config.offset_metadata_max_bytes
     facts: list[Fact] = []
     kept: list[tuple[TopicOffsets, int, bytes]] = []
@@ -56,7 +59,7 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
             if retention_ms == -1:
                 value = offset_value(one.committed_offset, one.committed_leader_epoch, data, now)
             else:
-                value = expiring_offset_value(one.committed_offset, data, now, now + retention_ms)
+                value = expiring_offset_value(one.committed_offset, data, now, expire_ms)
             kept.append((stored, one.partition_index, value))
             facts.append((offset_key(prefix, one.partition_index), value))
     if not out.fits(facts):

@@ -181,6 +181,17 @@ def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
     play.fetch().expect(5, epoch=-1, commit_ms=play.now, expire_ms=play.now + 1_000)
 
 
+@scenario("OC-14")
+@pytest.mark.parametrize("retention", [(1 << 63) - 1, -(1 << 63), 0, -2])
+def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
+    """Kafka adds as Java does: what would end after the last moment ended long ago, and goes with the next sweep."""
+    play.load()  # sweeps are planned when it serves
+    play.commit(None, {T00: 5}, retention=retention).expect(NONE)
+    play.wrote("W5")
+    play.after(play.config.offsets_retention_check_interval_ms)
+    play.no_group()
+
+
 @scenario("OC-15", "OF-11")
 def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
     play.commit(None, {T00: 5}, epoch=9)
