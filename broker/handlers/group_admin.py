@@ -16,6 +16,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.wire import TEXT_BYTES_MAX
 
 DESCRIBE_NOT_FOUND: Final = 6  # a group that is not there is an error from here on (KIP-1043)
 DEAD: Final = "Dead"
@@ -128,9 +129,12 @@ class GroupAdminHandlers:
 
 def described(group_id: str, found: Description, version: int) -> DescribedGroup:
     missing = found.state == DEAD and version >= DESCRIBE_NOT_FOUND
+    message = f"Group {group_id} not found." if missing else None
+    if message is not None and len(message.encode()) > TEXT_BYTES_MAX:
+        return undescribed(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
     return DescribedGroup(
         ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-        f"Group {group_id} not found." if missing else None,
+        message,
         group_id,
         found.state,
         found.protocol_type,
