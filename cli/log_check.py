@@ -57,6 +57,7 @@ class LogCheck:
         self.found = Found()
         self.problems = self.found.problems
         self._epochs = EpochCheck(self.problems)
+        self._last_base = 0  # of the segment that grows
         self._next_offset = -1  # where the next batch should begin; -1 where that is not known
         self._placed = ""  # the group looked at last: commits of one come in rows
         self._misplaced: set[str] = set()
@@ -64,6 +65,7 @@ class LogCheck:
 
     def run(self) -> Found:
         segments = segments_of(self.log.path)
+        self._last_base = segments[-1].base if segments else 0
         for number, segment in enumerate(segments):
             after = segments[number + 1] if number + 1 < len(segments) else None
             self._segment(segment, after)
@@ -132,7 +134,11 @@ class LogCheck:
         elif after is not None:
             extent += " to the end of the segment, which is not the last"
         what = f"{damage.reason} ({extent})"
-        if after is not None:
+        if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
+            # A repair writes the end anew, into a segment of its own, before it cuts off the old one.
+            kind = "segment-overlap"
+            what += f"; {os.path.basename(after.path)} goes on where the sound part ends"
+        elif after is not None:
             kind = "damaged"
         elif self.expected.in_use and damage.torn:
             kind = "being-written"

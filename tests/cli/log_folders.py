@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import cli
 from coordinator.notes import Cause, Kind
 from coordinator.placement import partition_of
 from coordinator.states import State
-from protocol.batch import Fact, Record, build, build_facts
+from protocol.batch import Fact, Record, build, build_facts, iterate
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -25,6 +27,7 @@ from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey,
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
 from protocol.records import with_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk
+from tests.running import environment
 
 PARTITIONS = 4
 MOMENT = 1_700_000_000_000
@@ -37,6 +40,12 @@ def run(*arguments: object) -> int:
         return cli.main([str(argument) for argument in arguments])
     except SystemExit as end:
         return int(end.code or 0)
+
+
+def process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`tenure log` as a process of its own: whoever holds a lock himself is not told of it, and a pipe cannot be compared."""
+    command = [sys.executable, "-P", "-m", "cli", "log", *map(str, arguments)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
 def member(id: str, instance: str | None = None) -> MemberMetadata:
@@ -124,6 +133,12 @@ class Folder:
         (self.path / "recovery-point-offset-checkpoint").unlink()
 
 
+def first_batch(folder: Folder) -> int:
+    """How large the first batch of orders is."""
+    data = folder.segment("orders").read_bytes()
+    return next(iterate(data, 0, len(data))).size
+
+
 def change(file: Path, at: int, data: bytes) -> None:
     with file.open("r+b") as opened:
         opened.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
@@ -170,9 +185,10 @@ class Command:
 
     def problems(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
         """Exit code, problems and summary of verify; the readable lines must say the same."""
-        code, lines = self.run("verify", path or self.folder, "--json")
+        path = path or self.folder / "data"
+        code, lines = self.run("verify", path, "--json")
         *found, last = [json.loads(line) for line in lines]
-        text_code, text = self.run("verify", path or self.folder)
+        text_code, text = self.run("verify", path)
         assert text_code == code
         told = [line for line in text if line.startswith(("problem ", "warning ", "and "))]
         assert len(told) == len(found)

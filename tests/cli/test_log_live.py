@@ -12,18 +12,12 @@ from typing import Any
 import pytest
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.cli.log_folders import TOPICS, Folder, cut, snapshot
+from tests.cli.log_folders import TOPICS, Folder, cut, process, snapshot
 from tests.running import Broker, Client, broker, environment
 
 
-def log(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """As a process of its own: whoever holds a lock himself is not told of it."""
-    command = [sys.executable, "-P", "-m", "cli", "log", *map(str, arguments)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
-
-
 def verify(folder: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
-    done = log("verify", folder, "--json")
+    done = process("verify", folder, "--json")
     assert done.stderr == ""
     *problems, last = [json.loads(line) for line in done.stdout.splitlines()]
     return done.returncode, problems, last["summary"]
@@ -42,9 +36,9 @@ def test_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
         code, problems, summary = verify(data)
         assert (code, problems) == (0, [])
         assert summary["in_use_by"].startswith(f"process {serving.pid} since ")
-        lines = log("verify", data).stdout.splitlines()
+        lines = process("verify", data).stdout.splitlines()
         assert lines[0] == f"{data} is in use by {summary['in_use_by']}: the ends of its logs are still being written and are not judged"
-        shown = log("dump", data, "--kind", "topics", "--json")
+        shown = process("dump", data, "--kind", "topics", "--json")
         assert (shown.returncode, shown.stderr) == (0, "")
         assert {json.loads(line)["key"]["name"] for line in shown.stdout.splitlines()} >= {"orders", "payments"}
         # As a write looks that is half done.
@@ -57,13 +51,13 @@ def test_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
             0,
             [("being-written", "warning", size)],
         )
-        shown = log("dump", data, "--kind", "topics")
+        shown = process("dump", data, "--kind", "topics")
         assert (shown.returncode, shown.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; read again for what comes\n")
         serving.kill()
     code, problems, summary = verify(data)
     assert (code, [problem["problem"] for problem in problems]) == (65, ["torn-end"])
     assert (summary["in_use_by"], summary["stopped_in_order"]) == (None, False)
-    assert log("dump", data, "--kind", "topics").returncode == 65
+    assert process("dump", data, "--kind", "topics").returncode == 65
     with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:  # as the line says: it cuts the end off
         serving.await_line("torn end of a log cut off")
         assert serving.stop() == 0
@@ -131,7 +125,7 @@ def test_a_log_that_grows_and_loses_its_beginning_meanwhile_is_read_as_it_is(tmp
                 code, problems, summary = verify(data)
                 assert (code, {problem["problem"] for problem in problems} - {"being-written"}) == (0, set())
                 assert summary["in_use_by"] == "the writer"
-                shown = log("dump", data, "--json")
+                shown = process("dump", data, "--json")
                 assert shown.returncode == 0, shown.stderr
                 offsets = [json.loads(line)["offset"] for line in shown.stdout.splitlines()]
                 assert offsets == sorted(set(offsets))

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.batch import build_facts
 from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offset
-from tests.cli.test_log_dump import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
+from tests.cli.test_log_records import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
 from tests.oracle import run_java
 
 pytestmark = pytest.mark.once
@@ -24,11 +24,6 @@ BATCH = re.compile(
     r"position: (?P<position>\d+) CreateTime: (?P<max_timestamp>\d+) size: (?P<size>\d+) .* crc: (?P<crc>\d+) isvalid: true"
 )
 RECORD = re.compile(r"\| offset: (\d+) CreateTime: (\d+) .*? key: (\{.*?\}\}) payload: (\{.*\}|<DELETE>|null)$")
-
-
-@pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(tmp_path, capsys)
 
 
 def snake(name: str) -> str:

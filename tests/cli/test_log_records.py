@@ -1,0 +1,248 @@
+"""`tenure log dump --json`: records of every kind and version, and those that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
+from coordinator.states import State
+from protocol.batch import Record, build
+from protocol.compression import Compression
+from protocol.messages.coordinator_notes import (
+    CommitRefused,
+    CoordinatorChange,
+    HeartbeatGap,
+    Heartbeats,
+    MemberGone,
+    MemberJoin,
+    RoundEnd,
+    StateChange,
+    StaticReplaced,
+)
+from protocol.records import NOTES as KINDS_OF_NOTES
+from tests.cli.log_folders import (
+    MOMENT,
+    NOTES,
+    OFFSETS,
+    TOPICS,
+    Command,
+    Folder,
+    first_batch,
+    image,
+    member,
+    note,
+    offset,
+)
+
+# spec: one image and one offset in every version, from Kafka's own serializer
+GROUP_KEY = "000200026731"
+GROUP_VALUES = {
+    0: "00000008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e310000afc80000000200010000000102",
+    1: "00010008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    2: "00020008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    3: "00030008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d7800026931000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
+    4: "000409636f6e73756d6572000000030672616e67650569312d780000018bcfe56800020569312d7803693102630b2f3132372e302e302e31000493e00000afc803000102020000",
+}
+OFFSET_KEY = "00010002673100017400000005"
+OFFSET_VALUES = {
+    0: "0000000000000000002a00016d0000018bcfe56800",
+    1: "0001000000000000002a00016d0000018bcfe568000000018bcfe65260",
+    2: "0002000000000000002a00016d0000018bcfe56800",
+    3: "0003000000000000002a0000000700016d0000018bcfe56800",
+    4: "0004000000000000002a00000007026d0000018bcfe5680000",
+}
+
+
+@pytest.mark.parametrize("version", GROUP_VALUES)
+def test_an_image_is_read_in_every_version(version: int, folder: Folder, command: Command) -> None:
+    folder.append(OFFSETS, 0, [(bytes.fromhex(GROUP_KEY), bytes.fromhex(GROUP_VALUES[version]))])
+    *_, record = command.records(folder.path / f"{OFFSETS}-0")
+    (only,) = record["value"].pop("members")
+    assert (record["kind"], record["key"]) == ("group", {"group": "g1"})
+    assert record["value"] == {
+        "version": version,
+        "protocol_type": "consumer",
+        "generation": 3,
+        "protocol": "range",
+        "leader": "i1-x",
+        "current_state_timestamp": MOMENT if version >= 2 else -1,
+    }
+    # Two bytes are no subscription: shown as they are, with the reason.
+    assert (only.pop("subscription")["hex"], only.pop("assignment")["hex"]) == ("0001", "02")
+    assert only == {
+        "member_id": "i1-x",
+        "group_instance_id": "i1" if version >= 3 else None,
+        "client_id": "c",
+        "client_host": "/127.0.0.1",
+        "rebalance_timeout": 300_000 if version >= 1 else -1,
+        "session_timeout": 45_000,
+    }
+
+
+@pytest.mark.parametrize("version", OFFSET_VALUES)
+def test_an_offset_is_read_in_every_version(version: int, folder: Folder, command: Command) -> None:
+    folder.append(OFFSETS, 0, [(bytes.fromhex(OFFSET_KEY), bytes.fromhex(OFFSET_VALUES[version]))])
+    *_, record = command.records(folder.path / f"{OFFSETS}-0")
+    assert (record["log"], record["partition"], record["segment"], record["offset"], record["timestamp"]) == (
+        OFFSETS,
+        0,
+        f"{0:020d}.log",
+        6,
+        MOMENT + 5,
+    )
+    assert (record["kind"], record["key"]) == ("offset", {"group": "g1", "topic": "t", "partition": 5})
+    assert record["value"] == {
+        "version": version,
+        "offset": 42,
+        "leader_epoch": 7 if version >= 3 else -1,
+        "metadata": "m",
+        "commit_timestamp": MOMENT,
+        "expire_timestamp": MOMENT + 60_000 if version == 1 else -1,
+        "topic_id": None,
+    }
+
+
+def test_the_members_subscriptions_and_assignments_are_decoded(folder: Folder, command: Command) -> None:
+    first, *_ = command.records(folder.path, "--kind", "groups")
+    assert first["value"]["members"][0]["subscription"] == {
+        "version": 1,
+        "topics": ["orders"],
+        "user_data": None,
+        "owned_partitions": [],
+        "generation_id": -1,
+        "rack_id": None,
+    }
+    assert first["value"]["members"][0]["assignment"] == {
+        "version": 1,
+        "assigned_partitions": [{"topic": "orders", "partitions": [0, 1, 3]}],
+        "user_data": None,
+    }
+
+
+def test_another_protocols_bytes_stay_bytes(folder: Folder, command: Command) -> None:
+    key, value = image(folder.third, [member("a")])
+    assert value is not None
+    folder.append(OFFSETS, 0, [(key, value.replace(b"\0\x08consumer", b"\0\x07connect"))])
+    *_, record = command.records(folder.path / f"{OFFSETS}-0")
+    assert record["value"]["members"][0]["subscription"]["hex"].startswith("0001")
+    assert "subscribes 0x0001" in "\n".join(command.lines(folder.path / f"{OFFSETS}-0"))
+
+
+BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
+    Kind.STATE_CHANGE: (
+        StateChange(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, None, 2, 1),
+        {"from_state": "STABLE", "to_state": "PREPARING", "reason": "MEMBER_LEFT", "reason_text": None, "members": 2, "awaiting": 1},
+    ),
+    Kind.MEMBER_JOIN: (MemberJoin("m", "i", "c", "/h", 1, 2, True, False, -5, "because"), {"member_id": "m", "known_id": True, "subscription_hash": -5}),
+    Kind.MEMBER_GONE: (MemberGone("m", None, How.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
+    Kind.STATIC_REPLACED: (StaticReplaced("i", "old", "new", "c", "/h", 9, Replacement.NO_REBALANCE), {"outcome": "NO_REBALANCE", "old_id": "old"}),
+    Kind.ROUND_END: (RoundEnd(Round.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
+    Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6}]}),
+    Kind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
+    Kind.COORDINATOR: (CoordinatorChange(Coordinator.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_notes_have_kinds_and_enumerations_by_name(kind: int, folder: Folder, command: Command) -> None:
+    body, expected = BODIES[kind]
+    folder.append(NOTES, 0, [note(folder.group, kind, body, seq=8)])
+    *_, record = command.records(folder.path, "--kind", "notes")
+    shown = record["value"]
+    assert (shown["kind"], shown["state"], shown["seq"], shown["offsets_log_offset"]) == (type(body).__name__, "PREPARING", 8, 12)
+    assert {name: shown["body"][name] for name in expected} == expected
+
+
+def test_every_kind_of_note_is_tested() -> None:
+    assert {*BODIES, Kind.END_OFFSETS} == set(KINDS_OF_NOTES)
+
+
+def test_numbers_and_kinds_of_something_newer_stay_numbers(folder: Folder, command: Command) -> None:
+    newer = note(folder.group, 77, StateChange(9, 3, 500, None, 0, 0))
+    folder.append(NOTES, 0, [note(folder.group, Kind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
+    known, unknown = command.records(folder.path, "--kind", "notes")[-2:]
+    assert (known["value"]["body"]["from_state"], known["value"]["body"]["to_state"], known["value"]["body"]["reason"]) == (9, "STABLE", 500)
+    assert (unknown["value"]["kind"], unknown["value"]["body"], unknown["remark"]) == (
+        77,
+        {"hex": "090301f400000000000000000000"},
+        "a note of kind 77, which this Tenure does not know",
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "key", "value", "kind", "remark", "code"),
+    [
+        (OFFSETS, "0007ff", "00", "other", "a key of version 7, a kind of record that Tenure does not know and skips", 0),
+        (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
+        (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
+        (TOPICS, "00000001", "0000", "other", "cannot be read: TopicKey v0 is cut short", 65),
+        (TOPICS, "0001000161", "0000", "other", "a key of version 1, newer than version 0, the last that this Tenure reads", 0),
+        (NOTES, "0001000161", "0000", "other", "a key of version 1, newer than version 0, the last that this Tenure reads", 0),
+        (OFFSETS, OFFSET_KEY, "00030000", "other", "cannot be read: OffsetCommitValue v3 is cut short", 65),
+        (OFFSETS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
+        (OFFSETS, "00", "00", "other", "cannot be read: no room for a version", 65),
+        (NOTES, "0000000161", "000001", "other", "cannot be read: NoteHeader v0 is cut short", 65),
+    ],
+)
+def test_what_is_newer_or_cannot_be_read_is_kept_as_bytes_with_the_reason(
+    log: str, key: str, value: str, kind: str, remark: str, code: int, folder: Folder, command: Command
+) -> None:
+    folder.append(log, 0, [(bytes.fromhex(key), bytes.fromhex(value))])
+    *_, record = command.records(folder.path / f"{log}-0", code=code)
+    assert (record["kind"], record["remark"]) == (kind, remark)
+    assert record["value"] in ({"hex": value}, bytes.fromhex(value).decode("latin-1"))
+    assert f"({remark})" in command.lines(folder.path / f"{log}-0", code=code)[-1]
+
+
+def test_batches_come_before_their_records(folder: Folder, command: Command) -> None:
+    found = command.records(folder.path / "orders-0", "--batches")
+    assert [one["kind"] for one in found[:6]] == ["batch", "record", "record"] * 2
+    assert found[3] == {
+        "log": "orders",
+        "partition": 0,
+        "segment": f"{0:020d}.log",
+        "kind": "batch",
+        "position": first_batch(folder),
+        "size": first_batch(folder),
+        "base_offset": 2,
+        "last_offset": 3,
+        "records": 2,
+        "leader_epoch": 0,
+        "compression": "none",
+        "timestamp_type": "CREATE_TIME",
+        "base_timestamp": MOMENT + 1,
+        "max_timestamp": MOMENT + 1,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        "transactional": False,
+        "control": False,
+        "crc": found[3]["crc"],
+    }
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_compressed_batches_are_opened(compression: Compression, folder: Folder, command: Command) -> None:
+    log = folder.open("orders", 1)
+    log.append(build([Record(0, 5, b"key", b"x" * 1000)], compression=compression), log.epoch)
+    folder.close("orders", 1, log)
+    batch, record = command.records(folder.path / "orders-1", "--batches")
+    assert (batch["compression"], record["value"]) == (compression.name.lower(), "x" * 1000)
+
+
+def test_names_cannot_break_a_line_or_the_terminal(folder: Folder, command: Command) -> None:
+    folder.append(OFFSETS, 0, [offset("two words\n\x1b[2Jé", 0, 1)])
+    assert "offset 'two words\\n\\x1b[2Jé' orders-0: 1" in command.lines(folder.path / f"{OFFSETS}-0")[-1]
+    assert command.records(folder.path / f"{OFFSETS}-0")[-1]["key"]["group"] == "two words\n\x1b[2Jé"
+
+
+def test_long_values_are_shortened_in_words_and_whole_in_json(folder: Folder, command: Command) -> None:
+    folder.append("orders", 1, [(b"long", b"x" * 5000), (b"hex", b"\xff" * 5000)])
+    _, text, hexadecimal = command.lines(folder.path / "orders-1")
+    assert text.endswith("x... (5000 characters)")
+    assert len(text) < 1100
+    assert hexadecimal.endswith("ff... (5000 bytes)")
+    assert len(hexadecimal) < 300
+    assert [record["value"] for record in command.records(folder.path / "orders-1")] == ["x" * 5000, {"hex": "ff" * 5000}]
