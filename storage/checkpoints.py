@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from storage.disk import Disk
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # everything before was flushed
+LOG_STARTS = "log-start-offset-checkpoint"  # what is before was dropped
+CLEANER_POINTS = "cleaner-offset-checkpoint"  # what is before was cleaned
 
 Partition = tuple[str, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.checkpoints import RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
 from storage.disk import Disk, Lock
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
@@ -25,6 +25,8 @@ class DataDirectory:
         self.directory_id = meta["directory.id"]
         self.clean = clean  # the last stop was orderly: no log needs to be checked
         self.recovery_points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
+        self.cleaner_points = read_offsets(disk, f"{path}/{CLEANER_POINTS}")
+        self.log_starts = read_offsets(disk, f"{path}/{LOG_STARTS}")
         self._disk = disk
         self._lock = lock
 
@@ -67,12 +69,24 @@ class DataDirectory:
     def log_folder(self, name: str, partition: int) -> str:
         return f"{self.path}/{name}-{partition}"
 
+    # Each of these waits for the disk, and none of them may run twice at a time. Logs that are not ours to open (a
+    # Kafka's) keep their points.
+
     def checkpoint(self, recovery_points: dict[Partition, int]) -> None:
-        """Logs that are not ours to open (a Kafka's) keep their points."""
-        points = self.recovery_points | recovery_points
-        if points != self.recovery_points:
-            write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", points)
-            self.recovery_points = points
+        """After a crash an opening takes nothing before these offsets for a torn end."""
+        self.recovery_points = self._written(RECOVERY_POINTS, self.recovery_points, recovery_points)
+
+    def checkpoint_cleaned(self, points: dict[Partition, int]) -> None:
+        self.cleaner_points = self._written(CLEANER_POINTS, self.cleaner_points, points)
+
+    def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
+        self.log_starts = self._written(LOG_STARTS, self.log_starts, offsets)
+
+    def _written(self, name: str, known: dict[Partition, int], new: dict[Partition, int]) -> dict[Partition, int]:
+        points = known | new
+        if points != known:
+            write_offsets(self._disk, f"{self.path}/{name}", points)
+        return points
 
     def mark_clean(self) -> None:
         """Every log is flushed and closed: Kafka's own marker, in its form."""

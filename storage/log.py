@@ -8,6 +8,7 @@ the end of its last segment can be lost.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -22,6 +23,7 @@ from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.swap import Cleaned, Closed, exchange, finish_exchanges, set_aside
 
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
+METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
 
 
 class Flush:
@@ -58,6 +60,7 @@ class Log:
         self._segments: list[Segment] = []
         self._epochs: Epochs = []
         self._made = False
+        self._topic_id = ""
         self._flushing = False
         self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
         self._flushed_size = 0  # of the last segment
@@ -65,18 +68,24 @@ class Log:
         self._exchange_failed = False  # halfway: what the folder holds is not what `_segments` says
 
     @staticmethod
-    def open(handles: Handles, folder: str, segment_bytes: int, recovery_point: int, clean: bool) -> tuple[Log, Recovery]:
+    def open(
+        handles: Handles, folder: str, segment_bytes: int, recovery_point: int, clean: bool, topic_id: str = ""
+    ) -> tuple[Log, Recovery]:
         """The log in `folder`, which need not exist yet; a torn tail of the last segment is cut off.
 
-        `recovery_point`: everything before it was flushed. Raises DamagedLog for damage anywhere but at the end, and
+        `recovery_point`: everything before it was flushed. `topic_id`, in 22 characters, is written where Kafka keeps it,
+        unless there is one. Raises DamagedLog for damage anywhere but at the end, and
         OSError as the disk does.
         """
         log = Log(handles, folder, segment_bytes)
+        log._topic_id = topic_id
         recovery = Recovery()
         if handles.disk.exists(folder):
             if not clean:
                 remove_leftovers(handles.disk, folder)
             finish_exchanges(handles.disk, folder)
+            with contextlib.suppress(OSError):  # a full disk is no reason not to read
+                log._write_topic_id()
             log._made = clean  # otherwise the next roll makes sure that its name is safe
             log._epochs = read_epochs(handles.disk, folder)
             log._segments, recovery = open_segments(handles, folder, recovery_point, clean)
@@ -164,9 +173,15 @@ class Log:
             active.save_index()
         active.close()
 
+    def _write_topic_id(self) -> None:
+        path = f"{self.folder}/{METADATA}"
+        if self._topic_id and not self._disk.exists(path):
+            self._disk.replace_text(path, f"version: 0\ntopic_id: {self._topic_id}")
+
     def _begin_segment(self, sync: bool = True) -> Segment:
         if not self._made:
             self._disk.make_folder(self.folder)
+            self._write_topic_id()
             self._disk.sync_folder(self.folder.rpartition("/")[0])
             self._made = True
         segment = Segment(self._handles, self.folder, self.next_offset)

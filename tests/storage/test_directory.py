@@ -15,7 +15,7 @@ from storage.checkpoints import read_offsets, write_offsets
 from tests.running import environment
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import overwrite
+from tests.storage.logs import overwrite, read
 
 NODE = 1
 
@@ -260,3 +260,17 @@ def test_folders_above_are_made_too(tmp_path: Path) -> None:
     OsDisk().make_folder(f"{tmp_path}/a/b/c")
     OsDisk().make_folder(f"{tmp_path}/a/b/c")
     assert (tmp_path / "a/b/c").is_dir()
+
+
+def test_what_was_cleaned_and_what_was_dropped_is_remembered_as_kafka_does(place: Place) -> None:
+    directory = opened(place)
+    directory.checkpoint_cleaned({("orders", 0): 5})
+    directory.checkpoint_cleaned({("orders", 1): 7})
+    directory.checkpoint_starts({("notes", 0): 9})
+    directory.close()
+    assert read(place.disk, f"{place.path}/data/cleaner-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 7\n"
+    assert read(place.disk, f"{place.path}/data/log-start-offset-checkpoint") == b"0\n1\nnotes 0 9\n"
+    again = opened(place)
+    assert again.cleaner_points == {("orders", 0): 5, ("orders", 1): 7}
+    assert (again.log_starts, again.recovery_points) == ({("notes", 0): 9}, {})
+    again.close()

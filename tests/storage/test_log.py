@@ -201,3 +201,19 @@ def test_descriptors_are_given_back(place: Place) -> None:
     log.close()
     assert handles._files == {}
     assert handles._pins == {}
+
+
+def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) -> None:
+    path = f"{place.path}/{FOLDER}"
+    metadata = f"{path}/partition.metadata"
+    log, _ = Log.open(Handles(place.disk), path, 1 << 20, 0, False, "iRZ7lAlfQrWo7gLtEdup9A")
+    assert not place.disk.exists(path)  # nothing was appended yet
+    log.append(batch("a"), log.epoch)
+    assert read(place.disk, metadata) == b"version: 0\ntopic_id: iRZ7lAlfQrWo7gLtEdup9A"
+    Log.open(Handles(place.disk), path, 1 << 20, 0, False, "another")
+    assert read(place.disk, metadata).endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
+    place.disk.remove(metadata)  # an older version wrote none
+    reopen(place.disk, place.path)
+    assert not place.disk.exists(metadata)
+    Log.open(Handles(place.disk), path, 1 << 20, 0, True, "iRZ7lAlfQrWo7gLtEdup9A")
+    assert place.disk.exists(metadata)
