@@ -129,6 +129,7 @@ def open_group(group: Group, shared: Callable[[str], str]) -> None:
             is_new=False,
         )
         group.add(member)
-    group.leader = image.leader
+    if image.leader in group.members:  # otherwise the first one leads: a group must not depend on whom another writer forgot
+        group.leader = image.leader
     group.state = State.STABLE if group.members else State.EMPTY
     group.remember_subscriptions()

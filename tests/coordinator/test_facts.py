@@ -23,6 +23,7 @@ from coordinator.replay import open_group
 from coordinator.subscription import subscribed_topics, topics_of
 from coordinator.voting import java_order, vote
 from protocol.errors import ProtocolError
+from protocol.records import with_version
 from tests.coordinator.truths import replayed
 
 MS = 1_700_000_000_000
@@ -87,6 +88,16 @@ def test_a_group_of_any_version_is_read(version: int) -> None:
     assert member.instance_id == ("i1" if version >= 3 else None)
     assert member.rebalance_timeout_ms == (300_000 if version >= 1 else 45_000)
     assert (member.protocols, member.assignment, member.is_new) == ((("range", b"\0\1"),), b"\2", False)
+
+
+@pytest.mark.parametrize("leader", [None, "", "nobody"])
+def test_a_group_whose_stored_leader_is_no_member_is_led_by_its_first(leader: str | None) -> None:
+    image = read_image(bytes.fromhex(GROUP_VALUES[3]))
+    image.leader = leader
+    group = Group("g1", -1)
+    group.last_image = with_version(image, 3)
+    open_group(group, str)
+    assert group.leader == "i1-x"
 
 
 def test_an_offset_is_stored_as_kafka_stores_it() -> None:
