@@ -35,6 +35,7 @@ def check_group(group: Group) -> None:
     parked_syncs = [member for member in members.values() if member.sync is not None]
     assert not parked_joins or group.state == State.PREPARING, f"parked joins in {group.state.name}"
     assert not parked_syncs or group.state == State.COMPLETING, f"parked syncs in {group.state.name}"
+    assert group.state != State.EMPTY or group.deadline == NEVER, "something ends EMPTY"
     if group.state == State.PREPARING or group.pending_sync:
         assert group.deadline != NEVER, f"nothing ends {group.state.name}"
     for member in members.values():

@@ -1,0 +1,73 @@
+"""Heartbeats that came late and commits that were refused: told in sums."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import tallies
+from tests.coordinator.playbook import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Kind, Play
+
+
+def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
+    found = [note.body.members for note in play.notes if note.kind == Kind.HEARTBEATS]
+    return [{one.member_key: (one.max_gap_ms, one.count) for one in members} for members in found]
+
+
+def refusals(play: Play) -> list[tuple[int, str, str | None, int]]:
+    found = [note.body for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    return [(one.error_code, one.member_id, one.instance_id, one.count) for one in found]
+
+
+def test_heartbeats_that_took_more_than_a_third_of_the_session_are_told_once_a_minute(play: Play) -> None:
+    play.settled("a", "b", static={"a"})
+    for ms in range(0, 66_000, 6_000):
+        play.at(ms).heartbeat("a").expect()
+        play.heartbeat("b").expect()
+        play.at(ms + 3_000).heartbeat("b").expect()
+    play.at(65_999)
+    assert gaps(play) == []
+    play.at(66_000)
+    assert gaps(play) == [{"ia": (6_000, 10)}]
+
+
+def test_refused_commits_are_told_ten_seconds_after_the_first(play: Play) -> None:
+    play.s2()
+    play.alive("a", "b")
+    for _ in range(3):
+        play.commit("b", generation=0).expect(ILLEGAL_GENERATION)
+    play.at(9_999).commit("x", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+    assert refusals(play) == []
+    play.at(10_000)
+    assert refusals(play) == [(ILLEGAL_GENERATION, play.id_of("b"), "ib", 3), (UNKNOWN_MEMBER_ID, "x", None, 1)]
+    play.at(60_000)
+    assert len(refusals(play)) == 2
+
+
+def test_a_commit_to_a_group_that_is_not_there_is_nobodys(play: Play) -> None:
+    play.commit("x", generation=1).expect(69)
+    play.at(20_000)
+    assert refusals(play) == []
+
+
+def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "KEPT_MAX", 3)
+    play.s1(session=600_000)
+    for number in range(5):
+        play.commit(f"x{number}", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+        play.commit("x0", generation=1, instance=None)
+    play.at(10_000)
+    assert [(one[1], one[3]) for one in refusals(play)] == [("x0", 6), ("x1", 1), ("x2", 1)]
+
+
+def test_a_group_that_makes_too_many_notes_is_told_how_many_were_dropped(play: Play) -> None:
+    play.d1(session=1_800_000)
+    play.alive("a")
+    for number in range(1_500):
+        play.commit(f"x{number}", generation=1)
+    play.at(10_000)
+    told = [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    assert 1_000 <= len(told) <= 1_000 + 20 * 14  # at once, and for each second of the group's life
+    play.at(11_000)
+    play.leave("a")
+    dropped = [note.dropped for note in play.notes if note.dropped]
+    assert sum(dropped) == 1_500 - len(told)
