@@ -200,8 +200,11 @@ class OffsetHandlers:
         if error_of_all:
             return answer(journal, call, OffsetDeleteResponse(error_of_all))
         each = iter(codes)
-        for name, partitions in valid:
-            _deleted(told, name).partitions += [OffsetDeleteResponsePartition(index, next(each)) for index in partitions]
+        deleted = [(name, [OffsetDeleteResponsePartition(index, next(each)) for index in partitions]) for name, partitions in valid]
+        if not told:  # a topic asked for twice is told twice, as of a commit
+            return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*one) for one in deleted]))
+        for name, codes_of_topic in deleted:
+            _deleted(told, name).partitions += codes_of_topic
         return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, list(told.values())))
 
 

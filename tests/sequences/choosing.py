@@ -15,12 +15,13 @@ from tests.sequences.player import PARKED_S, REQUESTS_S, Player, playable
 from tests.sequences.steps import KEYS, NOBODY, Step
 from tests.sequences.wire import Versions
 
-# A whole number of ticks and a third, in ms.
+# A whole number of ticks and a third, in ms. Never the same for both: what falls due in the same millisecond may run in any order.
 SESSIONS = (1600, 2800, 4000, 31_600, 31_600)
-REBALANCES = (400, 1600, 1600, 2800, 61_600, 61_600)
+REBALANCES = (440, 1640, 1640, 2840, 61_640, 61_640)
 OUT_OF_BOUNDS = (50, 1_800_001)
 # No two in one bucket of Java's hash map: there a tie of votes is decided by the order of random ids.
 PROTOCOL_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky", "stream", "a", "b")
+# What Kafka cannot read in the midst of a subscription (Z7) is not sent: it leaves such a group without answers.
 METADATA = ("sub t0", "sub t0 t1", "sub", "raw 0000", "raw", "m", "m2")
 TYPES = ("consumer", "consumer", "consumer", "connect")
 OFFSETS = (["t0", 0], ["t0", 1], ["t1", 0], ["nope", 0], ["t0", 99])
@@ -370,6 +371,6 @@ class Choosing:
         if how == "reordered":
             return {"protocols": names[::-1]}
         if how == "metadata":
-            return {"protocols": [[name, "changed"] for name, _ in names]}
+            return {"protocols": [[name, "sub t2"] for name, _ in names]}
         more = [["extra", "m"], *names] if self.chance.random() < 0.5 else names[:1]
         return {"protocols": more}

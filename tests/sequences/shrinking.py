@@ -72,8 +72,8 @@ def simpler(step: Step, versions: Versions) -> Iterator[Step]:
             yield step | {"protocols": [[name, "m"] for name, _ in step["protocols"]]}
         if step["session"] != 31_600:
             yield step | {"session": 31_600}
-        if step["rebalance"] != 61_600:
-            yield step | {"rebalance": 61_600}
+        if step["rebalance"] != 61_640:
+            yield step | {"rebalance": 61_640}
     for name in ("offsets", "groups", "members", "assign"):
         if isinstance(step.get(name), list) and len(step[name]) > 1:
             yield step | {name: step[name][:1]}

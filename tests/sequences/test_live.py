@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.sequences.hunting import Arena, Hunt
-from tests.sequences.worlds import WORLDS, kafka_in, ours_in, served_by, serves_groups
+from tests.sequences.worlds import WORLDS, kafka_in, ours_in, served_by
 
 pytestmark = pytest.mark.once
 
@@ -20,8 +20,6 @@ SEQUENCES = 60
 def test_new_sequences_are_answered_as_kafka_answers_them(world: str) -> None:
     with kafka_in(world) as kafka_port, ours_in(world) as port:
         versions = served_by(kafka_port, port)
-        if not serves_groups(versions):
-            pytest.skip("this broker does not serve groups yet")
         said: list[str] = []
         seed = f"{time.time_ns():x}"[-8:]
         hunt = Hunt(Arena(kafka_port, port, seed), versions, said.append, ticks=5)

@@ -7,30 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
+from tests.sequences.comparing import Difference
 from tests.sequences.recording import read, replay
-from tests.sequences.worlds import ours_in, served_by, serves_groups
+from tests.sequences.traces import Trace
+from tests.sequences.worlds import WORLDS, ours_in
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_recorded_sequences_are_answered_as_kafka_did(file: Path) -> None:
-    world, recorded = read(file)
-    with ours_in(world) as port:
-        if not serves_groups(served_by(port)):
-            pytest.skip("this broker does not serve groups yet")
-        found = asyncio.run(replay(port, recorded))
+def test_recorded_sequences_are_answered_as_kafka_did() -> None:
+    recordings = [(file, *read(file)) for file in FILES]
+    with ExitStack() as servers:
+        ports = [servers.enter_context(ours_in(world)) for _, world, _ in recordings]
+        found = asyncio.run(replay_all([(port, recorded) for port, (_, _, recorded) in zip(ports, recordings, strict=True)]))
     told = [
         f"{file.name}:{number + 2} step {one.step} {json.dumps(recorded[number].steps[one.step])}\n"
         f"    {one.place}: ours {json.dumps(one.ours)}\n    Kafka's {json.dumps(one.kafkas)}"
-        for number, one in found
+        for (file, _, recorded), differing in zip(recordings, found, strict=True)
+        for number, one in differing
     ]
-    assert not found, f"{len(found)} of {len(recorded)} sequences differ:\n" + "\n".join(told[:10])
+    assert not told, f"{len(told)} sequences differ:\n" + "\n".join(told[:10])
 
 
-def test_there_are_recordings() -> None:
-    assert FILES
+async def replay_all(recordings: list[tuple[int, list[Trace]]]) -> list[list[tuple[int, Difference]]]:
+    return list(await asyncio.gather(*[replay(port, recorded) for port, recorded in recordings]))
+
+
+def test_there_are_recordings_of_every_world() -> None:
+    assert {read(file)[0] for file in FILES} == set(WORLDS)
