@@ -11,13 +11,15 @@ from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequ
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kafka_process import free_ports
 from tests.running import Broker, Client
 
-JOIN, SYNC, HEARTBEAT, LEAVE, DESCRIBE, COMMIT, FETCH = 9, 5, 4, 5, 5, 8, 8
+JOIN, SYNC, HEARTBEAT, LEAVE, DESCRIBE, COMMIT, FETCH, LIST = 9, 5, 4, 5, 5, 8, 8, 4
 AWAIT_SECONDS = 10
 TOPIC_ALREADY_EXISTS = 36
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=100", "offsets.topic.num.partitions=3")
@@ -37,6 +39,7 @@ class LastingBroker:
     def start(self, *settings: str) -> Broker:
         more = [word for setting in settings for word in ("--set", setting)]
         self.broker = Broker(*self._arguments, *more)
+        await_loaded(self.port)
         return self.broker
 
     def kill(self) -> None:
@@ -204,9 +207,23 @@ def settle(first: Actor, *others: Actor) -> None:
 
 
 def create_topic(port: int, name: str, partitions: int = 3) -> None:
+    """Until it is known everywhere: in Kafka a commit may still be refused after the topic was created."""
+    until = time.monotonic() + AWAIT_SECONDS
     with Client(port) as client:
         reply = client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 5)
-    assert reply.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), reply
+        assert reply.topics[0].error_code in (0, TOPIC_ALREADY_EXISTS), reply
+        while client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 9).topics[0].error_code:
+            assert time.monotonic() < until, name
+            time.sleep(0.01)
+
+
+def await_loaded(port: int) -> None:
+    """Every partition of the offsets log answers: before, a heartbeat is answered 0 and a JoinGroup 14."""
+    until = time.monotonic() + AWAIT_SECONDS
+    with Client(port) as client:
+        while error := client.ask(ListGroupsRequest(), LIST).error_code:
+            assert time.monotonic() < until, error
+            time.sleep(0.005)
 
 
 def await_members(port: int, group: str, count: int) -> None:

@@ -38,9 +38,12 @@ class People:
     def close(self) -> None:
         self.move(self.port)
 
-    def settle(self) -> None:
+    def create_topics(self) -> None:
         for topic in TOPICS:
             create_topic(self.port, topic)
+
+    def settle(self) -> None:
+        self.create_topics()
         settle(*self.statics)
         settle(*self.dynamics)
         settle(*self.mixed)

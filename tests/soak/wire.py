@@ -30,7 +30,8 @@ class Wire:
     @classmethod
     async def open(cls, port: int, client_id: str) -> Wire:
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), CONNECT_SECONDS)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
         except (OSError, TimeoutError) as error:
             raise Lost from error
         return cls(reader, writer, client_id)
@@ -39,7 +40,8 @@ class Wire:
         self._correlation_id += 1
         self._writer.write(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version)))
         try:
-            frame = await asyncio.wait_for(self._frame(), seconds)
+            async with asyncio.timeout(seconds):  # not wait_for, which may swallow that its task was cancelled (Python 3.11)
+                frame = await self._frame()
         except TimeoutError as error:
             raise Silent from error
         except (OSError, asyncio.IncompleteReadError) as error:

@@ -1,0 +1,62 @@
+"""A data directory with very many stored offsets, written quickly: one batch of each group is built, the others differ in numbers only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+
+import google_crc32c
+
+from coordinator import partition_of
+from coordinator.facts import offset_key, offset_key_prefix, offset_value
+from protocol.batch import CRC_FROM, build_facts, stamp
+
+NOW_MS = 1_700_000_000_000
+TOPIC = "orders"
+CRC = Struct(">I")
+PARTITION = Struct(">i")
+OFFSET = Struct(">q")
+OFFSET_AT = 2  # behind the version, in a value
+MARK = 0x7A7B7C7D  # found once in a batch that is a form: where the first partition stands
+
+
+def write_offsets(data: Path, groups: int, each: int, per_batch: int, partitions: int) -> dict[str, int]:
+    """`each` offsets for every group: n for partition n. The groups, and in which partition of the offsets log each is."""
+    assert each % per_batch == 0, "every batch is full"
+    places = {f"group-{number:06}": 0 for number in range(groups)}
+    logs: dict[int, bytearray] = {}
+    ends: dict[int, int] = {}
+    for group in places:
+        place = places[group] = partition_of(group, partitions)
+        out, end = logs.setdefault(place, bytearray()), ends.get(place, 0)
+        form, spots = form_of(group, per_batch)
+        size = len(form)
+        for first in range(0, each, per_batch):
+            for number, (key, value) in enumerate(spots, first):
+                PARTITION.pack_into(form, key, number)
+                OFFSET.pack_into(form, value, number)
+            CRC.pack_into(form, CRC_FROM - CRC.size, google_crc32c.value(bytes(form[CRC_FROM:])))
+            stamp(form, 0, end, 0)
+            out += form
+            end += per_batch
+        assert len(form) == size
+        ends[place] = end
+    for place, out in logs.items():
+        folder = data / f"__consumer_offsets-{place}"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}.log").write_bytes(out)
+    return places
+
+
+def form_of(group: str, records: int) -> tuple[bytearray, list[tuple[int, int]]]:
+    """A batch, and for each record where in it the partition and the offset stand."""
+    prefix = offset_key_prefix(group, TOPIC)
+    value = offset_value(MARK, -1, b"", NOW_MS)
+    form = bytearray(build_facts([(offset_key(prefix, MARK), value) for _ in range(records)], NOW_MS))
+    spots = []
+    at = 0
+    for _ in range(records):
+        key = form.index(PARTITION.pack(MARK), at)
+        at = form.index(value, key) + len(value)
+        spots.append((key, at - len(value) + OFFSET_AT))
+    return form, spots
