@@ -45,8 +45,8 @@ def repeats_a_name(request: JoinRequest) -> bool:
 def hand_out_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """A client that never reads its answers would leave a ghost behind at each attempt; an id that is not used is just forgotten
     (KIP-394)."""
-    pending = group.pending[id] = Pending(group.id, id)
-    out.deadlines.set(pending, out.now + request.session_timeout_ms)
+    pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
+    out.deadlines.set(pending, out.now + pending.session_timeout_ms)
     out.answer_join(waiter, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, id))
 
 

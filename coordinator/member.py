@@ -65,9 +65,10 @@ class Member(Timed):
 class Pending(Timed):
     """An id that was handed out with MEMBER_ID_REQUIRED; it is forgotten when nobody joins with it."""
 
-    __slots__ = ("group_id", "id")
+    __slots__ = ("group_id", "id", "session_timeout_ms")
 
-    def __init__(self, group_id: str, id: str) -> None:
+    def __init__(self, group_id: str, id: str, session_timeout_ms: int) -> None:
         super().__init__()
         self.group_id = group_id
         self.id = id
+        self.session_timeout_ms = session_timeout_ms

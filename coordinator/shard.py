@@ -129,6 +129,9 @@ class Shard:
             session_over(self._out, self.groups[member.group_id], member)
 
     def _pending_due(self, pending: Pending) -> None:
+        if self.stalled:  # its owner may not have been told it yet
+            self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
+            return
         pending_over(self._out, self.groups[pending.group_id], pending.id)
 
     def _end_step(self) -> None:

@@ -184,6 +184,16 @@ def test_a_log_that_is_slow_costs_nobody_its_time_to_sync(play: Play) -> None:
     play.at(10_000).group_is(EMPTY)
 
 
+def test_a_log_that_is_slow_costs_nobody_the_id_it_was_given(play: Play) -> None:
+    play.join("p", session=6_000)
+    assert play.shard is not None
+    play.shard.stalled = True
+    play.at(6_000).group_is(EMPTY, pending=["p"])
+    play.shard.stalled = False
+    play.at(11_999).group_is(EMPTY, pending=["p"])
+    play.at(12_000).group_is(EMPTY, pending=[])
+
+
 def test_a_clock_that_jumps_takes_the_deadlines_along(play: Play) -> None:
     play.s2()
     play.at(3_000)
