@@ -55,7 +55,13 @@ def commit(
 
 
 def fetch(
-    peer: Peer, wanted: dict[str, list[int]] | None, group: str = "g", *, version: int = 7, stable_only: bool = False, member: str | None = None
+    peer: Peer,
+    wanted: dict[str, list[int]] | None,
+    group: str = "g",
+    *,
+    version: int = 7,
+    stable_only: bool = False,
+    member: str | None = None,
 ) -> Any:
     """The reply of version 7 or before, the group's part from version 8 on."""
     if version < 8:
