@@ -26,6 +26,10 @@ test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
 
+soak: setup ## kill the broker a hundred times under load (ARGS="--kills 10 --seed 7", --scale: a hundred thousand members)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.soak $(ARGS)
+
 check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/ruff check .
 	$(BIN)/mypy

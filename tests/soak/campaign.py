@@ -39,6 +39,12 @@ class Group:
         self.plan = plan
         self.members: list[Member] = []
         self.leaving: list[Member] = []
+        self.dead: list[Member] = []
+
+    def kill(self, member: Member) -> None:
+        member.stop()
+        self.members.remove(member)
+        self.dead.append(member)
 
     def seats(self, life: int) -> dict[str, Seat] | None:
         """Who sits where, when everybody does and has heard so from the broker that lives now."""
@@ -98,7 +104,7 @@ class Campaign:
         group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._born, randomness))
 
     async def _end(self) -> None:
-        people: list[Member | Loner] = [member for group in self._groups for member in (*group.members, *group.leaving)]
+        people: list[Member | Loner] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
         if self._loner is not None:
             people.append(self._loner)
         for person in people:
@@ -123,8 +129,7 @@ class Campaign:
         self.ledger.count(f"churn: {deed}")
         if deed == "restart":  # of a settled group too: it must not notice
             old = self._random.choice(statics)
-            old.stop()
-            group.members.remove(old)
+            group.kill(old)
             self._add(group, old.instance)
             return
         self.ledger.disturbed(group.plan.name)
@@ -134,12 +139,12 @@ class Campaign:
             self._add(group, None)
         else:
             one = self._random.choice(dynamics)
-            group.members.remove(one)
             if deed == "leave":
                 one.leaving = True
+                group.members.remove(one)
                 group.leaving.append(one)
             else:
-                one.stop()
+                group.kill(one)
             if len(group.members) < 2:
                 self._add(group, None)
 
@@ -187,11 +192,16 @@ class Campaign:
 
     def _look(self) -> bool:
         for group in self._groups:
+            gone = [member for member in group.leaving if member.done]
             group.leaving = [member for member in group.leaving if not member.done]
+            group.dead += gone
             seats = group.seats(self.ledger.life)
             if seats is not None and not self.ledger.is_settled(group.plan.name):
                 self.ledger.settled(group.plan.name, seats)
-        people: list[Member | Loner | None] = [self._loner, *(member for group in self._groups for member in group.members)]
+        people: list[Member | Loner | None] = [
+            self._loner,
+            *(member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)),
+        ]
         for person in people:
             if person is not None and (failure := person.failure()) is not None:
                 raise failure

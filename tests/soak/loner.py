@@ -29,11 +29,10 @@ class Loner:
 
     def stop(self) -> None:
         self._task.cancel()
-        if self._wire is not None:
-            self._wire.close()
 
     async def ended(self) -> None:
         await asyncio.gather(self._task, return_exceptions=True)
+        self._drop_wire()
 
     def failure(self) -> BaseException | None:
         return self._task.exception() if self._task.done() and not self._task.cancelled() else None
@@ -51,10 +50,13 @@ class Loner:
             except (Lost, Silent) as error:
                 if isinstance(error, Silent):
                     self._ledger.broken(f"no answer: who commits without a group waited {ANSWER_SECONDS} s")
-                if self._wire is not None:
-                    self._wire.close()
-                self._wire = None
+                self._drop_wire()
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _drop_wire(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
 
     async def _one(self) -> None:
         group = self._random.choice(self._groups)

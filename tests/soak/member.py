@@ -98,6 +98,7 @@ class Member:
 
     async def ended(self) -> None:
         await asyncio.gather(self._task, return_exceptions=True)
+        self._drop_wire()
 
     @property
     def done(self) -> bool:
