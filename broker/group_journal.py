@@ -181,7 +181,7 @@ class GroupJournal(Journal):
         self.trouble = without_folders(str(failure))
         if isinstance(failure, Fenced):
             self._lose()
-        elif self._unloaded is None:
+        else:
             self.refusal = SUSPENDED
 
     def _give_up(self, error: int) -> None:

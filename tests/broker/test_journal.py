@@ -45,6 +45,7 @@ class ScriptedLog:
     def __init__(self) -> None:
         self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
         self.newest_timestamp = -1
+        self.released = 0
         self.pending: list[tuple[bytes, Callable[[Position | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.unreadable = False
@@ -77,7 +78,8 @@ class ScriptedLog:
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         self.recoveries.append(done)
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        self.released += 1
 
 
 class Reply:
