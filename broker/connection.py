@@ -88,6 +88,7 @@ class Connection:
         "_waiting",
         "_waiting_bytes",
         "_working",
+        "again",
         "busy",
         "closed",
         "host",
@@ -103,6 +104,7 @@ class Connection:
         self.listener = listener
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
+        self.again: Callable[[bytes, int], bytes | None] | None = None  # answers a request that is the same as before
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
         self.stopping = False

@@ -11,7 +11,8 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
-from broker.dispatch import Call, Constant, Response, Route
+from broker.dispatch import Again, Call, Constant, Response, Route
+from broker.group_journal import GroupJournal
 from broker.handlers.holding import answer
 from broker.shards import Shards
 from coordinator import GroupConfig, JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
@@ -29,6 +30,8 @@ JOIN_NULL_PROTOCOL: Final = 7
 JOIN_SKIP_ASSIGNMENT: Final = 9  # KIP-814
 SYNC_NAMES_PROTOCOL: Final = 5
 LEAVE_SEVERAL: Final = 3
+
+REMEMBERED_BYTES_MAX: Final = 512  # of a heartbeat, kept for each connection
 
 
 class Joining:
@@ -76,6 +79,42 @@ class Syncing:
         self._call = None
 
 
+class Beat:
+    """A heartbeat that was accepted, to be asked once more."""
+
+    __slots__ = ("_authorizer", "_clock", "_generation", "_group_id", "_instance_id", "_journal", "_member_id", "replies")
+
+    def __init__(
+        self, authorizer: Authorizer, clock: Clock, journal: GroupJournal, request: HeartbeatRequest, replies: dict[int, bytes]
+    ) -> None:
+        self.replies = replies
+        self._authorizer = authorizer
+        self._clock = clock
+        self._journal = journal
+        self._group_id = request.group_id
+        self._generation = request.generation_id
+        self._member_id = request.member_id
+        self._instance_id = request.group_instance_id
+
+    def __call__(self) -> bytes | None:
+        """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
+        journal = self._journal
+        if journal.refusal or not journal.direct or not self._authorizer.open:
+            return None
+        try:
+            code = journal.shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, self._clock.now)
+        except Exception:
+            return None  # it will happen again on the usual way, where it is dealt with
+        journal.stepped()
+        return self.replies[code]
+
+
+def _heartbeat_replies(version: int) -> dict[int, bytes]:
+    """All there are, from behind the correlation id on."""
+    tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
+    return {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
+
+
 class GroupHandlers:
     """What members ask of their coordinator."""
 
@@ -84,6 +123,7 @@ class GroupHandlers:
         self._config = config
         self._clock = clock
         self._authorizer = authorizer
+        self._replies = [_heartbeat_replies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
         self._beats: dict[int, Constant] = {code.value: Constant(HeartbeatResponse(0, code)) for code in ErrorCode}
 
     def routes(self) -> list[Route]:
@@ -176,7 +216,17 @@ class GroupHandlers:
         except Exception:
             journal.broken()
             raise
+        journal.stepped()
+        if not code:
+            self._remember(call, request, journal)
         return answer(journal, call, self._beats[code])
+
+    def _remember(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
+        """The next heartbeat is nearly always the same, and its answer too: it is answered without being read again."""
+        connection = call.connection
+        if call.size <= REMEMBERED_BYTES_MAX and connection.host.trace is None:
+            beat = Beat(self._authorizer, self._clock, journal, request, self._replies[call.version])
+            connection.again = Again(call, beat, len(beat.replies[ErrorCode.NONE]))
 
     def leave(self, call: Call, request: LeaveGroupRequest) -> Response | None:
         if not self._may_read(call, request.group_id):
