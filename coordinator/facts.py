@@ -34,6 +34,8 @@ _CHARACTERS_SURELY_FIT: Final = TEXT_BYTES_MAX // 4
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
+PLAIN_OFFSET: Final = Struct(">hqihq").pack  # version 3 without metadata, commit time at its end
+PARTITION: Final = _INT32.pack
 _OFFSET_V1: Final = Struct(">hqh")
 
 

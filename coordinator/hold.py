@@ -41,13 +41,13 @@ class Hold:
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self._open: deque[list[Fact]] = deque()
+        self._open: deque[tuple[list[Fact], int]] = deque()  # facts of one operation, and what they take in a batch
         self._held: deque[tuple[int, Held]] = deque()
 
-    def emit(self, facts: list[Fact]) -> None:
-        """The facts of one operation; they reach the log in one batch or not at all."""
+    def emit(self, facts: list[Fact], size: int = 0) -> None:
+        """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
         if facts:
-            self._open.append(facts)
+            self._open.append((facts, size or facts_bytes(facts)))
             self.emitted += len(facts)
 
     def reply(self, held: Held) -> None:
@@ -71,10 +71,11 @@ class Hold:
         batch: list[Fact] = []
         size = BATCH_OVERHEAD_BYTES
         while self._open:
-            cost = facts_bytes(self._open[0])
+            facts, cost = self._open[0]
             if batch and size + cost > batch_bytes_max:
                 break
-            batch += self._open.popleft()
+            self._open.popleft()
+            batch += facts
             size += cost
         self.taken += len(batch)
         return batch

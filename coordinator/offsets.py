@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from coordinator import identity
 from coordinator.calls import Commit
-from coordinator.facts import expiring_offset_value, offset_key, offset_key_prefix, offset_value, storable
+from coordinator.facts import PARTITION, PLAIN_OFFSET, expiring_offset_value, offset_key_prefix, offset_value, storable
 from coordinator.group import Group, TopicOffsets
-from coordinator.hold import Fact
+from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Fact
 from coordinator.outcome import Outcome
 from coordinator.states import State
 from protocol.errors import ErrorCode
@@ -36,8 +36,9 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
         expire_ms = (now + retention_ms + (1 << 63)) % (1 << 64) - (1 << 63)  # as Java adds: after the last moment comes the first
     metadata_max = out.config.offset_metadata_max_bytes
     facts: list[Fact] = []
-    kept: list[tuple[TopicOffsets, int, bytes]] = []
+    kept: list[tuple[dict[int, bytes], int, bytes]] = []
     fresh: dict[str, TopicOffsets] = {}
+    size = BATCH_OVERHEAD_BYTES
     for topic, partitions in commit.topics:
         stored = group.offsets.get(topic) or fresh.get(topic)
         if stored is None:
@@ -45,30 +46,35 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             stored = fresh[topic] = TopicOffsets(offset_key_prefix(group.id, topic))
         prefix = stored.key_prefix
+        values = stored.values
+        fixed = RECORD_OVERHEAD_BYTES + len(prefix) + 4
         for one in partitions:
             metadata = one.committed_metadata
-            if metadata:
-                if too_long(metadata, metadata_max):
+            if not metadata and retention_ms == -1:  # nearly always
+                value = PLAIN_OFFSET(3, one.committed_offset, one.committed_leader_epoch, 0, now)
+            else:
+                if metadata and too_long(metadata, metadata_max):
                     if commit.too_large is None:
                         commit.too_large = set()
                     commit.too_large.add((topic, one.partition_index))
                     continue
-                data = metadata.encode()
-            else:
-                data = b""
-            if retention_ms == -1:
-                value = offset_value(one.committed_offset, one.committed_leader_epoch, data, now)
-            else:
-                value = expiring_offset_value(one.committed_offset, data, now, expire_ms)
-            kept.append((stored, one.partition_index, value))
-            facts.append((offset_key(prefix, one.partition_index), value))
-    if not out.fits(facts):
+                data = (metadata or "").encode()
+                if retention_ms == -1:
+                    value = offset_value(one.committed_offset, one.committed_leader_epoch, data, now)
+                else:
+                    value = expiring_offset_value(one.committed_offset, data, now, expire_ms)
+            partition = one.partition_index
+            kept.append((values, partition, value))
+            facts.append((prefix + PARTITION(partition), value))
+            size += fixed + len(value)
+    if size > out.config.batch_bytes_max:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+    for values, partition, value in kept:
+        values[partition] = value
     if fresh:
-        group.offsets.update({topic: stored for topic, stored in fresh.items() if any(stored is one for one, _, _ in kept)})
-    for stored, partition, value in kept:
-        stored.values[partition] = value
-    out.facts += facts
+        group.offsets.update({topic: stored for topic, stored in fresh.items() if stored.values})
+    out.facts = facts
+    out.facts_bytes = size - BATCH_OVERHEAD_BYTES
     return ErrorCode.NONE
 
 

@@ -17,7 +17,7 @@ from protocol.message import Message
 class Outcome:
     """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids."""
 
-    __slots__ = ("answers", "config", "deadlines", "facts", "fresh_id", "notes", "now")
+    __slots__ = ("answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now")
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
         self.config = config
@@ -25,6 +25,7 @@ class Outcome:
         self.deadlines = Deadlines()
         self.now = 0
         self.facts: list[Fact] = []
+        self.facts_bytes = 0  # what they take in a batch, where that has been counted
         self.answers: list[Held] = []
         self.notes: list[Note] = []
 

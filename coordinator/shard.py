@@ -140,8 +140,9 @@ class Shard:
         hold = self.hold
         facts = out.facts
         if facts:
-            hold.emit(facts)
+            hold.emit(facts, out.facts_bytes)
             out.facts = []
+            out.facts_bytes = 0
         if out.answers:
             answers, out.answers = out.answers, []
             for waiter in answers:

@@ -20,6 +20,7 @@ import google_crc32c
 from protocol.batch_record import (
     INT64_MAX,
     RECORD_BYTES_MIN,
+    VARINTS,
     CorruptBatch,
     Fact,
     Record,
@@ -233,18 +234,30 @@ def validate(data: bytes, at: int, end: int) -> BatchHeader:
 
 
 def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
-    """A batch of keys and values that share one timestamp, for a log of our own."""
+    """A batch of keys and values that share one timestamp, for a log of our own.
+
+    Written out: a commit of many partitions is mostly this. The tables end where lengths are no longer usual.
+    """
     parts = [_BODY.pack(0, len(facts) - 1, timestamp, timestamp, -1, -1, -1, len(facts))]
-    for delta, (key, value) in enumerate(facts):
+    usual = VARINTS
+    usual_max = len(usual) - 8  # a record is a few bytes longer than its key and value
+    last_size = -1
+    key_head = b""
+    delta = 0
+    for key, value in facts:
         key_size = len(key)
+        if key_size != last_size:  # mostly of one length, one behind the other
+            last_size = key_size
+            key_head = varint(key_size)
+        head = usual[delta] if delta < usual_max else varint(delta)
+        delta += 1
         if value is None:
-            head = varint(delta) + varint(key_size)
-            parts += (varint(4 + len(head) + key_size), b"\0\0", head, key, b"\1\0")
-        else:
-            size = len(value)
-            head = varint(delta) + varint(key_size)
-            value_head = varint(size)
-            parts += (varint(3 + len(head) + key_size + len(value_head) + size), b"\0\0", head, key, value_head, value, b"\0")
+            parts += (varint(4 + len(head) + len(key_head) + key_size), b"\0\0", head, key_head, key, b"\1\0")
+            continue
+        size = len(value)
+        value_head = usual[size] if size < usual_max else varint(size)
+        size += 3 + len(head) + len(key_head) + key_size + len(value_head)
+        parts += (usual[size] if size < usual_max else varint(size), b"\0\0", head, key_head, key, value_head, value, b"\0")
     body = b"".join(parts)
     return _PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)) + body
 

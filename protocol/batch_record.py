@@ -74,11 +74,11 @@ def _encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_VARINTS: Final = tuple(_encode_varint(n) for n in range(1024))  # lengths and deltas that are usual
+VARINTS: Final = tuple(_encode_varint(n) for n in range(1024))  # lengths and deltas that are usual
 
 
 def varint(value: int) -> bytes:
-    return _VARINTS[value] if 0 <= value < 1024 else _encode_varint(value)
+    return VARINTS[value] if 0 <= value < 1024 else _encode_varint(value)
 
 
 def put_record(parts: list[bytes], record: Record, offset_delta: int, timestamp_delta: int) -> None:
