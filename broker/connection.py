@@ -138,6 +138,12 @@ class Connection:
             and frame_size(data, 0)[0] == size
             and not (self._framer.pending or self.busy or self._stalled or self._waiting)
         ):
+            # And nearly always it is the heartbeat that came before.
+            if self.again is not None and not self._out and self._transport is not None:
+                answered = self.again(data, 4)
+                if answered is not None:
+                    self._transport.write(answered)
+                    return
             self._work_on(data, 4)
             if self._out:
                 self._write()

@@ -170,11 +170,6 @@ class Dispatch:
 
         ProtocolError: the connection cannot go on.
         """
-        again = connection.again
-        if again is not None:
-            answered: bytes | None = again(data, start)
-            if answered is not None:
-                return answered
         end = len(data)
         at = start + HEAD_BYTES
         if end < at:

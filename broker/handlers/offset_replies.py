@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from coordinator import read_offset
 from protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitResponse
@@ -24,6 +24,7 @@ from protocol.wire import (
 
 _INDEX: Final = Struct(">i").pack
 _CODE: Final = Struct(">h").pack
+_CODE_AND_TAGS: Final = Struct(">hB").pack
 _INDEX_AND_CODE: Final = Struct(">ih").pack
 _INDEX_CODE_AND_TAGS: Final = Struct(">ihB").pack
 _STORED_SIZE: Final = Struct(">h").unpack_from  # of the metadata, in a stored offset
@@ -44,6 +45,7 @@ FETCH_GROUPS: Final = 8
 # leader epoch and metadata, just as the reply has them.
 _USUAL: Final = b"\0\3"
 _METADATA_AT: Final = 16
+_BARE_BYTES: Final = 24  # of one without metadata
 
 
 class AllCommitted:
@@ -76,18 +78,10 @@ class AllCommitted:
         return b"".join(out)
 
 
-class FetchedTopic(NamedTuple):
-    """Partitions of one topic with their stored offsets, None where there is none; or one error for all of them."""
-
-    name: str
-    partitions: list[tuple[int, bytes | None]]
-    error: int = 0
-
-
-class FetchedGroup(NamedTuple):
-    group_id: str
-    topics: list[FetchedTopic]
-    error: int = 0
+# Of one topic: its name, partitions, and the stored offset of each, None where there is none; such a partition has the error.
+FetchedTopic = tuple[str, Sequence[int], Sequence[bytes | None], int]
+# Of one group: its id, topics and error.
+FetchedGroup = tuple[str, list[FetchedTopic], int]
 
 
 class Fetched:
@@ -101,22 +95,21 @@ class Fetched:
     def encode(self, version: int) -> bytes:
         out: list[bytes] = [_NO_THROTTLE] if version >= FETCH_THROTTLE else []
         try:
-            if version >= FETCH_GROUPS:
-                put_compact_count(out, len(self.groups))
-                for group in self.groups:
-                    put_compact_text(out, group.group_id)
-                    _put_compact(out, group.topics)
-                    out.append(_CODE(group.error))
+            if version >= FETCH_FLEXIBLE:
+                if version >= FETCH_GROUPS:
+                    put_compact_count(out, len(self.groups))
+                for group_id, topics, error in self.groups:
+                    if version >= FETCH_GROUPS:
+                        put_compact_text(out, group_id)
+                    _put_compact(out, topics)
+                    out.append(_CODE_AND_TAGS(error, 0))
+                if version >= FETCH_GROUPS:
                     out.append(_NO_TAGS)
-                out.append(_NO_TAGS)
-            elif version >= FETCH_FLEXIBLE:
-                _put_compact(out, self.groups[0].topics)
-                out.append(_CODE(self.groups[0].error))
-                out.append(_NO_TAGS)
             else:
-                _put_legacy(out, self.groups[0].topics, version)
+                ((_, topics, error),) = self.groups
+                _put_legacy(out, topics, version)
                 if version >= FETCH_ERROR:
-                    out.append(_CODE(self.groups[0].error))
+                    out.append(_CODE(error))
         except UNWRITABLE as error:
             raise unwritable("OffsetFetchResponse", version, error) from error
         return b"".join(out)
@@ -124,34 +117,36 @@ class Fetched:
 
 def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
     put_compact_count(out, len(topics))
-    for name, partitions, error in topics:
+    for name, partitions, values, error in topics:
         put_compact_text(out, name)
         put_compact_count(out, len(partitions))
-        nothing = _NOTHING + b"\1" + _CODE(error) + _NO_TAGS
-        for partition, value in partitions:
+        nothing = b""
+        for partition, value in zip(partitions, values, strict=True):
             if value is None:
+                nothing = nothing or _NOTHING + b"\1" + _CODE_AND_TAGS(error, 0)
                 out.append(_INDEX(partition) + nothing)
-                continue
-            offset_and_epoch, metadata = _parts(value)
-            n = len(metadata) + 1
-            length = BYTES[n] if n < 128 else uvarint_bytes(n)
-            out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
+            elif len(value) == _BARE_BYTES and value[:2] == _USUAL:
+                out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
+            else:
+                offset_and_epoch, metadata = _parts(value)
+                n = len(metadata) + 1
+                length = BYTES[n] if n < 128 else uvarint_bytes(n)
+                out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
         out.append(_NO_TAGS)
 
 
 def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> None:
     put_legacy_count(out, len(topics))
     shown = 12 if version >= FETCH_EPOCH else 8  # bytes of offset and epoch, or of the offset alone
-    for name, partitions, error in topics:
+    for name, partitions, values, error in topics:
         put_legacy_text(out, name)
         put_legacy_count(out, len(partitions))
-        nothing = _NOTHING[:shown] + b"\0\0" + _CODE(error)
-        for partition, value in partitions:
+        for partition, value in zip(partitions, values, strict=True):
             if value is None:
-                out.append(_INDEX(partition) + nothing)
-                continue
-            offset_and_epoch, metadata = _parts(value)
-            out.append(_INDEX(partition) + offset_and_epoch[:shown] + _CODE(len(metadata)) + metadata + b"\0\0")
+                out.append(_INDEX(partition) + _NOTHING[:shown] + b"\0\0" + _CODE(error))
+            else:
+                offset_and_epoch, metadata = _parts(value)
+                out.append(_INDEX(partition) + offset_and_epoch[:shown] + _CODE(len(metadata)) + metadata + b"\0\0")
 
 
 def _parts(value: bytes) -> tuple[bytes, bytes]:

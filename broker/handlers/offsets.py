@@ -12,7 +12,8 @@ from broker.handlers.holding import answer, answer_together
 from broker.handlers.offset_replies import FETCH_ERROR, FETCH_GROUPS, AllCommitted, Fetched, FetchedGroup, FetchedTopic
 from broker.shards import Shards
 from broker.topics import Topics
-from coordinator import Commit, GroupConfig, Shard
+from coordinator import Commit, GroupConfig
+from coordinator.group import TopicOffsets
 from coordinator.offsets import too_long
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
@@ -68,16 +69,21 @@ class OffsetHandlers:
         refused: dict[str, OffsetCommitResponseTopic] = {}
         valid: list[CommitTopic] = []
         for topic in request.topics:
-            there = self._partitions_of(call, topic.name)
-            missing = [one for one in topic.partitions if not 0 <= one.partition_index < there]
-            if there <= 0 or missing:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if there < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                _put_codes(refused, topic.name, missing, error)
-                present = [one for one in topic.partitions if 0 <= one.partition_index < there]
-            else:
-                present = topic.partitions
+            name, partitions = topic.name, topic.partitions
+            there = self._partitions_of(call, name)
+            if there > 0:
+                for one in partitions:
+                    if not 0 <= one.partition_index < there:
+                        break
+                else:
+                    if partitions:
+                        valid.append((name, partitions))
+                    continue
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if there < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            _put_codes(refused, name, [one for one in partitions if not 0 <= one.partition_index < there], error)
+            present = [one for one in partitions if 0 <= one.partition_index < there]
             if present:
-                valid.append((topic.name, present))
+                valid.append((name, present))
         if not valid:  # the group is not even looked at: nobody is fenced
             return OffsetCommitResponse(0, list(refused.values()))
         journal = self._shards.of(request.group_id)
@@ -98,18 +104,22 @@ class OffsetHandlers:
             journal.broken()
             raise
         journal.stepped()
-        if not code and not refused and commit.too_large is None:
-            return answer(journal, call, AllCommitted(valid))
-        too_large = self._metadata_max if commit.too_large is not None else None
-        reply = committed(refused, valid, code, too_large)
         if not refused:
-            return answer(journal, call, reply)
-        journal.reply(PartlyCommitting(call, reply, refused, valid))
+            if not code and commit.too_large is None:
+                call.reply = AllCommitted(valid)
+            else:
+                call.reply = committed(refused, valid, code, self._too_long(commit))
+            journal.reply(call)
+        else:
+            journal.reply(PartlyCommitting(call, committed(refused, valid, code, self._too_long(commit)), refused, valid))
         return None
+
+    def _too_long(self, commit: Commit) -> int | None:
+        return self._metadata_max if commit.too_large is not None else None
 
     def _partitions_of(self, call: Call, name: str) -> int:
         """How many partitions a topic has, 0 when there is none of the name, -1 when the caller may not know."""
-        if not self._may(call, Operation.READ, Resource.TOPIC, name):
+        if not (self._authorizer.open or self._authorizer.allows(call, Operation.READ, Resource.TOPIC, name)):
             return -1
         topic = self._topics.by_name.get(name)
         return topic.partitions if topic is not None else 0
@@ -117,55 +127,57 @@ class OffsetHandlers:
     # OffsetFetch
 
     def fetch(self, call: Call, request: OffsetFetchRequest) -> Response | None:
-        version = call.version
-        if version < FETCH_GROUPS:
+        if call.version < FETCH_GROUPS:
             journal, group = self._fetch(call, request.group_id, request.topics)
-            return answer(journal, call, Fetched([group])) if journal is not None else Fetched([group])
-        found = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in request.groups]
+        elif len(request.groups) == 1:
+            journal, group = self._fetch(call, request.groups[0].group_id, request.groups[0].topics)
+        else:
+            self._fetch_several(call, request.groups)
+            return None
+        return answer(journal, call, Fetched([group])) if journal is not None else Fetched([group])
+
+    def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
+        found = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]
         reply = Fetched([group for _, group in found])
         asked = [(number, journal) for number, (journal, _) in enumerate(found) if journal is not None]
-        if len(found) == 1 and asked:
-            return answer(asked[0][1], call, reply)
 
         def refuse(part: int, error: int) -> None:
             number = asked[part][0]
-            reply.groups[number] = refused_group(request.groups[number].group_id, None, version, error)
+            reply.groups[number] = refused_group(groups[number].group_id, None, call.version, error)
 
         answer_together(call, reply, [journal for _, journal in asked], refuse)
-        return None
 
     def _fetch(self, call: Call, group_id: str, wanted: FetchTopics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and which journal must agree that they are told; None when nobody was asked."""
-        if not self._may(call, Operation.DESCRIBE, Resource.GROUP, group_id):
+        everything = self._authorizer.open
+        if not everything and not self._may(call, Operation.DESCRIBE, Resource.GROUP, group_id):
             return None, refused_group(group_id, wanted, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.of(group_id)
         if journal.refusal:
             return None, refused_group(group_id, wanted, call.version, journal.refusal)
-        if wanted is None:
-            return journal, FetchedGroup(group_id, self._all_offsets(call, journal.shard, group_id))
         group = journal.shard.groups.get(group_id)
         offsets = group.offsets if group is not None else {}
+        if wanted is None:
+            return journal, (group_id, self._all_offsets(call, offsets), ErrorCode.NONE)
         topics: list[FetchedTopic] = []
         hidden: list[FetchedTopic] = []
         for topic in wanted:
-            if not self._may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            name = topic.name
+            if not everything and not self._may(call, Operation.DESCRIBE, Resource.TOPIC, name):
                 hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
-            stored = offsets.get(topic.name)
+            stored = offsets.get(name)
             if stored is None:
                 topics.append(_without_offsets(topic, ErrorCode.NONE))
             else:
-                values = stored.values
-                topics.append(FetchedTopic(topic.name, [(partition, values.get(partition)) for partition in topic.partition_indexes]))
-        return journal, FetchedGroup(group_id, topics + hidden)
+                find, partitions = stored.values.get, topic.partition_indexes
+                topics.append((name, partitions, [find(partition) for partition in partitions], ErrorCode.NONE))
+        return journal, (group_id, topics + hidden, ErrorCode.NONE)
 
-    def _all_offsets(self, call: Call, shard: Shard, group_id: str) -> list[FetchedTopic]:
-        group = shard.groups.get(group_id)
-        if group is None:
-            return []
+    def _all_offsets(self, call: Call, offsets: dict[str, TopicOffsets]) -> list[FetchedTopic]:
         return [
-            FetchedTopic(name, list(stored.values.items()))
-            for name, stored in group.offsets.items()
+            (name, list(stored.values), list(stored.values.values()), ErrorCode.NONE)
+            for name, stored in offsets.items()
             if self._may(call, Operation.DESCRIBE, Resource.TOPIC, name)
         ]
 
@@ -264,7 +276,7 @@ def refuse_commit(request: OffsetCommitRequest, version: int, error: int) -> Res
 
 
 def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, error: int) -> FetchedTopic:
-    return FetchedTopic(topic.name, [(partition, None) for partition in topic.partition_indexes], error)
+    return topic.name, topic.partition_indexes, [None] * len(topic.partition_indexes), error
 
 
 def refused_group(group_id: str, wanted: FetchTopics, version: int, error: int) -> FetchedGroup:
@@ -272,8 +284,8 @@ def refused_group(group_id: str, wanted: FetchTopics, version: int, error: int) 
     if error in _FETCH_SAYS_NOT_COORDINATOR:
         error = ErrorCode.NOT_COORDINATOR
     if version >= FETCH_ERROR:
-        return FetchedGroup(group_id, [], error)
-    return FetchedGroup(group_id, [_without_offsets(topic, error) for topic in wanted or []])
+        return group_id, [], error
+    return group_id, [_without_offsets(topic, error) for topic in wanted or []], ErrorCode.NONE
 
 
 def refuse_fetch(request: OffsetFetchRequest, version: int, error: int) -> Response:

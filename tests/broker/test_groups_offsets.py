@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.handlers.offset_replies import AllCommitted, Fetched, FetchedGroup, FetchedTopic
+from broker.handlers.offset_replies import AllCommitted, Fetched
 from coordinator.facts import expiring_offset_value, offset_value
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.offset_commit import (
@@ -173,8 +173,8 @@ TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=
 
 @given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
-    raw = [FetchedTopic(name, [(index, value[3] if value else None) for index, value in some], code) for name, some, code in topics]
-    reply = Fetched([FetchedGroup(group, raw, error)])
+    raw = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
+    reply = Fetched([(group, raw, error)])
     for version in FETCHES:
         made: list[Any] = []
         topic_type, partition_type = (
@@ -204,7 +204,7 @@ def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tupl
 def test_a_name_that_no_reply_can_hold_is_an_error_of_encoding() -> None:
     for version in FETCHES:
         with pytest.raises(ProtocolError):
-            Fetched([FetchedGroup("g", [FetchedTopic("n" * 32_768, [])])]).encode(version)
+            Fetched([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
     for version in COMMITS:
         with pytest.raises(ProtocolError):
             AllCommitted([("n" * 32_768, [])]).encode(version)
