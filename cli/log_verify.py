@@ -14,6 +14,7 @@ from cli.log_directory import format_problem, meta_problem
 from cli.log_files import InputError, LogFolder, directory_around, holder, is_data_directory, is_log, log_folder, logs_of, why_nothing
 from cli.log_problems import GO_ON, Problem, Problems
 from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
+from cli.log_text import shown
 from storage.checkpoints import RECOVERY_POINTS, Partition
 from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
 
@@ -164,9 +165,9 @@ class Verify:
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)
                 if id in self._ends and offset > self._ends[id] and self.used_by is None:
-                    problems.add("checkpoint-ahead", path, None, f"{id[0]}-{id[1]} reached offset {offset} and now ends at {self._ends[id]}")
+                    problems.add("checkpoint-ahead", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and now ends at {self._ends[id]}")
                 elif id not in self._ends and offset > 0 and name == RECOVERY_POINTS:
-                    problems.add("log-missing", path, None, f"{id[0]}-{id[1]} reached offset {offset} and has no folder")
+                    problems.add("log-missing", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and has no folder")
         if not any(log.name == REGISTRY_LOG for log in logs):
             return
         for log in logs:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protocol.batch import Record, build, iterate, stamp
-from tests.cli.log_folders import OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, groups_of, image, member, offset, topic
+from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, groups_of, image, member, offset, topic
 
 # Each plants one problem and returns the file that must be named.
 
@@ -84,6 +84,12 @@ def segments_that_overlap(folder: Folder) -> Path:
     with first.open("ab") as file:
         file.write(data[: header.size])
     return first
+
+
+def an_offset_that_no_index_could_name(folder: Folder) -> Path:
+    """Not covered by the checksum, and nothing comes behind it that would not fit."""
+    change(folder.segment(NOTES), 0, (1 << 40).to_bytes(8, "big"))
+    return folder.segment(NOTES)
 
 
 def remains_of_an_interrupted_repair(folder: Folder) -> Path:
@@ -324,6 +330,7 @@ PLANTED: list[tuple[str, Callable[[Folder], Path], str]] = [
     ("damaged", flushed_once_and_gone, r"everything before offset 6 was on the disk once, and from 4 on it is not"),
     ("damaged", torn_after_an_orderly_stop, r"the broker had stopped in order, so this came later"),
     ("damaged", a_batch_twice, r"offset 0 where at least 2 must be"),
+    ("damaged", an_offset_that_no_index_could_name, r"offset 1099511627777 is too far from the segment's first, 0"),
     ("segment-overlap", segments_that_overlap, r"offset \d+, but 0{18}\d\d\.log begins at \d+"),
     ("segment-overlap", remains_of_an_interrupted_repair, r"is cut short .*; 0{17}\d{3}\.log goes on where the sound part ends"),
     ("offsets-missing", a_segment_that_is_gone, r"offsets \d+ to \d+ are not there"),
