@@ -1,0 +1,80 @@
+"""Every number of the catalogue of scenarios is tested, points to others that are, or is left out for a reason that is written down.
+
+scenario_numbers.txt has all numbers; scenarios.py says how a test carries its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+MARKS = ("scenario", "row")
+
+
+@cache
+def numbers() -> list[str]:
+    return (HERE / "scenario_numbers.txt").read_text().split()
+
+
+@cache
+def left_out() -> list[str]:
+    return [number for entry in _exceptions()["left_out"] for number in entry["numbers"]]
+
+
+@cache
+def _exceptions() -> dict[str, Any]:
+    return tomllib.loads((HERE / "scenarios_left_out.toml").read_text())
+
+
+@cache
+def carried() -> dict[str, str]:
+    """The numbers that calls of `scenario` and `row` have, and in which file the last one stands."""
+    found: dict[str, str] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        source = path.read_text()
+        if not any(f"{mark}(" in source for mark in MARKS):
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
+                of_test = node.args if node.func.id == "scenario" else node.args[:1]
+                for one in of_test:
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                        found[one.value] = path.name
+    return found
+
+
+def test_numbers_stand_once() -> None:
+    assert len(set(numbers())) == len(numbers()) > 400
+    assert len(set(left_out())) == len(left_out())
+
+
+def test_tests_carry_numbers_of_the_catalogue() -> None:
+    assert not {number: where for number, where in carried().items() if number not in numbers()}
+    assert not set(left_out()) - set(numbers())
+
+
+def test_what_is_left_out_is_not_tested_all_the_same() -> None:
+    assert not {number: carried()[number] for number in left_out() if number in carried()}
+
+
+def test_pointers_point_to_what_is_tested() -> None:
+    for number, targets in _exceptions()["pointers"].items():
+        assert number in numbers()
+        assert targets
+        assert not set(targets) - set(carried()), f"{number} points to what is not tested"
+
+
+def test_every_number_of_the_catalogue_is_accounted_for() -> None:
+    known = {*carried(), *left_out(), *_exceptions()["pointers"]}
+    assert not [number for number in numbers() if number not in known]
+
+
+def test_the_search_for_numbers_finds_decorators_and_rows() -> None:
+    assert carried()["SR-01"] == "test_static_restart.py"
+    assert carried()["FE-13"] == "test_over_the_wire.py"
+    assert carried()["DJ-38"] == "test_new_groups.py"
