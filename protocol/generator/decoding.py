@@ -122,6 +122,9 @@ def read_one(out: Lines, item: Field, path: Path, inline: bool) -> None:
             out.put("n = data[at]")
             with out.block("if 0 < n < 128:"):
                 out.put(f"{name} = data[at + 1 : at + n]" + ('.decode("utf-8", "replace")' if item.kind == "string" else ""), "at += n")
+            if null:
+                with out.block("elif n == 0:"):
+                    out.put(f"{name} = None", "at += 1")
             with out.block("else:"):
                 out.put(f"{name}, at = {reader}(data, at)")
         else:

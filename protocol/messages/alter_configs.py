@@ -61,6 +61,9 @@ class AlterableConfig(Part):
                 if 0 < n < 128:
                     value = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    value = None
+                    at += 1
                 else:
                     value, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -246,6 +249,9 @@ class AlterConfigsResourceResponse(Part):
                 if 0 < n < 128:
                     error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    error_message = None
+                    at += 1
                 else:
                     error_message, at = compact_text_or_null(data, at)
                 (resource_type,) = unpack_b(data, at)

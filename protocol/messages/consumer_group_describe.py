@@ -214,12 +214,18 @@ class Member(Part):
             if 0 < n < 128:
                 instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
             else:
                 instance_id, at = compact_text_or_null(data, at)
             n = data[at]
             if 0 < n < 128:
                 rack_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                rack_id = None
+                at += 1
             else:
                 rack_id, at = compact_text_or_null(data, at)
             (member_epoch,) = unpack_i(data, at)
@@ -242,6 +248,9 @@ class Member(Part):
             if 0 < n < 128:
                 subscribed_topic_regex = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                subscribed_topic_regex = None
+                at += 1
             else:
                 subscribed_topic_regex, at = compact_text_or_null(data, at)
             assignment, at = Assignment.read(data, at, version)
@@ -364,6 +373,9 @@ class DescribedGroup(Part):
             if 0 < n < 128:
                 error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                error_message = None
+                at += 1
             else:
                 error_message, at = compact_text_or_null(data, at)
             n = data[at]

@@ -147,12 +147,18 @@ class ConsumerGroupHeartbeatRequest(Message):
             if 0 < n < 128:
                 instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
             else:
                 instance_id, at = compact_text_or_null(data, at)
             n = data[at]
             if 0 < n < 128:
                 rack_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                rack_id = None
+                at += 1
             else:
                 rack_id, at = compact_text_or_null(data, at)
             (rebalance_timeout_ms,) = unpack_i(data, at)
@@ -167,12 +173,18 @@ class ConsumerGroupHeartbeatRequest(Message):
                 if 0 < n < 128:
                     subscribed_topic_regex = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    subscribed_topic_regex = None
+                    at += 1
                 else:
                     subscribed_topic_regex, at = compact_text_or_null(data, at)
             n = data[at]
             if 0 < n < 128:
                 server_assignor = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                server_assignor = None
+                at += 1
             else:
                 server_assignor, at = compact_text_or_null(data, at)
             topic_partitions, at = ConsumerGroupHeartbeatRequestTopicPartitions.read_array(data, at, version)
@@ -354,12 +366,18 @@ class ConsumerGroupHeartbeatResponse(Message):
             if 0 < n < 128:
                 error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                error_message = None
+                at += 1
             else:
                 error_message, at = compact_text_or_null(data, at)
             n = data[at]
             if 0 < n < 128:
                 member_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                member_id = None
+                at += 1
             else:
                 member_id, at = compact_text_or_null(data, at)
             member_epoch, heartbeat_interval_ms = unpack_ii(data, at)

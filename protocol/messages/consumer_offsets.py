@@ -267,6 +267,9 @@ class MemberMetadata(Part):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 n = data[at]
@@ -425,12 +428,18 @@ class GroupMetadataValue(Message):
                 if 0 < n < 128:
                     protocol = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    protocol = None
+                    at += 1
                 else:
                     protocol, at = compact_text_or_null(data, at)
                 n = data[at]
                 if 0 < n < 128:
                     leader = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    leader = None
+                    at += 1
                 else:
                     leader, at = compact_text_or_null(data, at)
                 (current_state_timestamp,) = unpack_q(data, at)

@@ -175,6 +175,9 @@ class StateChange(Message):
             if 0 < n < 128:
                 reason_text = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                reason_text = None
+                at += 1
             else:
                 reason_text, at = compact_text_or_null(data, at)
             members, awaiting = unpack_ii(data, at)
@@ -263,6 +266,9 @@ class MemberJoin(Message):
             if 0 < n < 128:
                 instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
             else:
                 instance_id, at = compact_text_or_null(data, at)
             n = data[at]
@@ -283,6 +289,9 @@ class MemberJoin(Message):
             if 0 < n < 128:
                 client_reason = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                client_reason = None
+                at += 1
             else:
                 client_reason, at = compact_text_or_null(data, at)
             if data[at]:
@@ -380,6 +389,9 @@ class MemberGone(Message):
             if 0 < n < 128:
                 instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
             else:
                 instance_id, at = compact_text_or_null(data, at)
             how, since_heartbeat_ms, session_ms = unpack_bqi(data, at)
@@ -388,6 +400,9 @@ class MemberGone(Message):
             if 0 < n < 128:
                 client_reason = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                client_reason = None
+                at += 1
             else:
                 client_reason, at = compact_text_or_null(data, at)
             if data[at]:
@@ -695,6 +710,9 @@ class CommitRefused(Message):
             if 0 < n < 128:
                 instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
             else:
                 instance_id, at = compact_text_or_null(data, at)
             count, since_ms = unpack_iq(data, at)

@@ -247,6 +247,9 @@ class CreatePartitionsTopicResult(Part):
                 if 0 < n < 128:
                     error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    error_message = None
+                    at += 1
                 else:
                     error_message, at = compact_text_or_null(data, at)
                 if data[at]:

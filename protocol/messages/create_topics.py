@@ -140,6 +140,9 @@ class CreatableTopicConfig(Part):
                 if 0 < n < 128:
                     value = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    value = None
+                    at += 1
                 else:
                     value, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -342,6 +345,9 @@ class CreatableTopicConfigs(Part):
             if 0 < n < 128:
                 value = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                value = None
+                at += 1
             else:
                 value, at = compact_text_or_null(data, at)
             read_only, config_source, is_sensitive = unpack_tbt(data, at)
@@ -436,6 +442,9 @@ class CreatableTopicResult(Part):
                 if 0 < n < 128:
                     error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    error_message = None
+                    at += 1
                 else:
                     error_message, at = compact_text_or_null(data, at)
                 num_partitions, replication_factor = unpack_ih(data, at)

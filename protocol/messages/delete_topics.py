@@ -58,6 +58,9 @@ class DeleteTopicState(Part):
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                name = None
+                at += 1
             else:
                 name, at = compact_text_or_null(data, at)
             (topic_id,) = unpack_u(data, at)
@@ -179,6 +182,9 @@ class DeletableTopicResult(Part):
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    name = None
+                    at += 1
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 6:
@@ -193,6 +199,9 @@ class DeletableTopicResult(Part):
                     if 0 < n < 128:
                         error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        error_message = None
+                        at += 1
                     else:
                         error_message, at = compact_text_or_null(data, at)
                 if data[at]:

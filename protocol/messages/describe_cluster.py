@@ -120,6 +120,9 @@ class DescribeClusterBroker(Part):
             if 0 < n < 128:
                 rack = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                rack = None
+                at += 1
             else:
                 rack, at = compact_text_or_null(data, at)
             if version >= 2:
@@ -202,6 +205,9 @@ class DescribeClusterResponse(Message):
             if 0 < n < 128:
                 error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                error_message = None
+                at += 1
             else:
                 error_message, at = compact_text_or_null(data, at)
             if version >= 1:

@@ -210,6 +210,9 @@ class DescribeConfigsSynonym(Part):
                 if 0 < n < 128:
                     value = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    value = None
+                    at += 1
                 else:
                     value, at = compact_text_or_null(data, at)
                 (source,) = unpack_b(data, at)
@@ -298,6 +301,9 @@ class DescribeConfigsResourceResult(Part):
                 if 0 < n < 128:
                     value = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    value = None
+                    at += 1
                 else:
                     value, at = compact_text_or_null(data, at)
                 read_only, config_source, is_sensitive = unpack_tbt(data, at)
@@ -309,6 +315,9 @@ class DescribeConfigsResourceResult(Part):
                 if 0 < n < 128:
                     documentation = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    documentation = None
+                    at += 1
                 else:
                     documentation, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -420,6 +429,9 @@ class DescribeConfigsResult(Part):
                 if 0 < n < 128:
                     error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    error_message = None
+                    at += 1
                 else:
                     error_message, at = compact_text_or_null(data, at)
                 (resource_type,) = unpack_b(data, at)

@@ -135,6 +135,9 @@ class DescribedGroupMember(Part):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 n = data[at]
@@ -271,6 +274,9 @@ class DescribedGroup(Part):
                     if 0 < n < 128:
                         error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        error_message = None
+                        at += 1
                     else:
                         error_message, at = compact_text_or_null(data, at)
                 n = data[at]

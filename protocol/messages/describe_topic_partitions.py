@@ -304,6 +304,9 @@ class DescribeTopicPartitionsResponseTopic(Part):
             if 0 < n < 128:
                 name = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                name = None
+                at += 1
             else:
                 name, at = compact_text_or_null(data, at)
             topic_id, is_internal = unpack_ut(data, at)

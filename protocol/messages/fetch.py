@@ -734,6 +734,9 @@ class PartitionData(Part):
                 if 0 < n < 128:
                     records = data[at + 1 : at + n]
                     at += n
+                elif n == 0:
+                    records = None
+                    at += 1
                 else:
                     records, at = compact_blob_or_null(data, at)
                 tags, at = tag_count(data, at)
@@ -950,6 +953,9 @@ class NodeEndpoint(Part):
             if 0 < n < 128:
                 rack = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                rack = None
+                at += 1
             else:
                 rack, at = compact_text_or_null(data, at)
             if data[at]:

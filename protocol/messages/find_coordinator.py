@@ -153,6 +153,9 @@ class Coordinator(Part):
             if 0 < n < 128:
                 error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                error_message = None
+                at += 1
             else:
                 error_message, at = compact_text_or_null(data, at)
             if data[at]:
@@ -234,6 +237,9 @@ class FindCoordinatorResponse(Message):
                     if 0 < n < 128:
                         error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        error_message = None
+                        at += 1
                     else:
                         error_message, at = compact_text_or_null(data, at)
                     (node_id,) = unpack_i(data, at)

@@ -55,6 +55,9 @@ class InitProducerIdRequest(Message):
                 if 0 < n < 128:
                     transactional_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    transactional_id = None
+                    at += 1
                 else:
                     transactional_id, at = compact_text_or_null(data, at)
                 (transaction_timeout_ms,) = unpack_i(data, at)

@@ -162,6 +162,9 @@ class JoinGroupRequest(Message):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 n = data[at]
@@ -176,6 +179,9 @@ class JoinGroupRequest(Message):
                     if 0 < n < 128:
                         reason = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        reason = None
+                        at += 1
                     else:
                         reason, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -290,6 +296,9 @@ class JoinGroupResponseMember(Part):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 n = data[at]
@@ -397,12 +406,18 @@ class JoinGroupResponse(Message):
                     if 0 < n < 128:
                         protocol_type = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        protocol_type = None
+                        at += 1
                     else:
                         protocol_type, at = compact_text_or_null(data, at)
                 n = data[at]
                 if 0 < n < 128:
                     protocol_name = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    protocol_name = None
+                    at += 1
                 else:
                     protocol_name, at = compact_text_or_null(data, at)
                 if protocol_name is None and not version >= 7:

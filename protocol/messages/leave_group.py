@@ -64,6 +64,9 @@ class MemberIdentity(Part):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 if version >= 5:
@@ -71,6 +74,9 @@ class MemberIdentity(Part):
                     if 0 < n < 128:
                         reason = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        reason = None
+                        at += 1
                     else:
                         reason, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -218,6 +224,9 @@ class MemberResponse(Part):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 (error_code,) = unpack_h(data, at)

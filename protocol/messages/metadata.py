@@ -82,6 +82,9 @@ class MetadataRequestTopic(Part):
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    name = None
+                    at += 1
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 10:
@@ -246,6 +249,9 @@ class MetadataResponseBroker(Part):
                 if 0 < n < 128:
                     rack = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    rack = None
+                    at += 1
                 else:
                     rack, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -445,6 +451,9 @@ class MetadataResponseTopic(Part):
                 if 0 < n < 128:
                     name = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    name = None
+                    at += 1
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 12:
@@ -550,6 +559,9 @@ class MetadataResponse(Message):
                 if 0 < n < 128:
                     cluster_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    cluster_id = None
+                    at += 1
                 else:
                     cluster_id, at = compact_text_or_null(data, at)
                 (controller_id,) = unpack_i(data, at)

@@ -124,6 +124,9 @@ class OffsetFetchRequestGroup(Part):
                 if 0 < n < 128:
                     member_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    member_id = None
+                    at += 1
                 else:
                     member_id, at = compact_text_or_null(data, at)
                 (member_epoch,) = unpack_i(data, at)
@@ -340,6 +343,9 @@ class OffsetFetchResponsePartitions(Part):
             if 0 < n < 128:
                 metadata = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                metadata = None
+                at += 1
             else:
                 metadata, at = compact_text_or_null(data, at)
             (error_code,) = unpack_h(data, at)
@@ -491,6 +497,9 @@ class OffsetFetchResponsePartition(Part):
                 if 0 < n < 128:
                     metadata = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    metadata = None
+                    at += 1
                 else:
                     metadata, at = compact_text_or_null(data, at)
                 (error_code,) = unpack_h(data, at)

@@ -78,6 +78,9 @@ class PartitionProduceData(Part):
                 if 0 < n < 128:
                     records = data[at + 1 : at + n]
                     at += n
+                elif n == 0:
+                    records = None
+                    at += 1
                 else:
                     records, at = compact_blob_or_null(data, at)
                 if data[at]:
@@ -200,6 +203,9 @@ class ProduceRequest(Message):
                 if 0 < n < 128:
                     transactional_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    transactional_id = None
+                    at += 1
                 else:
                     transactional_id, at = compact_text_or_null(data, at)
                 acks, timeout_ms = unpack_hi(data, at)
@@ -269,6 +275,9 @@ class BatchIndexAndErrorMessage(Part):
                 if 0 < n < 128:
                     batch_index_error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    batch_index_error_message = None
+                    at += 1
                 else:
                     batch_index_error_message, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -385,6 +394,9 @@ class PartitionProduceResponse(Part):
                 if 0 < n < 128:
                     error_message = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    error_message = None
+                    at += 1
                 else:
                     error_message, at = compact_text_or_null(data, at)
                 tags, at = tag_count(data, at)
@@ -560,6 +572,9 @@ class NodeEndpoint(Part):
             if 0 < n < 128:
                 rack = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                rack = None
+                at += 1
             else:
                 rack, at = compact_text_or_null(data, at)
             if data[at]:

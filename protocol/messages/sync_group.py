@@ -150,6 +150,9 @@ class SyncGroupRequest(Message):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 if version >= 5:
@@ -157,12 +160,18 @@ class SyncGroupRequest(Message):
                     if 0 < n < 128:
                         protocol_type = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        protocol_type = None
+                        at += 1
                     else:
                         protocol_type, at = compact_text_or_null(data, at)
                     n = data[at]
                     if 0 < n < 128:
                         protocol_name = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        protocol_name = None
+                        at += 1
                     else:
                         protocol_name, at = compact_text_or_null(data, at)
                 assignments, at = SyncGroupRequestAssignment.read_array(data, at, version)
@@ -269,12 +278,18 @@ class SyncGroupResponse(Message):
                     if 0 < n < 128:
                         protocol_type = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        protocol_type = None
+                        at += 1
                     else:
                         protocol_type, at = compact_text_or_null(data, at)
                     n = data[at]
                     if 0 < n < 128:
                         protocol_name = data[at + 1 : at + n].decode("utf-8", "replace")
                         at += n
+                    elif n == 0:
+                        protocol_name = None
+                        at += 1
                     else:
                         protocol_name, at = compact_text_or_null(data, at)
                 n = data[at]

@@ -90,6 +90,9 @@ class TopicSetting(Part):
             if 0 < n < 128:
                 value = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
+            elif n == 0:
+                value = None
+                at += 1
             else:
                 value, at = compact_text_or_null(data, at)
             if data[at]:

@@ -76,6 +76,9 @@ class TxnOffsetCommitRequestPartition(Part):
                 if 0 < n < 128:
                     committed_metadata = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    committed_metadata = None
+                    at += 1
                 else:
                     committed_metadata, at = compact_text_or_null(data, at)
                 if data[at]:
@@ -243,6 +246,9 @@ class TxnOffsetCommitRequest(Message):
                 if 0 < n < 128:
                     group_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
                     at += n
+                elif n == 0:
+                    group_instance_id = None
+                    at += 1
                 else:
                     group_instance_id, at = compact_text_or_null(data, at)
                 topics, at = TxnOffsetCommitRequestTopic.read_array(data, at, version)
