@@ -159,18 +159,14 @@ class Server:
         opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
         store.acquire(TOPIC_REGISTRY, opened.set_result)
         owned = owned_or_fail("the registry of topics", await opened)
-        journal = Journal(
-            REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms
-        )
+        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms)
         journal.start()
         self.journals.append(journal)
         self.turn.attend(journal)
         self.registry = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # It exists from the first start, with an id and a number of partitions that stay.
-            self.topics.create(
-                CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.now
-            )
+            self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.now)
             self.turn.touch(journal)
 
     def _open_shards(self, store: LocalStore) -> None:

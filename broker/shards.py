@@ -142,6 +142,7 @@ class Shards:
 
     def load_all(self) -> None:
         """What is new needs no reading and serves at once, the rest when it is read."""
+        self._scheduled = True  # not later: now
         for number in range(len(self.journals)):
             self.load(number)
         self._work()
@@ -183,9 +184,7 @@ class Shards:
             elif self._current is not None:
                 return  # its log is being opened
             elif self._queue:
-                journal = self._queue.popleft()
-                if journal.refusal != NOT_OURS:  # lost while it waited
-                    self._begin(journal)
+                self._begin(self._queue.popleft())
             else:
                 if self._busy:
                     self._tell_loaded()
@@ -228,7 +227,9 @@ class Shards:
             self._finished.append(journal)
             journal.serve(round((self._monotonic() - self._began) * 1000))
         except ProtocolError as error:
-            reason = f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
+            reason = (
+                f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
+            )
             self._refuse(journal, reason, True)
         except UNREADABLE as error:
             self._refuse(journal, str(error), isinstance(error, DamagedLog))

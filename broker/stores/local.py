@@ -46,6 +46,7 @@ log = get_logger("broker.store")
 FLUSH_THREADS = 4
 OPENING_HANDLES = 8
 
+
 class Rules(NamedTuple):
     """How logs of one name are written."""
 
