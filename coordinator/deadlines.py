@@ -8,16 +8,20 @@ to a heap, so that nobody is fenced or evicted early or late by the width of a s
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Final
+from typing import ClassVar, Final
 
 TICK_MS: Final = 100
 NEVER: Final = 1 << 62
 
 
 class Timed:
-    """Something with a deadline. `filed` is the moment at which it will be looked at, NEVER when nobody will."""
+    """Something with a deadline. `filed` is the moment at which it will be looked at, NEVER when nobody will.
+
+    Of what is due in the same millisecond a smaller `rank` comes first.
+    """
 
     __slots__ = ("deadline", "filed")
+    rank: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self.deadline = NEVER
@@ -33,7 +37,7 @@ class Deadlines:
         self.wake_at = NEVER
         self._slots: dict[int, dict[Timed, None]] = {}  # by the moment at which a slot begins
         self._moments: list[int] = []  # a heap of these
-        self._soon: list[tuple[int, int, Timed]] = []  # a heap of (deadline, number, item)
+        self._soon: list[tuple[int, int, int, Timed]] = []  # a heap of (deadline, rank, number, item)
         self._number = 0
 
     def set(self, item: Timed, deadline: int) -> None:
@@ -81,11 +85,11 @@ class Deadlines:
                 if item.deadline < now + TICK_MS:
                     self._number += 1
                     item.filed = item.deadline
-                    heappush(soon, (item.deadline, self._number, item))
+                    heappush(soon, (item.deadline, item.rank, self._number, item))
                 elif item.deadline != NEVER:
                     self._file(item)
         while soon and soon[0][0] <= now:
-            _, _, item = heappop(soon)
+            _, _, _, item = heappop(soon)
             if item.deadline <= now:
                 item.deadline = item.filed = NEVER
                 self._set_wake()
@@ -103,7 +107,7 @@ class Deadlines:
     def move(self, by: int) -> None:
         """The clock jumped: everybody's deadline moves along."""
         items = [item for slot in self._slots.values() for item in slot]
-        items += [item for _, _, item in self._soon]
+        items += [item for _, _, _, item in self._soon]
         self._slots.clear()
         self._moments.clear()
         self._soon.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from coordinator.calls import Protocols
 from coordinator.config import NOTES_AT_ONCE
@@ -57,6 +58,8 @@ class Group(Timed):
         "statics",
         "subscriptions",
     )
+
+    rank: ClassVar[int] = 1  # sessions end before phases, as they begin before them
 
     def __init__(self, id: str, now: int) -> None:
         super().__init__()
