@@ -15,6 +15,7 @@ from functools import partial
 from broker import logs
 from broker.acceptor import Acceptor
 from broker.authorizer import AllowAll
+from broker.cleaning import Cleaning, CleaningRules
 from broker.clock import Clock
 from broker.collector import Collector
 from broker.config import Config
@@ -37,7 +38,7 @@ from broker.stores.local import LocalStore
 from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topics
 from broker.turn import Turn
 from coordinator import GroupConfig
-from storage import ClusterView, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
+from storage import ClusterView, HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
 
 log = logs.get_logger("broker.server")
 
@@ -132,6 +133,9 @@ class Server:
         try:
             node = Node(self.config.node_id, store.cluster_id)
             store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address, _, _ in addresses), node.rack))
+            self.cleaning = store.cleaning = Cleaning(
+                self._loop, OsDisk(), store.directory, CleaningRules(self.config.offsets_topic_segment_bytes), lambda: self.clock.now
+            )
             await self._open_registry(store)
             self._open_shards(store)
             self._serve(node, store.view())
@@ -236,10 +240,12 @@ class Server:
             connection.begin_nothing_more()
         self.shards.stop()
         self.collector.close()
+        cleaned = asyncio.ensure_future(self.cleaning.stop())
         settled = await self._settle()
         self.turn.close()
         self.notes.close()
         await self._drain()
+        await cleaned
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable for journal in self.journals), closed.set_result)
         await asyncio.wait([closed], timeout=FLUSH_SECONDS)

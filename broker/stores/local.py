@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
+from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
@@ -87,6 +88,8 @@ class LocalStore:
         self.cluster_id = self.directory.cluster_id
         self.handles = Handles(self._disk)
         self.workers = Workers(loop, FLUSH_THREADS)
+        self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
+        self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
 
@@ -140,7 +143,16 @@ class LocalStore:
 
     def _own(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:
         self._logs[id] = owned = LocalLog(self, id, flusher, epoch)
+        if self.cleaning is not None:
+            if id.name != NOTES_LOG:
+                self.cleaning.watch(id, flusher.log, flusher.flush, flusher.broke)
+            elif self._notes_retention_ms >= 0:
+                self.cleaning.keep_for(id, flusher.log, self._notes_retention_ms, flusher.broke)
         return owned
+
+    def forget(self, id: LogId) -> None:
+        if self.cleaning is not None:
+            self.cleaning.forget(id)
 
     def _own_again(self, id: LogId, before: LocalLog, done: Acquired) -> None:
         """It was ours, and released: nobody else can have written."""
@@ -234,11 +246,17 @@ class Flusher:
             self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
         except AppendFailed as error:
             failure = error
+        if self._store.cleaning is not None and failure is None:
+            self._store.cleaning.flushed(self.log)
         waiting, self._next = self._next, []
         if waiting:
             # Started before anybody hears of this one; after a failure it fails at once.
             self.flush(partial(_tell, waiting))
         done(failure)
+
+    def broke(self, failure: AppendFailed) -> None:
+        """Whoever owns the log now hears of it."""
+        self.failed(failure)
 
     def plan(self, seconds: float) -> None:
         """Flush when so much time has passed; nobody waits for it."""
@@ -309,6 +327,7 @@ class LocalLog:
         done(None)
 
     def release(self) -> None:
+        self._store.forget(self.id)
         self.log.claim()  # whoever still holds this is refused from now on
 
 
