@@ -55,8 +55,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def kafka(**settings: str) -> Iterator[int]:
-    """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots."""
+def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
+    """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots; `classes` are
+    a folder of classes that settings name."""
     jars = kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -66,7 +67,7 @@ def kafka(**settings: str) -> Iterator[int]:
         properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, cwd=folder)
-        command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars}/*"]
+        command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars}/*" if classes is None else f"{jars}/*:{classes}"]
         with (folder / "output").open("w+b") as output:
             process = subprocess.Popen(
                 [*command, "kafka.Kafka", str(properties)], cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output

@@ -28,6 +28,7 @@ from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo, Positi
 
 PARTITIONS = 5
 LATE_MS = 5_000
+TOPICS = {"t": 3, "u": 2, "v": 200}
 DIALLED = Address("PLAIN", "here.example", 9092)
 
 
@@ -142,7 +143,13 @@ class Refusing:
 class Desk:
     """A node. Time stands still unless the test moves `ms`."""
 
-    def __init__(self, authorizer: Authorizer | None = None, config: GroupConfig | None = None, load: bool = True) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer | None = None,
+        config: GroupConfig | None = None,
+        load: bool = True,
+        topics: dict[str, int] = TOPICS,
+    ) -> None:
         self.ms = 1_000_000
         self.loop = Steps()
         self.clock = Clock(lambda: self.ms * 1_000_000, lambda: self.ms * 1_000_000)
@@ -153,7 +160,7 @@ class Desk:
         authorizer = authorizer or AllowAll()
         self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
-        for name, partitions in (("t", 3), ("u", 2), ("v", 200)):
+        for name, partitions in topics.items():
             self.topics.create(name, partitions, {}, 0)
         self.topics.hold.take(1 << 20)
         self.topics.hold.confirm(self.topics.hold.emitted)
