@@ -105,7 +105,9 @@ class Dump:
             return log not in LOGS_OF_KINDS.values()
         if self.kind is not None:
             return log == LOGS_OF_KINDS[self.kind]
-        return self.group is None or log in (OFFSETS_LOG, NOTES_LOG)
+        if self.group is not None:
+            return log in (OFFSETS_LOG, NOTES_LOG)
+        return self.topic is None or log == self.topic or log in LOGS_OF_KINDS.values()
 
     def whole_log(self, log: LogFolder) -> None:
         segments = segments_of(log.path)
