@@ -1,6 +1,6 @@
 """`make oracle`: random sequences to this broker and to Apache Kafka, until they differ.
 
-    python -m tests.sequences [--seed 1] [--minutes 5] [--count N] [--ticks 9] [--worlds plain delayed full] [--against kafka]
+    python -m tests.sequences [--seed 1] [--minutes 5] [--count N] [--ticks 9] [--worlds plain delayed full killed] [--against kafka]
     python -m tests.sequences record --count 60 --world plain --out FILE
     python -m tests.sequences replay FILE                     recorded sequences, to this broker
 
@@ -20,14 +20,17 @@ from pathlib import Path
 import pytest
 
 from tests.running import ROOT
+from tests.sequences.choosing import REBALANCES
 from tests.sequences.comparing import Difference
 from tests.sequences.hunting import LANES, Arena, Find, Hunt
+from tests.sequences.killing import MortalArena, MortalBroker, MortalKafka, hunt_killing, mortals
 from tests.sequences.recording import read, record, replay, write
 from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import KEYS
 from tests.sequences.traces import Trace
-from tests.sequences.worlds import WORLDS, kafka_in, ours_in, served_by, serves_groups
+from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, served_by, serves_groups
 
+KILLED = "killed"
 FINDS = ROOT / "build" / "oracle"
 
 
@@ -44,7 +47,7 @@ def main() -> int:
         one.add_argument("--ticks", type=int, default=9, help="how long a sequence may be")
     parser.add_argument("--count", type=int, default=10**9, help="sequences per world")
     parser.add_argument("--minutes", type=float, default=5, help="for all worlds together, without shrinking")
-    parser.add_argument("--worlds", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
+    parser.add_argument("--worlds", nargs="+", choices=[*sorted(WORLDS), KILLED], default=[*WORLDS, KILLED])
     parser.add_argument("--against", choices=("ours", "kafka"), default="ours", help="kafka: against itself, to try the comparison")
     parser.add_argument("--tell", action="store_true", help="also what differed once and not again")
     parser.add_argument("--long", action="store_true", help="leave finds as long as they are")
@@ -65,6 +68,8 @@ def hunt(given: argparse.Namespace) -> int:
 
 
 def hunt_in(world: str, given: argparse.Namespace) -> int:
+    if world == KILLED:
+        return hunt_where_servers_die(given)
     with ExitStack() as servers:
         kafka_port = servers.enter_context(kafka_in(world))
         other_port = kafka_port if given.against == "kafka" else servers.enter_context(ours_in(world))
@@ -73,7 +78,7 @@ def hunt_in(world: str, given: argparse.Namespace) -> int:
             say("oracle: this broker does not serve groups")
             return 2
         arena = Arena(kafka_port, other_port, f"{given.seed}{world[0]}", looking=KEYS["describe"] in versions)
-        chase = Hunt(arena, versions, say, given.lanes, given.ticks)
+        chase = Hunt(arena, versions, say, given.lanes, given.ticks, REBALANCES_IN.get(world, REBALANCES))
         if given.tell:
             chase.told = tell
         begin = time.monotonic()
@@ -91,6 +96,20 @@ def hunt_in(world: str, given: argparse.Namespace) -> int:
 def tell(number: int, one: Difference, kafkas: Trace) -> None:
     say(f"once: sequence {number}, step {one.step} {json.dumps(kafkas.steps[one.step])}")
     say(f"      {one.place}: ours {json.dumps(one.ours)}, Kafka {json.dumps(one.kafkas)}")
+
+
+def hunt_where_servers_die(given: argparse.Namespace) -> int:
+    with mortals(MortalKafka) as first, mortals(MortalKafka if given.against == "kafka" else MortalBroker) as second:
+        versions = served_by(first.port, second.port)
+        arena = MortalArena(first, second, f"{given.seed}k")
+        coverage, finds, counts = asyncio.run(hunt_killing(arena, versions, given.minutes * 60 / len(given.worlds), say))
+        say(f"\n=== {KILLED}, seed {given.seed}")
+        for line in coverage.lines(full=False)[:-1]:
+            say(line)
+        say(f"plays: {dict(counts)}; differences: {len(finds)}")
+        for found in finds.values():
+            show(found if given.long else asyncio.run(shrunk(arena, found, versions, say)), KILLED)
+        return int(bool(finds))
 
 
 def show(found: Find, world: str) -> None:
@@ -111,7 +130,7 @@ def show(found: Find, world: str) -> None:
 
 def make_recording(given: argparse.Namespace) -> int:
     with kafka_in(given.world) as port:
-        traces = asyncio.run(record(port, given.seed, given.count, given.lanes, given.ticks, say))
+        traces = asyncio.run(record(port, given.seed, given.count, given.lanes, given.ticks, say, REBALANCES_IN.get(given.world, REBALANCES)))
     write(given.out, given.world, traces)
     say(f"{given.out}: {len(traces)} sequences, {sum(len(one.steps) for one in traces)} steps, {given.out.stat().st_size} bytes")
     return 0

@@ -31,10 +31,11 @@ UNMAPPED = "zz"
 
 
 class Actor:
-    __slots__ = ("instance", "name", "protocols", "rebalance", "session", "version")
+    __slots__ = ("client", "instance", "name", "protocols", "rebalance", "session", "version")
 
     def __init__(self, name: str, instance: str | None, protocols: list[list[str]], session: int, rebalance: int, version: int | None) -> None:
         self.name = name
+        self.client: str | None = name
         self.instance = instance
         self.protocols = protocols
         self.session = session
@@ -49,7 +50,7 @@ class Recipes:
         self.made: Counter[tuple[str, ...]] = Counter()
 
     def rarest(self, chance: Random, kinds: list[tuple[str, ...]], state: str) -> tuple[str, ...]:
-        some = chance.sample(kinds, min(5, len(kinds)))
+        some = chance.sample(kinds, min(12, len(kinds)))
         kind = min(some, key=lambda one: self.made[(state, *one)])
         self.made[(state, *kind)] += 1
         return kind
@@ -67,7 +68,7 @@ MISTAKES = [
 ] + [
     (do, how, "", "")
     for do, hows in {
-        "join": ("type", "no protocols", "no common", "session", "no group", "reordered", "metadata", "protocol"),
+        "join": ("type", "no protocols", "no common", "session", "no group", "reordered", "metadata", "protocol", "pending", "pending"),
         "sync": ("type", "name", "null", "no group", "strangers"),
         "beat": ("no group", "other group"),
         "leave": ("no group", "nobody at all", "twice", "several", "batch", "other group"),
@@ -80,7 +81,17 @@ MISTAKES = [
 class Choosing:
     """One sequence in the making."""
 
-    def __init__(self, chance: Random, versions: Versions, recipes: Recipes, ticks: int = 9) -> None:
+    def __init__(
+        self,
+        chance: Random,
+        versions: Versions,
+        recipes: Recipes,
+        ticks: int = 9,
+        rebalances: tuple[int, ...] = REBALANCES,
+        sessions: tuple[int, ...] = SESSIONS,
+    ) -> None:
+        self.rebalances = rebalances
+        self.sessions = sessions
         self.chance = chance
         self.versions = versions
         self.recipes = recipes
@@ -94,7 +105,7 @@ class Choosing:
         chance = self.chance
         static = chance.choice((0.0, 0.5, 0.8, 1.0, 1.0))
         names = chance.sample(PROTOCOL_NAMES, chance.randint(1, 3))
-        session, rebalance = chance.choice(SESSIONS), chance.choice(REBALANCES)
+        session, rebalance = chance.choice(self.sessions), chance.choice(self.rebalances)
         uniform = chance.random() < 0.5
         cast = []
         for number in range(1, chance.choice((1, 2, 2, 3, 3, 4)) + 1):
@@ -111,11 +122,13 @@ class Choosing:
                     f"p{number}",
                     instance,
                     [[name, chance.choice(METADATA)] for name in listed],
-                    session if uniform else chance.choice(SESSIONS),
-                    rebalance if uniform else chance.choice(REBALANCES),
+                    session if uniform else chance.choice(self.sessions),
+                    rebalance if uniform else chance.choice(self.rebalances),
                     chance.choice((None, None, 9, 9, 9, 5, 3)),
                 )
             )
+            if chance.random() < 0.05:
+                cast[-1].client = chance.choice((None, ""))
         return cast
 
     def __call__(self, player: Player) -> Step | None:
@@ -194,6 +207,8 @@ class Choosing:
             "session": actor.session,
             "rebalance": actor.rebalance,
         }
+        if actor.client != actor.name:
+            step["client"] = actor.client
         if actor.instance is not None and not player.known(actor.name).pending:
             step["instance"] = actor.instance
         return step
@@ -201,7 +216,7 @@ class Choosing:
     def _change(self, actor: Actor) -> None:
         chance = self.chance
         if chance.random() < 0.5:
-            actor.session, actor.rebalance = chance.choice(SESSIONS), chance.choice(REBALANCES)
+            actor.session, actor.rebalance = chance.choice(self.sessions), chance.choice(self.rebalances)
         else:
             chance.shuffle(actor.protocols)
 
@@ -292,6 +307,8 @@ class Choosing:
     def _mistake(self, player: Player) -> Step:
         do, member, instance, generation = self.recipes.rarest(self.chance, MISTAKES, player.state())
         actor = self._anyone()
+        if member == "pending":
+            actor = next((one for one in self.actors if player.known(one.name).pending), actor)
         if not instance:
             return self._wrong(player, actor, do, member)
         step = self._plain(player, actor, do)
@@ -360,6 +377,8 @@ class Choosing:
 
     def _wrong_join(self, actor: Actor, step: Step, how: str) -> Step:
         names = list(step["protocols"])
+        if how == "pending":
+            return {"instance": UNMAPPED, "v": max(step["v"], INSTANCE_FROM["join"])}
         if how == "type":
             return {"type": self.chance.choice(("", *TYPES))}
         if how == "no protocols":

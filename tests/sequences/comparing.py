@@ -14,7 +14,7 @@ from tests.sequences.steps import Step
 from tests.sequences.traces import LOST, Trace
 
 NO_ANSWER = "no answer"
-SHOWN_AFTER = 3  # steps
+SHOWN_AFTER = 6  # steps
 NEW = {"Empty", "PreparingRebalance", "CompletingRebalance"}
 
 

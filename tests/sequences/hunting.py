@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.choosing import REBALANCES, Choosing, Recipes
 from tests.sequences.comparing import Difference, first_difference, met, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.player import TICK_S, Choose, Player, following
@@ -73,6 +73,9 @@ class Arena:
         closest = max(traces[:kafkas], key=lambda one: agreed(traces[kafkas], one))
         return Find(steps, difference, traces[kafkas], closest)
 
+    async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
+        return list(await asyncio.gather(*[self.find(steps, ours=2, kafkas=3) for steps in some]))
+
 
 def agreed(ours: Trace, kafkas: Trace) -> int:
     difference = first_difference(ours, kafkas)
@@ -82,7 +85,10 @@ def agreed(ours: Trace, kafkas: Trace) -> int:
 class Hunt:
     """One run: until the time is up or so many sequences are played."""
 
-    def __init__(self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9) -> None:
+    def __init__(
+        self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9, rebalances: tuple[int, ...] = REBALANCES
+    ) -> None:
+        self.rebalances = rebalances
         self.arena = arena
         self.versions = versions
         self.say = say
@@ -107,7 +113,7 @@ class Hunt:
             await self._sequence(number)
 
     async def _sequence(self, number: int) -> None:
-        choosing = Choosing(Random(f"{self.arena.seed}-{number}"), self.versions, self.recipes, self.ticks)
+        choosing = Choosing(Random(f"{self.arena.seed}-{number}"), self.versions, self.recipes, self.ticks, self.rebalances)
         kafkas = await self.arena.play(self.arena.kafka_port, choosing)
         if kafkas.late:
             self.counts["late at Kafka"] += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from protocol.errors import EncodeError
@@ -28,16 +28,20 @@ LATE_S = 0.06
 GROUPS = ("g", "h")
 LOOK_VERSION = 5
 
+Die = Callable[[], Awaitable[None]]
 Choose = Callable[["Player"], Step | None]
 
 
 class Player:
     __slots__ = (
-        "_answers", "_begin", "_looker", "_looking", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
-        "_wires", "groups", "late", "look", "names", "tainted", "waiting",
+        "_answers", "_begin", "_die", "_looker", "_looking", "_owners", "_port", "_raw", "_raw_looks", "_replacing", "_scale", "_steps", "_synced", "_tick",
+        "_wires", "groups", "killed", "late", "look", "names", "tainted", "waiting",
     )  # fmt: skip
 
-    def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True) -> None:
+    def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True, die: Die | None = None) -> None:
+        self._die = die
+        self.killed = False
+        self._replacing: set[str] = set()  # groups with a restart that no assignment has followed yet
         self._looking = looking
         self._port = port
         self._scale = scale
@@ -95,6 +99,8 @@ class Player:
             await self._await_tick(step.get("n", 1))
         elif step["do"] == "drop":
             self._drop(step["by"])
+        elif step["do"] == "kill":
+            await self._kill(number)
         else:
             self.late = self.late or self.spent > REQUESTS_S + LATE_S / 2
             await self._ask(number, step)
@@ -116,10 +122,26 @@ class Player:
                 del self.waiting[number]
                 self.known(actor, step.get("group", "g")).parked.discard(step["do"])
 
+    async def _kill(self, number: int) -> None:
+        """Z13: who came back in a rebalance is in our log at once, in Kafka's when the leader has assigned."""
+        assert self._die is not None
+        if self._replacing and self.tainted is None:
+            self.tainted = (number, "Z13")
+        for actor in list(self._wires):
+            self._drop(actor)
+        assert self._looker is not None
+        self._looker.drop()
+        self.killed = True
+        await self._die()
+        self._looker = await Wire.open(self._port)
+        self._begin = time.monotonic() - self._tick * TICK_S * self._scale
+
     async def _ask(self, number: int, step: Step) -> None:
         answered = asyncio.Event()
         before = {name: group.group_state for name, group in self.look.items()}
         replaced = self._replaced(step)
+        if replaced:
+            self._replacing.add(step.get("group", "g"))
 
         def arrived(reply: Any) -> None:
             self.waiting.pop(number, None)
@@ -135,7 +157,7 @@ class Player:
         wire = await self._wire(step["by"], bool(step.get("behind")))
         self.known(step["by"], step.get("group", "g")).parked.add(step["do"])
         with contextlib.suppress(TimeoutError):
-            wire.send(request, step["v"], step["by"], arrived)
+            wire.send(request, step["v"], step.get("client", step["by"]), arrived)
             await asyncio.wait_for(answered.wait(), PARKED_S * self._scale)
 
     async def _wire(self, actor: str, behind: bool) -> Wire:
@@ -189,10 +211,13 @@ class Player:
         if not self._looking:
             self._raw_looks.append(None)
             return
+        asked = time.monotonic()
         reply = await self._looker.ask(DescribeGroupsRequest([self.names.group(name) for name in self.groups]), LOOK_VERSION)
+        self.late = self.late or time.monotonic() - asked > LATE_S * self._scale
         if reply == CLOSED:
             raise ConnectionError("closed while looking")
         self._raw_looks.append(reply)
+        self._replacing -= {group.group_id.removeprefix(self.names.prefix) for group in reply.groups if group.group_state in ("Stable", "Empty")}
         self.look = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}
 
     def _trace(self) -> Trace:
@@ -224,7 +249,7 @@ def following(steps: Iterable[Step]) -> Choose:
 
 def playable(step: Step) -> bool:
     """Whether this request can be said in this version at all."""
-    if step["do"] in ("tick", "drop"):
+    if step["do"] in ("tick", "drop", "kill"):
         return True
     try:
         request_of(step, Names("", 1.0)).encode(step["v"])

@@ -36,7 +36,7 @@ def read(file: Path) -> tuple[str, list[Trace]]:
     return first["world"], [Trace.from_json(line["steps"], line["trace"]) for line in lines]
 
 
-async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say) -> list[Trace]:
+async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
     """So many sequences, and of those played the ones that show most: codes that no other shows come first."""
     arena = Arena(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
@@ -45,7 +45,7 @@ async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say:
     async def lane() -> None:
         await asyncio.sleep(Random().random() * TICK_S)
         while (number := next(numbers)) < 4 * wanted:
-            trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks))
+            trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
             if settled := await certain(arena, port, trace):
                 kept.append(settled)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
+from typing import Protocol
 
-from tests.sequences.hunting import Arena, Find, Say
+from tests.sequences.hunting import Find, Say
 from tests.sequences.player import playable
 from tests.sequences.steps import KEYS, Step
 from tests.sequences.wire import Versions
@@ -14,7 +14,11 @@ AT_ONCE = 24
 ROUNDS_MAX = 30
 
 
-async def shrunk(arena: Arena, find: Find, versions: Versions, say: Say) -> Find:
+class Finding(Protocol):
+    async def find_all(self, some: list[list[Step]]) -> list[Find | None]: ...
+
+
+async def shrunk(arena: Finding, find: Find, versions: Versions, say: Say) -> Find:
     """Tries all shorter ones of a round at once and goes on with the first that differs."""
     found = find
     for _ in range(ROUNDS_MAX):
@@ -31,9 +35,9 @@ async def shrunk(arena: Arena, find: Find, versions: Versions, say: Say) -> Find
     return found
 
 
-async def first_of(arena: Arena, candidates: Iterator[list[Step]], found: Find) -> Find | None:
+async def first_of(arena: Finding, candidates: Iterator[list[Step]], found: Find) -> Find | None:
     while some := [steps for _, steps in zip(range(AT_ONCE), candidates, strict=False)]:
-        for one in await asyncio.gather(*[arena.find(steps, ours=2, kafkas=3) for steps in some]):
+        for one in await arena.find_all(some):
             if one is not None and one.difference.signature == found.difference.signature:
                 one.steps = one.steps[: one.difference.step + 1]
                 return one

@@ -1,6 +1,7 @@
 """What a step may be, and the request that it means to one server.
 
-A step is a dict: `do` names it, `by` the actor, `v` the version, `group` the group where it is not "g". Members are named by
+A step is a dict: `do` names it, `by` the actor (its client id too, unless `client` is given), `v` the version, `group` the
+group where it is not "g". Members are named by
 whom they were given to: "@p1" is the id that p1 was given last in this group, "@p1-1" the one before; a generation "@p1" is the
 one p1 heard of last, "@p1+1" and "@p1-1" its neighbours. Everything else means itself.
 
@@ -15,6 +16,7 @@ one p1 heard of last, "@p1+1" and "@p1-1" its neighbours. Everything else means 
     {"do": "delete", "groups": [...]} {"do": "find", "keys": [...], "kind": 0}
     {"do": "tick", "n": 1}                         nothing happens until the next beat of the clock
     {"do": "drop", "by": "p1"}                     its connections are gone
+    {"do": "kill"}                                 the server ends by SIGKILL and starts again: only in killing.py
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ WORLDS = {
     "delayed": {"group.initial.rebalance.delay.ms": "1600"},
     "full": {"group.initial.rebalance.delay.ms": "0", "group.max.size": "2"},
 }
+# In the delayed world a longer one would end the delay where requests are: what is left of it is a part of a tick.
+REBALANCES_IN = {"delayed": (440, 1640, 2840)}
 TOPICS = {"t0": 2, "t1": 1}
 READY_SECONDS = 20
 GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")]
@@ -40,21 +42,27 @@ def kafka_in(world: str) -> Iterator[int]:
 def ours_in(world: str) -> Iterator[int]:
     settings = EVERYWHERE | WORLDS[world]
     flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
+    flags += ["--set", "offsets.flush=" + ("never" if world == "delayed" else "always")]
     with broker("--profile", "test", *flags, "--set", "log.level=warning") as started:
         prepare(started.port)
         yield started.port
 
 
-def prepare(port: int) -> None:
+def prepare(port: int, topics: bool = True) -> None:
     """The topics, and Kafka's own for offsets, which it makes when first asked for."""
     with Client(port) as client:
-        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 5000), 5)
-        assert not any(one.error_code for one in reply.topics), reply
+        if topics:
+            make_topics(client)
         offered = [one.api_key for one in client.ask(ApiVersionsRequest("sequences", "1"), 3).api_keys]
         if not all(key in offered for key in GROUP_APIS):
             return
         for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # in every partition some
             await_coordinator(client, group)
+
+
+def make_topics(client: Client) -> None:
+    reply = client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 5000), 5)
+    assert not any(one.error_code for one in reply.topics), reply
 
 
 def await_coordinator(client: Client, group: str) -> None:

@@ -1,0 +1,212 @@
+"""Sequences in whose midst the server is killed: `make oracle ARGS="--worlds killed"`.
+
+All sequences of a batch are played at once; when each has come to its `kill`, the server ends by SIGKILL and starts again over its
+data, and all go on. What is left of the groups is what was in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from tests.kafka_process import CLUSTER_ID, LOGGING, PROPERTIES, STOP_SECONDS, await_listening, free_ports
+from tests.oracle import JAVA, kafka_jars, run_java
+from tests.running import Broker
+from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.comparing import first_difference, met, real_difference
+from tests.sequences.coverage import Coverage
+from tests.sequences.hunting import Find, Say, agreed
+from tests.sequences.player import TICK_S, Choose, Player, following
+from tests.sequences.steps import Step
+from tests.sequences.traces import Trace
+from tests.sequences.wire import Versions
+from tests.sequences.worlds import EVERYWHERE, WORLDS, prepare
+
+KAFKA_PLAYS = 3
+OURS_PLAYS = 2
+BATCH = 120
+CONFIRMED_MAX = 12
+LONG = (61_640,)  # nothing falls due while a server starts
+WORLD = "plain"
+
+
+class MortalKafka:
+    """A Kafka over one directory, that can die and come back on its port."""
+
+    def __init__(self, folder: Path) -> None:
+        kafka_jars()
+        self.folder = folder
+        self.port, controller = free_ports(2)
+        more = "".join(f"{name}={value}\n" for name, value in (EVERYWHERE | WORLDS[WORLD]).items())
+        (folder / "server.properties").write_text(PROPERTIES.format(port=self.port, controller=controller, folder=folder) + more)
+        (folder / "log4j2.properties").write_text(LOGGING)
+        run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", folder / "server.properties", cwd=folder)
+        self.start()
+        prepare(self.port)
+
+    def start(self) -> None:
+        command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-cp", f"{kafka_jars()}/*"]
+        with (self.folder / "output").open("a+b") as output:
+            self.process = subprocess.Popen(
+                [*command, "kafka.Kafka", "server.properties"], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        await_listening(self.process, self.port, self.folder / "output")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def again(self) -> None:
+        self.kill()
+        self.start()
+        prepare(self.port, topics=False)
+
+
+class MortalBroker:
+    """This broker, likewise."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (self.port,) = free_ports(1)
+        self.start()
+        prepare(self.port)
+
+    def start(self) -> None:
+        flags = [flag for name, value in (EVERYWHERE | WORLDS[WORLD]).items() for flag in ("--set", f"{name}={value}")]
+        data = ("--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder / "data"), "--set", "log.level=warning")
+        self.broker = Broker(*data, *flags)
+
+    def kill(self) -> None:
+        self.broker.kill()
+
+    def again(self) -> None:
+        self.kill()
+        self.start()
+        prepare(self.port, topics=False)
+
+
+Mortal = MortalKafka | MortalBroker
+
+
+@contextmanager
+def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
+    with tempfile.TemporaryDirectory(prefix="tenure-mortal-", ignore_cleanup_errors=True) as folder:
+        server = kind(Path(folder))
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+class Stage:
+    """One server and those who play to it: it dies when everybody who is still there waits for that."""
+
+    def __init__(self, server: Mortal, players: int) -> None:
+        self.server = server
+        self.players = players
+        self.waiting = 0
+        self.back = asyncio.Event()
+
+    async def die(self) -> None:
+        self.waiting += 1
+        await self._perhaps()
+        await self.back.wait()
+
+    async def leave(self) -> None:
+        self.players -= 1
+        await self._perhaps()
+
+    async def _perhaps(self) -> None:
+        if self.waiting and self.waiting == self.players and not self.back.is_set():
+            await asyncio.to_thread(self.server.again)
+            self.back.set()
+
+
+class Halved:
+    """A sequence in the making, with a kill after its first part."""
+
+    def __init__(self, seed: str, versions: Versions, recipes: Recipes) -> None:
+        self.choosing = Choosing(Random(seed), versions, recipes, 5, LONG, LONG)
+        self.killed = False
+
+    def __call__(self, player: Player) -> Step | None:
+        step = self.choosing(player)
+        if step is None and not self.killed:
+            self.killed = True
+            self.choosing.ticks_left = 3
+            return {"do": "kill"}
+        return step
+
+
+class MortalArena:
+    def __init__(self, kafka: Mortal, other: Mortal, seed: str) -> None:
+        self.kafka = kafka
+        self.other = other
+        self.seed = seed
+        self._numbers = count()
+
+    async def plays(self, server: Mortal, choices: list[Choose]) -> list[Trace]:
+        stage = Stage(server, len(choices))
+        return list(await asyncio.gather(*[self._play(stage, choose, place * 0.618 % 1 * TICK_S) for place, choose in enumerate(choices)]))
+
+    async def _play(self, stage: Stage, choose: Choose, pause: float) -> Trace:
+        async def die() -> None:
+            await stage.die()
+            await asyncio.sleep(pause)
+
+        await asyncio.sleep(pause)
+        player = Player(stage.server.port, f"q{self.seed}-{next(self._numbers)}.", die=die)
+        try:
+            return await player.play(choose)
+        finally:
+            if not player.killed:
+                await stage.leave()
+
+    async def find(self, steps: list[Step]) -> Find | None:
+        return (await self.find_all([steps]))[0]
+
+    async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
+        """Every one of them several times, in two batches."""
+        kafkas = await self.plays(self.kafka, [following(steps) for steps in some for _ in range(KAFKA_PLAYS)])
+        ours = await self.plays(self.other, [following(steps) for steps in some for _ in range(OURS_PLAYS)])
+        return [
+            found(steps, ours[number * OURS_PLAYS :][:OURS_PLAYS], kafkas[number * KAFKA_PLAYS :][:KAFKA_PLAYS])
+            for number, steps in enumerate(some)
+        ]
+
+
+def found(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> Find | None:
+    difference = real_difference(ours, kafkas)
+    return difference and Find(steps, difference, ours[0], max(kafkas, key=lambda one: agreed(ours[0], one)))
+
+
+async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, Find], Counter[str]]:
+    coverage, recipes, finds, counts = Coverage(), Recipes(), dict[str, Find](), Counter[str]()
+    until = time.monotonic() + seconds
+    numbers = count()
+    while time.monotonic() < until:
+        made = await arena.plays(arena.kafka, [Halved(f"{arena.seed}-{next(numbers)}", versions, recipes) for _ in range(BATCH)])
+        kafkas = [trace for trace in made if not trace.late]
+        ours = await arena.plays(arena.other, [following(trace.steps) for trace in kafkas])
+        differing = []
+        for mine, theirs in zip(ours, kafkas, strict=True):
+            coverage.add(theirs)
+            counts.update(met(mine, theirs))
+            if (one := first_difference(mine, theirs)) and one.signature not in finds:
+                differing.append(theirs.steps)
+        counts["compared"] += len(kafkas)
+        counts["differed at first"] += len(differing)
+        if differing:
+            for find in await arena.find_all(differing[:CONFIRMED_MAX]):
+                if find and find.difference.signature not in finds:
+                    finds[find.difference.signature] = find
+                    say(f"difference: step {find.difference.step}: {find.difference.signature}")
+    return coverage, finds, counts
