@@ -136,7 +136,7 @@ class Notes:
         owned = notes.owned
         if owned is not None and owned.usable():
             return True
-        if not notes.asked and now >= notes.try_at:
+        if not (notes.asked or self._closed) and now >= notes.try_at:
             notes.asked = True
             if owned is None:
                 self._store.acquire(notes.id, partial(self._acquired, notes))

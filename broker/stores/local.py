@@ -92,6 +92,7 @@ class LocalStore:
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
+        self._finishing = False
 
     def start(self, me: NodeInfo) -> None:
         """This is how clients find us: known once the listeners are open."""
@@ -126,6 +127,8 @@ class LocalStore:
                 handles.close()
 
     def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
+        if self._finishing:
+            return
         if isinstance(result, Exception):
             done(Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog)))
             return
@@ -173,6 +176,7 @@ class LocalStore:
 
         `done` hears what went wrong, or "".
         """
+        self._finishing = True
         waiting = len(self._logs)
         failures = [] if sound else ["not everything was written"]
 
