@@ -341,3 +341,19 @@ def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
     play.noted(Kind.ROUND_END, result=Round.SUPERSEDED, join_ms=6_000, sync_ms=700)
     play.after(200).leave("a", "b")
     play.noted(Kind.ROUND_END, result=Round.EMPTY, join_ms=200, sync_ms=0)
+
+
+def test_a_members_offer_is_told_as_a_number_that_a_note_can_hold(play: Play) -> None:
+    for number in range(20):
+        play.join(f"m{number}", metadata=bytes([number]) * 3, version=3)
+    told = {note.body.subscription_hash for note in play.notes if note.kind == Kind.MEMBER_JOIN}
+    assert len(told) == 20
+    assert all(-(1 << 63) <= one < 1 << 63 for one in told)
+    assert min(told) < 0 < max(told)
+
+
+def test_joining_again_is_a_sign_of_life(play: Play) -> None:
+    play.d2(session=60_000)
+    play.after(5_000).join("b", metadata=T0_T1)
+    play.after(2_000).leave("b")
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.LEFT, since_heartbeat_ms=2_000)

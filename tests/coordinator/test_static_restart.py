@@ -366,6 +366,9 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
+    (record,) = play.wrote("W7")  # Z13: c' is told that it is in, so whoever takes over must know it
+    assert record.image is not None
+    assert [one.member_id for one in record.image.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
 @scenario("SR-31")

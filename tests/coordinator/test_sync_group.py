@@ -300,3 +300,32 @@ def test_assignments_that_no_batch_can_take_are_refused_and_the_group_called_bac
     play.join("b").expect(generation=2)
     a.expect(generation=2)
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
+
+
+def test_a_round_that_is_overtaken_leaves_nobody_an_assignment(play: Play) -> None:
+    play.s2()
+    play.join("a")
+    play.join("b").expect(generation=2)
+    assert [member.assignment for member in play.describe().members] == [b"\1", b"\2"]
+    play.join("b", metadata=T0_T1).parks()
+    assert [member.assignment for member in play.describe().members] == [b"", b""]
+
+
+def test_a_member_that_is_called_back_while_it_waits_has_a_full_session_to_come(play: Play) -> None:
+    b = play.c2b()
+    play.at(4_000)
+    play.join("a", metadata=T0_T1)
+    b.expect(REBALANCE_IN_PROGRESS, at=4_000)
+    assert play.session_left("b") == 10_000
+    play.at(14_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
+
+
+def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
+    b = play.c2b()
+    play.alive("a").at(4_000)
+    play.sync("a", {"a": 1, "b": 2})
+    b.expect(assignment=2, at=4_000)
+    assert play.session_left("b") == 10_000
+    play.at(14_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
