@@ -167,7 +167,7 @@ class Case(NamedTuple):
 def every_case() -> Iterator[Case]:
     for request, versions in ASKED:
         for version in versions:
-            yield from cases(request, version)
+            yield from cases(request, version, versions[0])
     for name, client_id in {"null": None, "empty": b"", "of the greatest length": b"c" * LONGEST, "not UTF-8": b"c\xff\xfe"}.items():
         yield Case(f"join v9 client id: {name}", join, 9, lambda place: join(place).encode(9), client_id)
     yield Case("commit v9: more than a batch", commit, 9, lambda place: much_committed(place).encode(9))
@@ -188,17 +188,15 @@ def much_said(place: Place) -> Any:
     return request
 
 
-def cases(request: Request, version: int) -> Iterator[Case]:
+def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     base = request(DRY)
     plain = base.encode(version)
     yield Case(f"{request.__name__} v{version}", request, version, lambda place: request(place).encode(version))
     for way, kind in fields(base):
         for name, change in CHANGES[kind](way, version >= base.FLEXIBLE_FROM).items():
-            try:
-                body = change(base, version)
-            except EncodeError:  # an int that its field is too narrow for
-                continue
-            if body != plain:
+            if name.startswith(str(MANY)) and version != newest:
+                continue  # it takes long, and says the same in every version
+            if change(base, version) != plain:
                 where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
                 yield Case(f"{request.__name__} v{version} {where}: {name}", request, version, body_of(request, change, version))
 
