@@ -51,7 +51,7 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep) -> Iterator[None]
             size += cost
     yield
     if work.left:
-        out.deadlines.set(work, out.now)
+        out.deadlines.set(work, out.now + 1)  # the step under way would take it up again at once
     else:
         plan(out, work)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.expiry import GROUPS_AT_ONCE
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.records import with_version
@@ -237,8 +238,12 @@ def test_what_expired_is_there_again_when_the_log_refuses_and_goes_with_the_next
 
 
 def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play) -> None:
-    prefix = {name: offset_key_prefix(name, "t0") for name in (f"g{number}" for number in range(4_500))}
-    kept.load(*[(offset_key(prefix[name], 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in prefix])
+    names = [f"g{number}" for number in range(2 * GROUPS_AT_ONCE + 500)]
+    kept.load(*[(offset_key(offset_key_prefix(name, "t0"), 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in names])
     kept.after(SWEEP)
+    assert len(kept.listed()) == GROUPS_AT_ONCE + 500
+    kept.after(1)
+    assert len(kept.listed()) == 500
+    kept.after(1)
     assert kept.listed() == []
-    assert len(kept.wrote(*["W6", "W6 group"] * 4_500)) == 9_000
+    assert len(kept.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)

@@ -163,6 +163,12 @@ def test_a_loaded_group_above_the_maximum_calls_its_members_back_and_has_room_fo
     two.expect("m1", generation=8, members=[])
 
 
+@scenario("MX-13")
+def test_a_loaded_group_of_just_the_greatest_size_calls_nobody_back(two: Play) -> None:
+    two.f2(count=2)
+    two.group_is(STABLE, generation=7)
+
+
 @scenario("MX-14")
 def test_static_members_that_stay_away_leave_a_loaded_group_above_the_maximum(two: Play) -> None:
     two.f2s(count=3)
