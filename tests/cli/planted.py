@@ -186,6 +186,12 @@ def epochs_of_another_log(folder: Folder) -> Path:
     return path
 
 
+def an_epoch_that_no_batch_has(folder: Folder) -> Path:
+    path = folder.path / "orders-0/leader-epoch-checkpoint"
+    path.write_text("0\n2\n0 0\n1 50\n")
+    return path
+
+
 def epochs_that_make_no_sense(folder: Folder) -> Path:
     path = folder.path / f"{OFFSETS}-0/leader-epoch-checkpoint"
     path.write_text("0\n2\n3 0\n1 9\n")
@@ -346,6 +352,7 @@ PLANTED: list[tuple[str, Callable[[Folder], Path], str]] = [
     ("index-wrong", a_time_index_behind_the_end, r"it names offset \d+, which the segment does not have"),
     ("index-missing", an_index_that_is_missing, r"there is no such file"),
     ("epochs-wrong", epochs_of_another_log, r"offsets 1 to 1 are of epoch 1, and it says epoch 0 there"),
+    ("epochs-wrong", an_epoch_that_no_batch_has, r"offsets 0 to 118 are of epoch 0, and it says epoch 1 there"),
     ("epochs-damaged", epochs_that_make_no_sense, r"epochs and offsets do not grow"),
     ("epochs-behind", epochs_that_did_not_survive, r"it does not have epoch 1, which begins at offset 1"),
     ("epochs-behind", no_epochs_at_all, r"there is no such file"),
