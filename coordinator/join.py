@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from coordinator.calls import JoinedMember, JoinReply, JoinRequest, JoinWaiter, SyncReply
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
@@ -55,11 +57,11 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
         group.id,
         id,
         request.instance_id,
-        request.client_id,
-        request.client_host,
-        request.rebalance_timeout_ms,
-        request.session_timeout_ms,
-        request.protocols,
+        out.one_text(request.client_id),
+        out.one_text(request.client_host),
+        out.one_number(request.rebalance_timeout_ms),
+        out.one_number(request.session_timeout_ms),
+        out.one_offer(group, request.protocols),
         seen_ms=out.now,
     )
     member.join = waiter
@@ -97,11 +99,8 @@ def tell_join(out: Outcome, group: Group, member: Member, request: JoinRequest) 
 
 
 def subscription_hash(member: Member) -> int:
-    """Tells one offer from another: FNV-1a in 64 bits over the first protocol's metadata, as a signed number."""
-    code = 0xCBF29CE484222325
-    for byte in member.protocols[0][1][:256]:
-        code = (code ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return code - (1 << 64) if code >= 1 << 63 else code
+    """Tells one offer from another."""
+    return crc32(member.protocols[0][1])
 
 
 # Members that are known.
@@ -137,17 +136,18 @@ def repeat_answer(out: Outcome, group: Group, waiter: JoinWaiter, member: Member
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """The member is parked with what it offers now, and everybody else is called back."""
     cause = Cause.LEADER_REJOINED if member.protocols == request.protocols else Cause.MEMBER_METADATA_CHANGED
-    take_request(group, member, request)
+    take_request(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
     tell_join(out, group, member, request)
     prepare_or_try(out, group, cause, request.reason or member.id)
 
 
-def take_request(group: Group, member: Member, request: JoinRequest) -> None:
-    group.set_protocols(member, request.protocols)
-    member.rebalance_timeout_ms = request.rebalance_timeout_ms
-    member.session_timeout_ms = request.session_timeout_ms
+def take_request(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
+    if member.protocols != request.protocols:
+        group.set_protocols(member, request.protocols)
+    member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
+    member.session_timeout_ms = out.one_number(request.session_timeout_ms)
 
 
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
@@ -205,9 +205,9 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
         old.instance_id,
         old.client_id,
         old.client_host,
-        request.rebalance_timeout_ms,
-        request.session_timeout_ms,
-        request.protocols,
+        out.one_number(request.rebalance_timeout_ms),
+        out.one_number(request.session_timeout_ms),
+        old.protocols if old.protocols == request.protocols else request.protocols,
         old.assignment,
         is_new=False,
         seen_ms=out.now,

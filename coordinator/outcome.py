@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from coordinator.calls import JoinReply, JoinWaiter, SyncReply, SyncWaiter
+from coordinator.calls import JoinReply, JoinWaiter, Protocols, SyncReply, SyncWaiter
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.group import Group
@@ -13,11 +14,13 @@ from coordinator.member import Member
 from coordinator.notes import Kind, Note, allowed, note
 from protocol.message import Message
 
+SHARED_MAX: Final = 4_096  # texts, and numbers, of which one object each is kept in mind
+
 
 class Outcome:
     """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids."""
 
-    __slots__ = ("answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now")
+    __slots__ = ("_numbers", "_texts", "answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now")
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
         self.config = config
@@ -28,6 +31,27 @@ class Outcome:
         self.facts_bytes = 0  # what they take in a batch, where that has been counted
         self.answers: list[Held] = []
         self.notes: list[Note] = []
+        self._texts: dict[str, str] = {}
+        self._numbers: dict[int, int] = {}
+
+    def one_text(self, text: str) -> str:
+        """One object for equal texts: members of a fleet have their client ids, hosts and protocols in common."""
+        if len(self._texts) >= SHARED_MAX:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
+
+    def one_number(self, number: int) -> int:
+        if len(self._numbers) >= SHARED_MAX:
+            self._numbers.clear()
+        return self._numbers.setdefault(number, number)
+
+    def one_offer(self, group: Group, protocols: Protocols) -> Protocols:
+        """Mostly what the first member of the group offers too."""
+        for member in group.members.values():
+            if member.protocols == protocols:
+                return member.protocols
+            break
+        return tuple([(self.one_text(name), metadata) for name, metadata in protocols])
 
     def fits(self, facts: list[Fact]) -> bool:
         """Whether one batch can take the facts of one operation; otherwise it is refused before anything is applied."""

@@ -38,6 +38,7 @@ def asked(group: Group, member: Member) -> None:
     if group.pending_sync:
         group.pending_sync.pop(member.id, None)
         if not group.pending_sync:
+            group.pending_sync = {}  # an emptied one keeps its room
             group.deadline = NEVER
 
 
