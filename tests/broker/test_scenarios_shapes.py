@@ -152,6 +152,13 @@ def test_version_9_says_whether_the_leader_may_skip_the_assignment(desk: Desk, p
     assert again == NO_TAGS + i32(0) + i16(82) + i32(-1) + NULL + NULL + short("") + b"\0" + short("me") + NO_ARRAY + NO_TAGS
 
 
+@scenario("VS-07", "SR-08")
+def test_a_leader_of_version_8_that_comes_back_is_told_that_another_leads(desk: Desk, peer: RawPeer) -> None:
+    old = stable(desk, Peer(desk), "instance")
+    head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short(old)
+    assert peer.asks(JOIN, 8, join_body(8, "", "instance")) == head + short("instance-id-2") + NO_ARRAY + NO_TAGS
+
+
 SYNC = SyncGroupRequest()
 
 
