@@ -97,7 +97,6 @@ class GroupJournal(Journal):
         self.load_ms = 0
         self._telling = telling
         self._reload = reload
-        self._began = 0  # when the append under way began
         self._to_reload = False  # once that has come to its end
         self._unloaded: Callable[[], None] | None = None  # who waits for the end of unloading
 
@@ -138,9 +137,6 @@ class GroupJournal(Journal):
     # The way to the log.
 
     def end_turn(self) -> None:
-        hold = self.shard.hold
-        if hold.untaken and not self._in_flight:
-            self._began = self._clock.now
         try:
             super().end_turn()
         except Exception:
@@ -151,7 +147,6 @@ class GroupJournal(Journal):
     def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
         if stamp != self._in_flight:
             return  # given up since
-        now = self._clock.tick()
         if self._to_reload:
             self._to_reload = False
             self._in_flight = 0
@@ -162,7 +157,7 @@ class GroupJournal(Journal):
                 self._reload(self)
             self.leave()
             return
-        if now - self._began > STALLED_MS:
+        if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
             # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
             self._advance_shard(now, True)
         try:

@@ -78,6 +78,7 @@ class Journal:
         self._late = late
         self._alarm = NEVER  # when an append is late, or when a suspended log is tried again
         self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
+        self._began = 0  # when it began
         self._due = 0  # replies up to this stamp are late when the next deadline comes
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
@@ -107,20 +108,20 @@ class Journal:
         """Let the reply leave as soon as everything emitted before it is durable."""
         hold = self.shard.hold
         hold.reply(held)
-        if hold.untaken and not self._in_flight:
+        if hold.emitted != hold.taken and not self._in_flight:
             self._turn.touch(self)
 
     def end_turn(self) -> None:
         """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
         hold = self.shard.hold
-        while hold.untaken and not self._in_flight and self.writable:
+        while hold.emitted != hold.taken and not self._in_flight and self.writable:
             facts = hold.take(self._batch_bytes_max)
             stamp = hold.taken
-            now = self._clock.now
+            self._began = now = self._clock.now
             self._in_flight = self._due = stamp
-            self._wake(now + self._late_ms)
-            batch = build_facts(facts, now)
-            self._owned.append(batch, len(facts), partial(self._appended, stamp, len(facts)))
+            self._owned.append(build_facts(facts, now), len(facts), partial(self._appended, stamp, len(facts)))
+            if self._in_flight == stamp:
+                self._wake(now + self._late_ms)
 
     def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
         self._in_flight = 0
@@ -130,8 +131,9 @@ class Journal:
         else:
             self._end_stamp = stamp
             self._end_offset = result.offset + facts - 1
-            self.shard.hold.confirm(stamp)
-            if self.shard.hold.untaken:
+            hold = self.shard.hold
+            hold.confirm(stamp)
+            if hold.emitted != hold.taken:
                 self._turn.touch(self)
         if self._settled is not None and not self.shard.hold.untaken:
             settled, self._settled = self._settled, None
