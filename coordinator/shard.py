@@ -407,6 +407,8 @@ class Shard:
                     member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync.release()
                 member.join = member.sync = None
+        for waiter in self._out.answers:  # of a step that never came to its end
+            waiter.fail(ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
         self._out.deadlines = Deadlines()
         self._out.answers.clear()

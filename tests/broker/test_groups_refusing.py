@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.outcome import Outcome
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -303,3 +304,28 @@ def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, m
     assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
     assert peer.reply() is None
     assert joined(desk, peer, joining(instance="i")).error_code == 0
+
+
+def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, *followers = members = [Peer(desk) for _ in range(3)]
+    for number, member in enumerate(members, 1):
+        member.send(joining(instance=f"m{number}"), 9)
+    desk.pass_ms(0)
+    assert [member.reply().generation_id for member in members] == [1, 1, 1]
+    for number, member in enumerate(followers, 2):
+        member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
+    answer_sync = Outcome.answer_sync
+    told = []
+
+    def broken(self: Outcome, waiter: Any, reply: Any) -> None:
+        if len(told) == 2:
+            raise RuntimeError("a defect")
+        told.append(waiter)
+        answer_sync(self, waiter, reply)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outcome, "answer_sync", broken)
+        leader.send(syncing("m1-id-1", instance="m1"), 5)
+    # The step had answers for the first two, and none yet for the last: nobody hears of what is not so.
+    assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
+    assert [member.reply() for member in members] == [None, None, None]
