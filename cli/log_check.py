@@ -46,7 +46,7 @@ class Found:
     bytes: int = 0
     batches: int = 0
     records: int = 0
-    next_offset: int = 0
+    next_offset: int = 0  # behind the last sound batch
     topics: dict[str, tuple[int, str]] = field(default_factory=dict)  # of the registry: partitions and policy
 
 
@@ -73,7 +73,6 @@ class LogCheck:
             self.problems.add("instance-twice", file, position, what)
         self._epochs.compare(self.log.path)
         self._other_files()
-        self.found.next_offset = max(self._next_offset, 0)
         return self.found
 
     # Segments
@@ -115,7 +114,7 @@ class LogCheck:
         if self._next_offset > segment.base:
             self._next_offset = segment.base  # told as an overlap where it was seen
         self._gap(segment, 0, segment.base, after)
-        self._next_offset = segment.base
+        self._next_offset = self.found.next_offset = segment.base
 
     def _end(self, segment: SegmentFile, indexes: list[IndexCheck], after: SegmentFile | None) -> None:
         for index in indexes:
@@ -160,7 +159,7 @@ class LogCheck:
             what = f"offset {header.last_offset}, but {os.path.basename(after.path)} begins at {after.base}"
             self.problems.add("segment-overlap", segment.path, batch.position, what)
         self._gap(segment, batch.position, header.base_offset, after)
-        self._next_offset = header.last_offset + 1
+        self._next_offset = self.found.next_offset = header.last_offset + 1
         self._epochs.batch(segment.path, batch)
         self.found.batches += 1
         self.found.records += header.record_count

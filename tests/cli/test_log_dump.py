@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from protocol.batch import iterate
+from protocol.messages.consumer_offsets import OffsetCommitValue
+from protocol.records import with_version
 from tests.cli.log_folders import (
+    MOMENT,
     NOTES,
     OFFSETS,
     TOPICS,
@@ -20,6 +23,7 @@ from tests.cli.log_folders import (
     change,
     cut,
     first_batch,
+    offset,
     process,
 )
 
@@ -56,6 +60,12 @@ def test_groups_offsets_and_tombstones_are_in_words(folder: Folder, command: Com
         f"4  {at}  group {other}: generation 3, 0 members, type consumer, state since 2023-11-14T22:13:20.000Z",
         f"5  {at}  group {other}: removed",
     ]
+
+
+def test_what_an_older_offset_does_not_have_is_left_out(folder: Folder, command: Command) -> None:
+    key, _ = offset(folder.group, 0, 1)
+    folder.append(OFFSETS, 0, [(key, with_version(OffsetCommitValue(5, commit_timestamp=MOMENT), 0))])
+    assert command.lines(folder.path / f"{OFFSETS}-0")[-1].endswith("orders-0: 5, committed 2023-11-14T22:13:20.000Z")
 
 
 def test_notes_and_topics_are_in_words(folder: Folder, command: Command) -> None:

@@ -100,6 +100,14 @@ def test_one_problem_is_told_once_and_the_others_logs_stay_sound(plant: Callable
     assert (summary["sound_logs"], summary["problems"]) == (3, 1)
 
 
+def test_a_torn_end_behind_the_recovery_point_is_no_loss(folder: Folder, command: Command) -> None:
+    (folder.path / ".kafka_cleanshutdown").unlink()
+    with folder.segment(OFFSETS).open("ab") as file:
+        file.write(folder.segment(OFFSETS).read_bytes()[:70])
+    _, problems, _ = command.problems()
+    assert [problem["problem"] for problem in problems] == ["torn-end"]
+
+
 def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> None:
     segment = folder.segment("orders")
     data = segment.read_bytes()
