@@ -20,7 +20,7 @@ from tests.kafka_process import free_ports
 from tests.running import Broker, Client
 
 JOIN, SYNC, HEARTBEAT, LEAVE, DESCRIBE, COMMIT, FETCH, LIST = 9, 5, 4, 5, 5, 8, 8, 4
-AWAIT_SECONDS = 10
+AWAIT_SECONDS = 30
 TOPIC_ALREADY_EXISTS = 36
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=100", "offsets.topic.num.partitions=3")
 
@@ -36,10 +36,11 @@ class LastingBroker:
             self._arguments += ["--set", setting]
         self.broker: Broker | None = None
 
-    def start(self, *settings: str) -> Broker:
+    def start(self, *settings: str, loaded: bool = True) -> Broker:
         more = [word for setting in settings for word in ("--set", setting)]
         self.broker = Broker(*self._arguments, *more)
-        await_loaded(self.port)
+        if loaded:
+            await_loaded(self.port)
         return self.broker
 
     def kill(self) -> None:
@@ -217,13 +218,24 @@ def create_topic(port: int, name: str, partitions: int = 3) -> None:
             time.sleep(0.01)
 
 
+def list_code(port: int) -> int:
+    with Client(port) as client:
+        code: int = client.ask(ListGroupsRequest(), LIST).error_code
+        return code
+
+
+def fetch_code(port: int, group: str) -> int:
+    with Client(port) as client:
+        code: int = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH).groups[0].error_code
+        return code
+
+
 def await_loaded(port: int) -> None:
     """Every partition of the offsets log answers: before, a heartbeat is answered 0 and a JoinGroup 14."""
     until = time.monotonic() + AWAIT_SECONDS
-    with Client(port) as client:
-        while error := client.ask(ListGroupsRequest(), LIST).error_code:
-            assert time.monotonic() < until, error
-            time.sleep(0.005)
+    while error := list_code(port):
+        assert time.monotonic() < until, error
+        time.sleep(0.005)
 
 
 def await_members(port: int, group: str, count: int) -> None:

@@ -12,14 +12,18 @@ from tests.broker.lasting import (
     Actor,
     LastingBroker,
     assignment_of,
+    await_loaded,
     await_members,
     await_state,
     create_topic,
     described,
+    fetch_code,
     gather,
+    list_code,
     settle,
     stored_offsets,
 )
+from tests.broker.many_offsets import TOPIC, write_offsets
 from tests.broker.phases import PHASES, Initial, Phase
 
 
@@ -129,3 +133,34 @@ def test_who_is_parked_at_sigterm_is_sent_to_look_for_the_coordinator(lasting: L
     await_state(lasting.port, "joining", "Stable")
     for actor in (first, second):
         actor.close()
+
+
+def test_what_is_asked_while_a_big_log_loads_is_answered_so_that_clients_come_again(tmp_path: Path) -> None:
+    with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=1") as before:
+        create_topic(before.port, TOPIC)
+        before.kill()
+    # One partition, so that whatever is asked is still loading.
+    groups = list(write_offsets(tmp_path / "data", 2_000, 100, 10, 1))
+    lasting = LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=1", "offsets.retention.minutes=2147483647")
+    try:
+        lasting.start(loaded=False)
+        actor = Actor(lasting.port, groups[0], "a")
+        actor.member_id, actor.generation = "a-1", 1
+        # As Kafka answers, but for SyncGroup, whose 14 would end a Java consumer.
+        while_loading = [
+            described(lasting.port, groups[0]).error_code,
+            actor.join().error_code,
+            actor.sync().error_code,
+            actor.beat(),
+            actor.leave(),
+            actor.commit(TOPIC, 0, 1),
+            fetch_code(lasting.port, groups[0]),
+            list_code(lasting.port),
+        ]
+        assert while_loading == [14, 14, 27, 0, 14, 14, 14, 14]
+        await_loaded(lasting.port)
+        assert actor.join().error_code == 25
+        assert len(stored_offsets(lasting.port, groups[-1])) == 100
+        actor.close()
+    finally:
+        lasting.__exit__()
