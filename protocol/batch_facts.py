@@ -60,6 +60,18 @@ class FactReader:
         end = len(data)
         quick_end = end - _ONE_RECORD.size - 1
         at = 0
+        base: int
+        length: int
+        magic: int
+        crc: int
+        attributes: int
+        delta: int
+        count: int
+        size: int
+        more: int
+        zeros: int
+        key_size: int
+        long_key_size: int
         while at < end:
             # The checks are those of the general way, as far as they can fail here.
             if at <= quick_end:
@@ -70,7 +82,7 @@ class FactReader:
                     and not (attributes or delta or zeros)
                     and last < base < stop_offset
                     and magic == MAGIC
-                    and at < after <= end
+                    and at + HEADER_BYTES < after <= end
                     and not (verify and _crc32c(data[at + CRC_FROM : after]) != crc)
                 ):
                     if more:  # the length takes two bytes, so the offset delta stands where the key's length would
@@ -98,10 +110,10 @@ class FactReader:
                             continue
             self.last_offset = last
             self.used = at
-            size = self._read_any(data, at, facts)
-            if not size:
+            read = self._read_any(data, at, facts)
+            if not read:
                 break
-            at += size
+            at += read
             last = self.last_offset
         self.last_offset = last
         self.used = at

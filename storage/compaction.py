@@ -139,7 +139,7 @@ class Compaction:
 
     def _sources(self) -> Iterator[tuple[Closed, int]]:
         """Each segment with the offset at which the one behind it begins."""
-        ends = [*(segment.base for segment in self._segments), self._end]
+        ends = [*[segment.base for segment in self._segments], self._end]
         yield from zip(self._segments, ends[1:], strict=True)
 
     def _gather_chunk(self, chunk: bytes) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import chain
+from typing import Final, Generic, TypeVar
 
 from protocol.batch import Fact, read_header, stamp
 from storage.disk import Disk, File
@@ -24,6 +25,8 @@ from storage.swap import Cleaned, Closed, exchange, finish_exchanges, set_aside
 
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
+
+T = TypeVar("T")
 
 
 class Flush:
@@ -44,6 +47,35 @@ class Flush:
             self.file.sync()
         if self.folder:
             self.disk.sync_folder(self.folder)
+
+
+class Reading(Generic[T]):
+    """What is read of some segments, which are held until the end, or until nobody has it any more."""
+
+    __slots__ = ("_parts", "_segments")
+
+    def __init__(self, held: list[Segment], parts: Iterator[T]) -> None:
+        self._segments = held
+        self._parts = parts
+
+    def __iter__(self) -> Reading[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return next(self._parts)
+        except BaseException:
+            self._let_go()
+            raise
+
+    # Not the `finally` of a generator: compiled ones do not run it when they are dropped halfway.
+    def __del__(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for segment in self._segments:
+            segment.let_go()
+        self._segments = []
 
 
 class Log:
@@ -314,7 +346,9 @@ class Log:
 
     def finish_repair(self, repair: Repair) -> None:
         """`repair.run` returned: the log is usable again. When it raised, start another one later."""
-        self._segments = repair.segments
+        # Closed segments are what they were: who reads them reads on, and what was verified is.
+        known = {} if self._exchange_failed else {(segment.base, segment.size): segment for segment in self._segments[:-1]}
+        self._segments = [*(known.get((segment.base, segment.size), segment) for segment in repair.segments[:-1]), *repair.segments[-1:]]
         self.use(self._handles)
         self.flushed_offset = self.next_offset
         self._flushed_size = self._segments[-1].size if self._segments else 0
@@ -403,16 +437,9 @@ class Log:
 
         Raises DamagedLog where they are not as they were written.
         """
-        return self._scan(offset, self.next_offset if end is None else end)
-
-    def _scan(self, offset: int, end: int) -> Iterator[bytes]:
-        segments = self._held(offset, end)
-        try:
-            for segment in segments:
-                yield from segment.chunks(offset, end)
-        finally:
-            for segment in segments:
-                segment.let_go()
+        stop = self.next_offset if end is None else end
+        segments = self._held(offset, stop)
+        return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
 
     def _held(self, offset: int, end: int) -> list[Segment]:
         segments = [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
@@ -425,16 +452,9 @@ class Log:
 
         Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
         """
-        return self._facts(self.next_offset if end is None else end)
-
-    def _facts(self, end: int) -> Iterator[list[Fact]]:
-        segments = self._held(-1, end)
-        try:
-            for segment in segments:
-                yield from segment.facts(end)
-        finally:
-            for segment in segments:
-                segment.let_go()
+        stop = self.next_offset if end is None else end
+        segments = self._held(-1, stop)
+        return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Whole batches from the one that holds `offset` on, of one segment: as many as fit, but one at least; b"" at the end.

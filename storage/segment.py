@@ -189,6 +189,15 @@ class Segment:
         next_offset, newest_of_all, epoch_of_all = self.next_offset, self.max_timestamp, self.epoch
         end = len(chunk)
         at = 0
+        base: int
+        length: int
+        epoch: int
+        magic: int
+        crc: int
+        attributes: int
+        delta: int
+        newest: int
+        count: int
         try:
             while end - at >= HEADER_BYTES:
                 base, length, epoch, magic, crc, attributes, delta, newest, count = unpack(chunk, at)
