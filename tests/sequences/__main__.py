@@ -28,6 +28,7 @@ from tests.sequences.recording import read, record, replay, write
 from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import KEYS
 from tests.sequences.traces import Trace
+from tests.sequences.wire import Versions
 from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, served_by, serves_groups
 
 KILLED = "killed"
@@ -88,8 +89,7 @@ def hunt_in(world: str, given: argparse.Namespace) -> int:
             say(line)
         say(f"plays: {dict(chase.counts)}; meant: {dict(chase.deviations)}; differences: {len(chase.finds)}")
         for found in chase.finds.values():
-            short = found if given.long else asyncio.run(shrunk(arena, found, versions, say))
-            show(short, world)
+            settle(arena, found, versions, world, given)
         return int(bool(chase.finds))
 
 
@@ -108,8 +108,15 @@ def hunt_where_servers_die(given: argparse.Namespace) -> int:
             say(line)
         say(f"plays: {dict(counts)}; differences: {len(finds)}")
         for found in finds.values():
-            show(found if given.long else asyncio.run(shrunk(arena, found, versions, say)), KILLED)
+            settle(arena, found, versions, KILLED, given)
         return int(bool(finds))
+
+
+def settle(arena: Arena | MortalArena, found: Find, versions: Versions, world: str, given: argparse.Namespace) -> None:
+    """As it is at once, because shrinking takes its time."""
+    show(found, world)
+    if not given.long:
+        show(asyncio.run(shrunk(arena, found, versions, say)), world)
 
 
 def show(found: Find, world: str) -> None:

@@ -202,7 +202,7 @@ class Player:
     def _tell_taint(self, number: int, replaced: str, reply: Any) -> None:
         """Z3: a member that had not synced is replaced in a stable group."""
         if reply != CLOSED and reply.error_code == 0 and replaced not in self._synced and self.tainted is None:
-            self.tainted = (number, "Z3")
+            self.tainted = (number + 1, "Z3")
         elif reply != CLOSED and reply.error_code == 0:
             self._synced.add(reply.member_id)
 

@@ -20,7 +20,7 @@ from tests.sequences.traces import Naming, Trace
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 LEFT, ANSWERED = {"error_code": 25}, {"error_code": 0}
-LOOK = {"g": ["Stable", "consumer", "range", []]}
+LOOK: dict[str, Any] = {"g": ["Stable", "consumer", "range", []]}
 
 
 def trace(*came: dict[int, Any], steps: list[str] | None = None) -> Trace:
