@@ -81,13 +81,7 @@ class Deadlines:
         soon = self._soon
         while self._moments and self._moments[0] <= now:
             for item in self._slots.pop(heappop(self._moments)):
-                item.filed = NEVER
-                if item.deadline < now + TICK_MS:
-                    self._number += 1
-                    item.filed = item.deadline
-                    heappush(soon, (item.deadline, item.rank, self._number, item))
-                elif item.deadline != NEVER:
-                    self._file(item)
+                self._put(item, now)
         while soon and soon[0][0] <= now:
             _, _, _, item = heappop(soon)
             if item.deadline <= now:
@@ -95,11 +89,19 @@ class Deadlines:
                 self._set_wake()
                 return item
             if item.filed <= now:  # it has moved since
-                item.filed = NEVER
-                if item.deadline != NEVER:
-                    self._file(item)
+                self._put(item, now)
         self._set_wake()
         return None
+
+    def _put(self, item: Timed, now: int) -> None:
+        """Its moment has come: look at it again when its deadline does, which may have moved."""
+        item.filed = NEVER
+        if item.deadline < now + TICK_MS:
+            self._number += 1
+            item.filed = item.deadline
+            heappush(self._soon, (item.deadline, item.rank, self._number, item))
+        elif item.deadline != NEVER:
+            self._file(item)
 
     def _set_wake(self) -> None:
         self.wake_at = min(self._moments[0] if self._moments else NEVER, self._soon[0][0] if self._soon else NEVER)

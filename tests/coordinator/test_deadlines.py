@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordinator.deadlines import NEVER, TICK_MS, Deadlines, Timed
@@ -72,6 +72,7 @@ class Both:
 
 
 @given(steps)
+@example([("set", 0, 102), ("advance", 0, 101), ("set", 0, 2)])  # moved to within the tick that has begun
 def test_everybody_is_called_once_and_in_time(todo: list[tuple[str, int, int]]) -> None:
     both = Both()
     for step in todo:
