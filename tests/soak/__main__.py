@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
 from tests.soak.world import World
 
@@ -21,7 +24,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="the same seed does the same deeds; moments differ by what the machine does")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
+    parser.add_argument("--scale", action="store_true", help="instead: the tests of scale in their full form, a hundred thousand members")
     given = parser.parse_args(arguments)
+    if given.scale:
+        scale = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", "tests/broker/test_scale.py"]
+        return subprocess.run(scale, cwd=ROOT, env=os.environ | {"SCALE": "full"}, check=False).returncode
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     print(f"soak: {given.kills} kills, seed {seed}", flush=True)
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
