@@ -309,6 +309,7 @@ def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> 
     play.join("p")
     play.leave("p")
     play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT)
 
 
 def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> None:

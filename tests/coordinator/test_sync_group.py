@@ -329,3 +329,10 @@ def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
     assert play.session_left("b") == 10_000
     play.at(14_000)
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
+
+
+def test_asking_for_an_assignment_is_a_sign_of_life(play: Play) -> None:
+    play.c2()
+    play.after(5_000).sync("b")
+    play.after(2_000).leave("b")
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.LEFT, since_heartbeat_ms=2_000)
