@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -82,6 +83,7 @@ class Notes:
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._failing = False  # said so
+        self._done: Callable[[], None] | None = None  # who waits for the last ones
         self._closed = False
 
     # What shards say.
@@ -103,9 +105,7 @@ class Notes:
         self._gather(journal, Note("", Kind.COORDINATOR, self._clock.now, 0, State.EMPTY, body), -1)
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
-        notes = self._logs.get(journal.partition)
-        if notes is None:
-            notes = self._logs[journal.partition] = NotesLog(journal.partition)
+        notes = self._log(journal.partition)
         if self._waiting >= NOTES_WAITING_MAX:
             notes.lost += 1
             return
@@ -113,10 +113,33 @@ class Notes:
         self._waiting += 1
         self._write_in(GATHER_MS)
 
+    def _log(self, partition: int) -> NotesLog:
+        notes = self._logs.get(partition)
+        if notes is None:
+            notes = self._logs[partition] = NotesLog(partition)
+        return notes
+
+    def check(self, partitions: list[int]) -> None:
+        """Open these, one after the other: after a crash every log has to be looked at once."""
+        if not partitions or self._done is not None or self._closed:
+            return
+        first, *others = partitions
+        notes = self._log(first)
+
+        def opened(result: OwnedLog | HeldBy | Unreadable) -> None:
+            self._acquired(notes, result)
+            self.check(others)
+
+        if notes.owned is None and not notes.asked:
+            notes.asked = True
+            self._store.acquire(notes.id, opened)
+        else:
+            self.check(others)
+
     # The way to the logs.
 
     def _write_in(self, ms: int) -> None:
-        if self._timer is None and not self._closed:
+        if self._timer is None and self._done is None and not self._closed:
             self._timer = self._loop.call_later(ms / 1000, self._write_some)
 
     def _write_some(self) -> None:
@@ -150,11 +173,17 @@ class Notes:
             self._refused(notes, result.who if isinstance(result, HeldBy) else result.reason)
         else:
             notes.owned = result
+        self._write_last_if_asked()
 
     def _recovered(self, notes: NotesLog, failure: AppendFailed | None) -> None:
         notes.asked = False
         if failure is not None:
             self._refused(notes, str(failure))
+        self._write_last_if_asked()
+
+    def _write_last_if_asked(self) -> None:
+        if self._done is not None:
+            self._write_last()
 
     def _refused(self, notes: NotesLog, reason: str) -> None:
         notes.lost += len(notes.waiting)
@@ -190,15 +219,22 @@ class Notes:
         notes.owned.append(build_facts(facts, self._clock.now), len(facts), appended)
         return len(facts)
 
-    def close(self) -> None:
-        """The last ones, as far as their logs take them now."""
-        self._closed = True
+    def close(self, done: Callable[[], None]) -> None:
+        """Write the last ones; `done` is called when there is nothing left to wait for."""
+        self._done = done
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._write_last()
+
+    def _write_last(self) -> None:
         for notes in self._logs.values():
             while notes.waiting and self._ready(notes, self._clock.now):
                 self._write(notes, NOTES_AT_ONCE)
+        if self._done is not None and not any(notes.asked for notes in self._logs.values()):
+            done, self._done = self._done, None
+            self._closed = True
+            done()
 
 
 def log_change(note: Note) -> None:

@@ -35,7 +35,7 @@ from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore
-from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topics
+from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
 from broker.turn import Turn
 from coordinator import GroupConfig
 from storage import ClusterView, HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
@@ -46,6 +46,7 @@ log = logs.get_logger("broker.server")
 # yet read the second; then everything is flushed. The rest is for the last log lines (half a second) and the process.
 SETTLE_SECONDS = 0.8
 DRAIN_SECONDS = 0.4
+NOTES_SECONDS = 0.2
 FLUSH_SECONDS = 0.8
 
 TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
@@ -193,9 +194,13 @@ class Server:
             self._loop,
             config.offsets_commit_timeout_ms,
             self.notes,
-            self.collector.go_on,
+            partial(self._loaded, store),
             loading=self.collector.pause,
         )
+
+    def _loaded(self, store: LocalStore) -> None:
+        self.collector.go_on()
+        self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
     def _serve(self, node: Node, view: ClusterView) -> None:
         config = self.config
@@ -243,9 +248,11 @@ class Server:
         cleaned = asyncio.ensure_future(self.cleaning.stop())
         settled = await self._settle()
         self.turn.close()
-        self.notes.close()
+        noted: asyncio.Future[None] = self._loop.create_future()
+        self.notes.close(partial(noted.set_result, None))
         await self._drain()
         await cleaned
+        await asyncio.wait([noted], timeout=NOTES_SECONDS)
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable for journal in self.journals), closed.set_result)
         await asyncio.wait([closed], timeout=FLUSH_SECONDS)

@@ -58,7 +58,7 @@ class Rules(NamedTuple):
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
 NOTES_RULES = Rules(16 << 20, "interval", 5.0)
-_IS_LOG = re.compile(r".+-[0-9]+")
+_IS_LOG = re.compile(r"(.+)-([0-9]+)")
 
 Appended = Callable[[Position | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
@@ -202,16 +202,19 @@ class LocalStore:
             for owned in self._logs.values():
                 owned.log.close()
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
-            if self.directory.clean or not self._unchecked():
+            if not self.unchecked():
                 self.directory.mark_clean()
         except OSError as error:
             return told(error, self.directory.path)
         return ""
 
-    def _unchecked(self) -> list[str]:
+    def unchecked(self) -> list[LogId]:
         """Logs that nobody has opened since a stop that was not in order: the next start has to look at them."""
-        opened = {str(id) for id in self._logs}
-        return [name for name in self._disk.list(self.directory.path) if _IS_LOG.fullmatch(name) and name not in opened]
+        if self.directory.clean:
+            return []
+        found = [match for name in self._disk.list(self.directory.path) if (match := _IS_LOG.fullmatch(name)) is not None]
+        ids = [LogId(match[1], int(match[2])) for match in found]
+        return [id for id in ids if id not in self._logs]
 
     def close(self) -> None:
         self.workers.close()

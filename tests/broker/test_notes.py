@@ -202,17 +202,48 @@ def test_the_last_notes_are_written_at_the_end(desk: Desk) -> None:
     desk.tell(change())
     desk.passes()
     desk.tell(*[change()] * (NOTES_AT_ONCE + 1))
-    desk.notes.close()
+    ended: list[bool] = []
+    desk.notes.close(lambda: ended.append(True))
     desk.passes(0)
-    assert len(desk.written()) == NOTES_AT_ONCE + 2
+    assert (len(desk.written()), ended) == (NOTES_AT_ONCE + 2, [True])
     desk.tell(change())
     assert not [timer for timer in desk.loop.timers if not timer.cancelled]
 
 
-def test_at_the_end_no_log_is_opened_any_more(desk: Desk) -> None:
+def test_the_end_waits_for_logs_that_are_not_open_yet(desk: Desk) -> None:
+    desk.store.waiting = True
     desk.tell(change())
-    desk.notes.close()
-    assert desk.store.acquired == []
+    desk.tell(change(), partition=1)
+    ended: list[bool] = []
+    desk.notes.close(lambda: ended.append(True))
+    assert ended == []
+    desk.store.results[LogId("__coordinator_notes", 1)] = Unreadable("damaged", True)
+    desk.store.open()
+    desk.passes(0)
+    assert (len(desk.written()), ended) == (1, [True])
+
+
+def test_after_the_end_no_log_is_opened(desk: Desk) -> None:
+    ended: list[bool] = []
+    desk.notes.close(lambda: ended.append(True))
+    assert ended == [True]
+    desk.tell(change())
+    desk.notes.check([0, 1])
+    assert (desk.store.acquired, desk.loop.timers) == ([], [])
+
+
+def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: Desk) -> None:
+    desk.store.waiting = True
+    desk.store.results[LogId("__coordinator_notes", 5)] = Unreadable("damaged", True)
+    desk.notes.check([3, 5, 7])
+    for opened in (3, 5, 7):
+        assert desk.store.acquired[-1].partition == opened
+        desk.store.open()
+    assert len(desk.store.acquired) == 3
+    desk.tell(change(), partition=7)
+    desk.passes(partitions=8)
+    assert len(desk.written(7)) == 1
+    assert len(desk.store.acquired) == 3
 
 
 def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: Desk) -> None:
