@@ -114,6 +114,8 @@ def allowed(group: Group, now: int) -> bool:
         group.note_budget = min(earned, NOTES_AT_ONCE)
         group.notes_refilled_ms = now
     group.note_budget -= 1
+    if not group.note_budget:
+        group.notes_refilled_ms = now  # only who has used everything earns anew
     return True
 
 
