@@ -96,6 +96,7 @@ class Connection:
         "listener",
         "peer",
         "reason",
+        "recalled",
         "stopping",
     )
 
@@ -105,6 +106,7 @@ class Connection:
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
         self.again: Callable[[bytes, int], bytes | None] | None = None  # answers a request that is the same as before
+        self.recalled: Any = None  # what a handler keeps of requests, to read similar ones faster
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
         self.stopping = False

@@ -67,6 +67,8 @@ class Again:
 
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
+# Reads a request that is like one before on the connection, from where its body begins; None: it must be decoded.
+Recall = Callable[[Connection, bytes, int, int], Any]
 # The reply in the API's own shape that carries an error and nothing else.
 Refusal = Callable[[Any, int, int], Response]
 
@@ -74,9 +76,9 @@ Refusal = Callable[[Any, int, int], Response]
 class Route:
     """One API as served here."""
 
-    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
+    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "recall", "refuse", "tagged_reply_from")
 
-    def __init__(self, api: Api, handle: Handler, refuse: Refusal) -> None:
+    def __init__(self, api: Api, handle: Handler, refuse: Refusal, recall: Recall | None = None) -> None:
         self.api = api
         self.key: int = api.key
         self.oldest, self.newest = api.served
@@ -86,6 +88,7 @@ class Route:
         self.decode = api.request.decode
         self.handle = handle
         self.refuse = refuse
+        self.recall = recall
 
 
 class Call:
@@ -192,7 +195,10 @@ class Dispatch:
             else:
                 at = _skip_header_tags(data, at)
         try:
-            if end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
+            request = route.recall(connection, data, at, version) if route.recall is not None else None
+            if request is not None:
+                pass
+            elif end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
                 request = self._decode_large(route, data, at, version)
             else:
                 request, _ = route.decode(data, at, version)

@@ -6,8 +6,10 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
-from broker.dispatch import Call, Response, Route
+from broker.connection import Connection
+from broker.dispatch import Call, Constant, Response, Route
 from broker.group_journal import GroupJournal
+from broker.handlers.commit_layout import CommitMemory, Layout
 from broker.handlers.holding import answer, answer_together
 from broker.handlers.offset_replies import FETCH_ERROR, FETCH_GROUPS, AllCommitted, Fetched, FetchedGroup, FetchedTopic
 from broker.shards import Shards
@@ -53,7 +55,7 @@ class OffsetHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route(APIS[OffsetCommitRequest.API_KEY], self.commit, refuse_commit),
+            Route(APIS[OffsetCommitRequest.API_KEY], self.commit, refuse_commit, recall_commit),
             Route(APIS[OffsetFetchRequest.API_KEY], self.fetch, refuse_fetch),
             Route(APIS[OffsetDeleteRequest.API_KEY], self.delete, refuse_delete),
         ]
@@ -64,6 +66,10 @@ class OffsetHandlers:
     # OffsetCommit
 
     def commit(self, call: Call, request: OffsetCommitRequest) -> Response | None:
+        memory: CommitMemory | None = call.connection.recalled
+        if memory is not None and memory.layout is not None and memory.layout.request is request and self._may_again(memory.layout):
+            self._commit_again(call, memory.layout)
+            return None
         if not self._may(call, Operation.READ, Resource.GROUP, request.group_id):
             return refuse_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetCommitResponseTopic] = {}
@@ -107,12 +113,42 @@ class OffsetHandlers:
         if not refused:
             if not code and commit.too_large is None:
                 call.reply = AllCommitted(valid)
+                self._remember(call, request, commit, journal)
             else:
                 call.reply = committed(refused, valid, code, self._too_long(commit))
             journal.reply(call)
         else:
             journal.reply(PartlyCommitting(call, committed(refused, valid, code, self._too_long(commit)), refused, valid))
         return None
+
+    def _may_again(self, layout: Layout) -> bool:
+        """What was found right when the layout was made is right still."""
+        by_name = self._topics.by_name
+        for topic in layout.topics:
+            if by_name.get(topic.name) is not topic:
+                return False
+        return self._authorizer.open and not layout.journal.refusal
+
+    def _commit_again(self, call: Call, layout: Layout) -> None:
+        journal = layout.journal
+        commit = layout.commit
+        try:
+            code = journal.shard.commit(commit, self._clock.now)
+        except Exception:
+            journal.broken()
+            raise
+        journal.stepped()
+        call.reply = layout.reply if not code else committed({}, commit.topics, code)
+        journal.reply(call)
+
+    def _remember(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
+        """The next commit is likely of the same partitions."""
+        memory: CommitMemory | None = call.connection.recalled
+        if memory is None:
+            memory = call.connection.recalled = CommitMemory()
+        if memory.worth_a_layout(call.size) and self._authorizer.open:
+            topics = [self._topics.by_name[name] for name, _ in commit.topics]
+            memory.layout = Layout(request, call.version, commit, journal, topics, Constant(AllCommitted(commit.topics)))
 
     def _too_long(self, commit: Commit) -> int | None:
         return self._metadata_max if commit.too_large is not None else None
@@ -253,6 +289,14 @@ def committed(
         else:
             topics[name] = OffsetCommitResponseTopic(name, codes)
     return OffsetCommitResponse(0, list(topics.values()) if alone is None else alone)
+
+
+def recall_commit(connection: Connection, data: bytes, at: int, version: int) -> OffsetCommitRequest | None:
+    memory: CommitMemory | None = connection.recalled
+    if memory is None:
+        return None
+    layout = memory.layout
+    return layout.request if layout is not None and layout.version == version and layout.read(data, at) else None
 
 
 def _metadata_error(one: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
