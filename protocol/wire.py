@@ -206,8 +206,12 @@ def compact_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
 # reading: arrays of plain values; their count has been read and checked
 
 
+_SOME_INT32S: Final = tuple([Struct(f">{n}i") for n in range(33)])
+
+
 def int32s(data: bytes, at: int, n: int) -> list[int]:
-    return list(Struct(f">{n}i").unpack_from(data, at))
+    form = _SOME_INT32S[n] if n <= 32 else Struct(f">{n}i")
+    return list(form.unpack_from(data, at))
 
 
 def legacy_texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:

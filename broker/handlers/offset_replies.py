@@ -43,7 +43,7 @@ FETCH_GROUPS: Final = 8
 
 # How the stored form of an offset begins that is nearly always there (`coordinator.facts`): version 3, then offset,
 # leader epoch and metadata, just as the reply has them.
-_USUAL: Final = b"\0\3"
+_USUAL: Final = 3
 _METADATA_AT: Final = 16
 _BARE_BYTES: Final = 24  # of one without metadata
 
@@ -125,7 +125,7 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
             if value is None:
                 nothing = nothing or _NOTHING + b"\1" + _CODE_AND_TAGS(error, 0)
                 out.append(_INDEX(partition) + nothing)
-            elif len(value) == _BARE_BYTES and value[:2] == _USUAL:
+            elif len(value) == _BARE_BYTES and value[1] == _USUAL:
                 out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
             else:
                 offset_and_epoch, metadata = _parts(value)
@@ -151,7 +151,7 @@ def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> N
 
 def _parts(value: bytes) -> tuple[bytes, bytes]:
     """Of a stored offset: offset and epoch as they are sent, and the bytes of its metadata."""
-    if value[:2] == _USUAL:
+    if value[1] == _USUAL:
         (size,) = _STORED_SIZE(value, 14)
         if size >= 0:
             return value[2:14], value[_METADATA_AT : _METADATA_AT + size]
