@@ -346,8 +346,9 @@ class Choosing:
         return {"own": actor.instance, "none": None, "unmapped": UNMAPPED, "blank": ""}[kind]
 
     def _wrong(self, player: Player, actor: Actor, do: str, how: str) -> Step:
-        step = self._plain(player, actor, do)
-        chance = self.chance
+        known, chance = player.known(actor.name), self.chance
+        outside = known.id() not in player.members() and not known.pending
+        step = self._join(player, actor, fresh=outside) if do == "join" else self._plain(player, actor, do)
         if how == "no group":
             step["group"] = ""
         elif how == "other group":

@@ -121,6 +121,8 @@ class Hunt:
         self.coverage.add(kafkas)
         ours = await self.arena.play(self.arena.other_port, following(kafkas.steps))
         self.deviations.update(met(ours, kafkas))
+        if kafkas.tainted:
+            self.deviations[kafkas.tainted[1]] += 1
         difference = first_difference(ours, kafkas)
         self.counts["compared"] += 1
         if difference is None:

@@ -200,6 +200,8 @@ async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, s
         for mine, theirs in zip(ours, kafkas, strict=True):
             coverage.add(theirs)
             counts.update(met(mine, theirs))
+            if theirs.tainted:
+                counts[theirs.tainted[1]] += 1
             if (one := first_difference(mine, theirs)) and one.signature not in finds:
                 differing.append(theirs.steps)
         counts["compared"] += len(kafkas)
