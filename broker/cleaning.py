@@ -3,7 +3,7 @@ what they hold.
 
 Once a second the sums are looked at: what came to each log since it was cleaned last, and what its cleanings left. Above
 the bound the dirtiest log is rolled, as soon as one of its flushes has just ended, and a process of its own cleans what
-is closed (storage/cleaner.py): one at a time, with the lowest priority, for a limited time. What waits for a disk runs in
+is closed (storage/cleaner.py): one at a time, with a low priority, for a limited time. What waits for a disk runs in
 a thread; in the loop there are a few renames. A cleaner that fails or is killed has changed nothing.
 
 Logs that are kept for a time instead lose their oldest segments here. And recovery points are written now and then.
@@ -34,7 +34,8 @@ ROLL_BYTES = 1 << 20  # a roll waits for the disk in the thread of the loop: for
 ROLL_TRIES = 5  # of a roll that waits for nothing, before one that waits a little
 RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
-PRIORITY = 19
+NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, and the bound would not hold
+NICENESS_LATE = 5  # twice above the bound
 REPORT_BYTES_MAX = 1 << 24
 BYTES_A_SECOND_MIN = 1 << 20  # a cleaner slower than this, at its lowest priority, is taken to hang
 
@@ -128,6 +129,10 @@ class Cleaning:
     def live_bytes(self) -> int:
         return sum(watched.log.size for watched in self._watched.values()) - self.dirty_bytes
 
+    @property
+    def _bound(self) -> int:
+        return max(self._rules.dirty_bytes_min, self.live_bytes)
+
     async def stop(self) -> None:
         """Nothing is cleaned any more; what was begun has changed nothing or is finished."""
         self._timer.cancel()
@@ -149,8 +154,7 @@ class Cleaning:
         if self._rolling is not None:
             self._try_to_roll(self._rolling)
             return
-        dirty = self.dirty_bytes
-        if dirty > max(self._rules.dirty_bytes_min, self.live_bytes):
+        if self.dirty_bytes > self._bound:
             time = self._loop.time()
             due = [watched for watched in self._watched.values() if watched.not_before <= time and watched.log.usable]
             if due:
@@ -241,7 +245,7 @@ class Cleaning:
         )
         try:
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, PRIORITY)
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS)
             async with asyncio.timeout(limit):
                 assert process.stdin is not None
                 assert process.stdout is not None

@@ -209,3 +209,37 @@ def read_facts(data: bytes, at: int, end: int, count: int, facts: list[Fact]) ->
         if at >= stop:
             raise CorruptBatch("a record's fields are longer than the record")
         at = stop
+
+
+def read_keys(data: bytes, at: int, end: int, count: int) -> list[tuple[int, bytes | None, bool]]:
+    """Of so many records the offset delta, the key, and whether it is a tombstone: what a cleaner asks first."""
+    found: list[tuple[int, bytes | None, bool]] = []
+    for _ in range(count):
+        n = data[at]
+        at += 1
+        if n > 127:
+            n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+        stop = at + (n >> 1)
+        if n & 1 or stop > end:
+            raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
+        at += 1
+        while data[at] > 127:  # the timestamp, unread
+            at += 1
+        delta = data[at + 1]
+        at += 2
+        if delta > 127:
+            delta, at = longer_varint(data, at, delta, VARINT_SHIFT_MAX)
+        n = data[at]
+        at += 1
+        if n > 127:
+            n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
+        key: bytes | None = None
+        if not n & 1:
+            behind = at + (n >> 1)
+            key = data[at:behind]
+            at = behind
+        if at >= stop or delta & 1:
+            raise CorruptBatch("a record's fields are longer than the record")
+        found.append((delta >> 1, key, bool(data[at] & 1)))
+        at = stop
+    return found

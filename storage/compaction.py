@@ -19,6 +19,7 @@ from typing import Final
 import google_crc32c
 
 from protocol.batch import (
+    COMPRESSION_MASK,
     CONTROL,
     CRC_FROM,
     DELETE_HORIZON,
@@ -27,14 +28,13 @@ from protocol.batch import (
     MAGIC,
     TRANSACTIONAL,
     CorruptBatch,
-    Fact,
     Record,
     read_header,
     records,
     rewrite,
     validate,
 )
-from protocol.batch_record import read_facts
+from protocol.batch_record import read_keys
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
@@ -159,23 +159,21 @@ class Compaction:
             if producer >= 0:
                 self._producers[producer] = base
             if base + delta >= first_dirty and not attributes & (CONTROL | TRANSACTIONAL):
-                if count == 1 and not delta and not attributes:
-                    key, _ = _only_fact(chunk, at, after)
-                    if key:
-                        self._note(key, base)
-                        at = after
-                        continue
-                for record in records(chunk, at):
-                    if record.key is not None:
-                        self._note(record.key, record.offset)
+                if not attributes & COMPRESSION_MASK:
+                    for number, key, _ in _keys(chunk, at, after, count):
+                        if key is not None:
+                            self._note(key, base + number)
+                else:
+                    for record in records(chunk, at):
+                        if record.key is not None:
+                            self._note(record.key, record.offset)
             at = after
         return at
 
     def _note(self, key: bytes, offset: int) -> None:
-        known = len(self._newest)
-        self._newest[key] = offset
-        if len(self._newest) > known:
+        if key not in self._newest:
             self._key_bytes += len(key)
+        self._newest[key] = offset
 
     # Writing what stays.
 
@@ -223,15 +221,18 @@ class Compaction:
             self._last = base + delta
             instead: bytes | None = None  # of the batch; b"" for nothing
             if base < clean_to and not attributes & (CONTROL | TRANSACTIONAL):
-                key = b""
-                value: bytes | None = None
-                if count == 1 and producer < 0 and not delta and not attributes:
-                    key, value = _only_fact(chunk, at, after)
-                if not key:
-                    instead = self._rewritten(chunk, at)
-                elif newest.get(key, -1) > base:
+                newer = dead = 0
+                if not attributes & COMPRESSION_MASK:
+                    for number, key, tombstone in _keys(chunk, at, after, count):
+                        if key is None or newest.get(key, -1) > base + number:
+                            newer += 1
+                        elif tombstone:
+                            dead += 1
+                else:
+                    dead = count
+                if producer < 0 and newer == count:
                     instead = b""
-                elif value is None:
+                elif newer or dead or not count:
                     instead = self._rewritten(chunk, at)
             self._emptied = b""
             if instead is not None:
@@ -304,11 +305,8 @@ class Compaction:
         self.cleaned.append(Cleaned(written.base, written.size, written.next_offset, tuple(self._replaces)))
 
 
-def _only_fact(chunk: bytes, at: int, after: int) -> Fact:
-    """Of a batch of one record; an empty key for none."""
-    fact: list[Fact] = []
+def _keys(chunk: bytes, at: int, after: int, count: int) -> list[tuple[int, bytes | None, bool]]:
     try:
-        read_facts(chunk, at + HEADER_BYTES, after, 1, fact)
+        return read_keys(chunk, at + HEADER_BYTES, after, count)
     except IndexError:
         raise CorruptBatch("a record is cut short") from None
-    return fact[0]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.batch import CorruptBatch, Fact, Record, build, build_facts, facts_of, iterate, stamp, validate
 from protocol.batch_facts import FactReader
+from protocol.batch_record import read_keys
 from protocol.compression import Compression
 
 END = 1 << 40
@@ -153,3 +154,19 @@ def test_offsets_that_do_not_grow_or_lie_behind_the_known_end_are_refused(record
         with pytest.raises(CorruptBatch, match="offset 100 between"):
             FactReader(-1, end, 100, False).read(stamped([one, one]))
     assert [header.base_offset for header in iterate(stamped([one, one]), 0, 2 * len(one))] == [0, 100]
+
+
+KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(KEYED, st.integers(1, 9_000), st.integers(-9_000, 9_000)), min_size=1, max_size=70))
+def test_what_a_cleaner_asks_first_is_what_the_records_say(contents: list[tuple[tuple[bytes | None, bytes | None], int, int]]) -> None:
+    made, offset = [], -1
+    for (key, value), gap, time in contents:
+        offset += gap
+        made.append(Record(offset, 10_000 + time, key, value))
+    batch = build(made)
+    assert read_keys(batch, 61, len(batch), len(made)) == [(record.offset, record.key, record.value is None) for record in made]
+    with pytest.raises((CorruptBatch, IndexError)):
+        read_keys(batch[:-1], 61, len(batch) - 1, len(made))
