@@ -53,7 +53,7 @@ def processor_seconds(pid: int) -> float:
 
 # Members.
 
-CONNECTIONS, MEMBERS, SESSION_MS = (10_000, 100_000, 60_000) if FULL else (300, 3_000, 7_000)
+CONNECTIONS, MEMBERS, SESSION_MS = (10_000, 100_000, 90_000) if FULL else (300, 3_000, 7_000)
 BEAT_MS = 3_000
 # A member with its share of its group and connection. The target, 200 MiB for 100,000, leaves 1,700.
 MEMBER_BYTES_MAX = 2_400

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.phases import PHASES
+from tests.broker.phases import PHASES, Left
 from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.stored import await_coordinator
 
@@ -18,7 +18,9 @@ def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
     with LastingKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
-        phases = [phase(kafka.port, safe=False) for phase in reversed(PHASES)]  # that one is the first, and now the last
+        # Kafka counts sessions while it does not serve yet, so that a short one may be over before anybody can ask.
+        played = [phase for phase in PHASES if phase is not Left]
+        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # the first of them is that one, and now the last
         try:
             for phase in phases:
                 phase.begin()
