@@ -60,7 +60,9 @@ def test_it_starts_no_earlier_than_what_was_stored() -> None:
     machine = Machine()
     assert machine.clock(at_least=1_800_000_000_000).now == 1_800_000_000_000
     clock = machine.clock()
-    clock.raise_to(1_750_000_000_000)
+    before = clock.now
+    assert clock.raise_to(1_750_000_000_000) == 1_750_000_000_000 - before
+    assert clock.raise_to(before) == 0
     machine.lives(1)
     assert clock.tick() == 1_750_000_001_000
     assert clock.read() == 0

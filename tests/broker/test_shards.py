@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import uuid
 
+from broker.config import load_config
+from broker.server import group_config
 from broker.shards import IDS_AT_ONCE, PLACES_MAX, FreshIds
-from coordinator import partition_of
+from coordinator import GroupConfig, partition_of
 from tests.broker.group_logs import World
 
 
@@ -52,3 +54,19 @@ def test_fresh_ids_take_every_byte_once() -> None:
     assert fresh() == first[0]
     assert len(asked) == 2
     assert all(re.fullmatch(r"[0-9a-f-]{36}", id) for id in first)
+
+
+def test_the_core_gets_the_settings_of_groups() -> None:
+    settings = {
+        "group.min.session.timeout.ms": "101",
+        "group.max.session.timeout.ms": "202",
+        "group.initial.rebalance.delay.ms": "303",
+        "group.max.size": "404",
+        "offset.metadata.max.bytes": "505",
+        "offsets.retention.minutes": "6",
+        "offsets.retention.check.interval.ms": "707",
+        "message.max.bytes": "808",
+    }
+    config = load_config(data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={})
+    assert group_config(config) == GroupConfig(101, 202, 303, 404, 505, 6 * 60_000, 707, 808)
+    assert group_config(load_config(data=["/data"], environ={})) == GroupConfig()  # its defaults are those of the settings

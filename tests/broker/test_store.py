@@ -18,7 +18,8 @@ from broker.start import ExitCode, StartError
 from broker.stores.local import LocalLog, LocalStore, new_id
 from broker.turn import TurnEnd
 from broker.workers import Workers
-from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from protocol.batch import build_facts
+from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Position, Unreadable
 from tests.broker.test_journal import LATE_MS, Reply, Values, turn_by_hand
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
@@ -307,6 +308,121 @@ def test_whoever_released_a_log_is_fenced(always: Machine) -> None:
     assert always.threads.jobs == []
 
 
+def acquire(machine: Machine, id: LogId = VALUES) -> LocalLog | Unreadable:
+    acquired: list[OwnedLog | HeldBy | Unreadable] = []
+    machine.store.acquire(id, acquired.append)
+    machine.threads.run_all()
+    (result,) = acquired
+    assert not isinstance(result, HeldBy)
+    return cast(LocalLog | Unreadable, result)
+
+
+def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Machine) -> None:
+    always.put(b"a")
+    always.threads.run_all()
+    always.owned.release()
+    again = acquire(always)
+    assert isinstance(again, LocalLog)
+    assert again.epoch > always.owned.epoch
+    assert (again.usable(), always.owned.usable()) == (True, False)
+    assert list(again.replay()) == [[(b"a", b"1")]]
+    told: list[Position | AppendFailed] = []
+    again.append(build_facts([(b"b", b"2")], 0), 1, told.append)
+    always.owned.append(build_facts([(b"c", b"3")], 0), 1, told.append)
+    always.threads.run_all()
+    assert [type(result).__name__ for result in told] == ["Fenced", "Position"]
+    assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
+
+
+def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "interval")
+    machine.put(b"a")
+    machine.loop.pass_time()
+    machine.owned.release()
+    acquired: list[Any] = []
+    machine.store.acquire(VALUES, acquired.append)
+    (again,) = acquired
+    again.append(build_facts([(b"b", b"2")], 0), 1, lambda result: None)
+    machine.loop.pass_time()
+    assert len(machine.threads.jobs) == 1
+    machine.threads.run_all()
+    assert disk.syncs
+    assert again.usable()
+
+
+def test_a_log_that_was_given_back_broken_is_repaired_first(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "always")
+    machine.put(b"a")
+    disk.fail_syncs = 1
+    machine.threads.run()
+    machine.owned.release()
+    disk.room = 0
+    refused = acquire(machine)
+    assert refused == Unreadable("the disk of /data/values-0 is full", False)
+    disk.room = None
+    again = acquire(machine)
+    assert isinstance(again, LocalLog)
+    assert again.usable()
+    assert list(again.replay()) == []
+
+
+def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: Machine) -> None:
+    always.put(b"a")
+    always.threads.run_all()
+    always.disk.crash()
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), always.disk)
+    store.workers = cast(Workers, always.threads)
+    acquired: list[Any] = []
+    store.acquire(VALUES, acquired.append)
+    assert acquired == []
+    store.acquire(LogId("values", 1), acquired.append)
+    assert [owned.id.partition for owned in acquired] == [1]
+    always.threads.run()
+    assert [owned.id.partition for owned in acquired] == [1, 0]
+    opened = always.disk.opened
+    store.handles.close()  # whatever is open was opened by the store itself
+    assert always.disk.opened <= opened
+    assert list(acquired[1].replay()) == [[(b"a", b"1")]]
+
+
+@pytest.mark.parametrize(("what", "damaged"), [("unreadable", False), ("damaged", True)])
+def test_a_log_that_cannot_be_opened_is_said_to_be(always: Machine, what: str, damaged: bool) -> None:
+    always.put(b"a")
+    always.threads.run_all()
+    assert stop(always) == ""
+    if damaged:
+        sound = read(always.disk, LOG)
+        overwrite(always.disk, LOG, sound[:-1] + bytes([sound[-1] ^ 1]))
+        always.disk.remove("/data/.kafka_cleanshutdown")  # so that it is read
+    else:
+        always.disk.unreadable = ".log"
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), always.disk)
+    store.workers = cast(Workers, always.threads)
+    acquired: list[Any] = []
+    store.acquire(VALUES, acquired.append)
+    always.threads.run_all()
+    assert acquired[0].damaged == damaged
+    assert LOG.rpartition("/")[0] in acquired[0].reason
+
+
+def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: Machine) -> None:
+    me = NodeInfo(1, (("PLAINTEXT", "here", 9092),))
+    always.store.start(me)
+    assert always.store.view().nodes() == [me]
+    assert always.store.view().owner(VALUES) == me
+
+
+def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
+    notes = acquire(always, LogId("__coordinator_notes", 0))
+    assert isinstance(notes, LocalLog)
+    told: list[Position | AppendFailed] = []
+    notes.append(build_facts([(b"k", b"v")], 0), 1, told.append)
+    assert told == [Position(0)]  # before any flush
+    assert always.threads.jobs == []
+    assert [seconds for seconds, _ in always.loop.later] == [5.0]
+    assert always.store.rules(notes.id).segment_bytes == 16 << 20
+
+
 # Stopping and starting
 
 
@@ -358,6 +474,44 @@ def test_a_stop_with_something_unwritten_flushes_and_is_not_marked(disk: FaultyD
     machine.threads.run_all()
     assert told == ["not everything was written"]
     assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_trusting_it(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "always")
+    machine.put(b"a")
+    machine.threads.run_all()
+    other = acquire(machine, LogId("__consumer_offsets", 7))
+    assert isinstance(other, LocalLog)
+    other.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
+    machine.threads.run_all()
+    disk.crash()
+    machine.start()
+    assert machine.store.unchecked() == [other.id]
+    assert stop(machine) == ""
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    disk.locks.clear()
+    machine.start()
+    acquire(machine, other.id)
+    assert machine.store.unchecked() == []
+    assert stop(machine) == ""
+    assert disk.exists("/data/.kafka_cleanshutdown")
+    disk.locks.clear()
+    machine.start()  # now that all were in order, who opens only some of them leaves them so
+    assert machine.store.unchecked() == []
+    assert stop(machine) == ""
+    assert disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> None:
+    machine = Machine(disk, "always")
+    machine.put(b"a")
+    machine.threads.run_all()
+    machine.disk.make_folder("/data/values-1")
+    acquired: list[Any] = []
+    machine.store.acquire(LogId("values", 1), acquired.append)
+    machine.store.finish(True, acquired.append)
+    machine.threads.run_all()
+    assert acquired == [""]
 
 
 def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:

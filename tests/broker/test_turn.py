@@ -174,6 +174,19 @@ def test_after_a_sleep_of_the_machine_every_deadline_moves_with_the_time(turn: T
     assert session.expired_at == 1_000_000 + 510 + 3_600_000
 
 
+def test_time_that_goes_on_from_what_is_stored_brings_no_deadline_nearer(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    turn.not_before(1_000_000 + 3_600_000)
+    assert session.wake_at == 1_000_000 + 500 + 3_600_000
+    turn.not_before(1_000_000)
+    assert turn.clock.now == 1_000_000 + 3_600_000
+    crank.lives(0.51)
+    for _ in range(6):
+        crank.pass_once()
+    assert session.expired_at is not None
+    assert session.expired_at >= 1_000_000 + 500 + 3_600_000
+
+
 def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> None:
     session = Session(turn, 500)
     turn.close()
