@@ -194,8 +194,10 @@ class ClusterHandlers:
 
     def _coordinator_of_group(self, call: Call, group_id: str) -> Coordinator:
         """Whoever owns the group's partition, at its address for the listener that the client dialled."""
-        partition = partition_of(group_id, self._topics.by_name[CONSUMER_OFFSETS].partitions)
-        owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition))
+        offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # missing while the registry cannot be read
+        owner = None
+        if offsets is not None:
+            owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partitions)))
         dialled: Address = call.connection.listener
         if owner is not None:
             if owner.id == self._node.id:

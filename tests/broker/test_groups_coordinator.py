@@ -47,3 +47,10 @@ def test_coordinators_come_in_the_order_of_their_keys() -> None:
     keys = ["theirs", "ours", "", "theirs"]
     found = Peer(desk).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
     assert [(one.key, one.node_id) for one in found] == [("theirs", 7), ("ours", 1), ("", 1), ("theirs", 7)]
+
+
+def test_without_a_registry_no_coordinator_is_available() -> None:
+    desk = Desk()
+    desk.topics.clear()
+    (one,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
+    assert (one.error_code, one.node_id) == (15, -1)
