@@ -146,7 +146,7 @@ def make_recording(given: argparse.Namespace) -> int:
 def play_recording(given: argparse.Namespace) -> int:
     world, recorded = read(given.file)
     with ours_in(world) as port:
-        found = asyncio.run(replay(port, recorded))
+        found = asyncio.run(replay(port, world, recorded))
     for number, one in found:
         say(f"{given.file.name}:{number + 2} step {one.step} {one.place}: ours {json.dumps(one.ours)}, Kafka {json.dumps(one.kafkas)}")
     say(f"{len(recorded)} sequences, {len(found)} differ")

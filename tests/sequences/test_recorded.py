@@ -22,7 +22,7 @@ def test_recorded_sequences_are_answered_as_kafka_did() -> None:
     recordings = [(file, *read(file)) for file in FILES]
     with ExitStack() as servers:
         ports = [servers.enter_context(ours_in(world)) for _, world, _ in recordings]
-        found = asyncio.run(replay_all([(port, recorded) for port, (_, _, recorded) in zip(ports, recordings, strict=True)]))
+        found = asyncio.run(replay_all([(port, world, recorded) for port, (_, world, recorded) in zip(ports, recordings, strict=True)]))
     told = [
         f"{file.name}:{number + 2} step {one.step} {json.dumps(recorded[number].steps[one.step])}\n"
         f"    {one.place}: ours {json.dumps(one.ours)}\n    Kafka's {json.dumps(one.kafkas)}"
@@ -32,8 +32,8 @@ def test_recorded_sequences_are_answered_as_kafka_did() -> None:
     assert not told, f"{len(told)} sequences differ:\n" + "\n".join(told[:10])
 
 
-async def replay_all(recordings: list[tuple[int, list[Trace]]]) -> list[list[tuple[int, Difference]]]:
-    return list(await asyncio.gather(*[replay(port, recorded) for port, recorded in recordings]))
+async def replay_all(recordings: list[tuple[int, str, list[Trace]]]) -> list[list[tuple[int, Difference]]]:
+    return list(await asyncio.gather(*[replay(*one) for one in recordings]))
 
 
 def test_there_are_recordings_of_every_world() -> None:
