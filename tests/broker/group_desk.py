@@ -140,6 +140,27 @@ class Refusing:
         return not self.refused & {(operation, resource, name), (operation, resource, None)}
 
 
+class Defective:
+    """A shard of which one call ends in an exception, before or after it did what it does."""
+
+    def __init__(self, shard: Any, call: str, after: bool = False) -> None:
+        self._shard = shard
+        self._call = call
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._shard, name)
+        if name != self._call:
+            return found
+
+        def broken(*arguments: Any) -> None:
+            if self._after:
+                found(*arguments)
+            raise RuntimeError("a defect")
+
+        return broken
+
+
 class Desk:
     """A node. Time stands still unless the test moves `ms`."""
 

@@ -9,7 +9,7 @@ import pytest
 from broker.handlers import groups
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
-from tests.broker.group_desk import Desk, Peer, Refusing
+from tests.broker.group_desk import Defective, Desk, Peer, Refusing
 from tests.broker.test_groups_members import joining, stable
 from tests.broker.test_groups_refusing import committing
 
@@ -112,11 +112,9 @@ def test_rights_that_were_taken_away_are_gone(
 
 
 def test_a_defect_is_answered_once(desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: Any) -> int:
-        raise RuntimeError("a defect")
-
+    journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
-        patched.setattr(desk.shards.of("g").shard, "heartbeat", broken)
+        patched.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
         assert peer.ask(beating, 4).error_code == -1
     assert peer.reply() is None
     assert peer.ask(beating, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -17,7 +17,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from tests.broker.group_desk import Desk, Peer
+from tests.broker.group_desk import Defective, Desk, Peer
 from tests.broker.test_groups_again import Changeable
 from tests.broker.test_groups_members import joining, stable
 from tests.broker.test_groups_offsets import COMMITS, fetched
@@ -132,11 +132,9 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
     for offset in range(4):
         peer.ask(commit(id, offset), 9)
 
-    def broken(*arguments: Any) -> int:
-        raise RuntimeError("a defect")
-
+    journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
-        patched.setattr(desk.shards.of("g").shard, "commit", broken)
+        patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {-1}
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.outcome import Outcome
+from broker.handlers.groups import Syncing
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -24,7 +23,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.group_desk import Desk, Peer
+from tests.broker.group_desk import Defective, Desk, Peer
 from tests.broker.test_groups_members import joined, joining, stable, syncing
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
@@ -262,10 +261,7 @@ def test_a_defect_is_answered_once_and_its_partition_begins_anew(
     parked.send(joining(instance="new"), 9)
     journal = desk.shards.of("g")
 
-    def broken(*arguments: Any) -> None:
-        raise RuntimeError("a defect")
-
-    monkeypatch.setattr(journal.shard, call, broken)
+    monkeypatch.setattr(journal, "shard", Defective(journal.shard, call))
     reply = peer.ask(asked, version)
     monkeypatch.undo()
     if call == "commit":
@@ -282,27 +278,14 @@ def test_a_defect_is_answered_once_and_its_partition_begins_anew(
 
 @pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
 def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    shard = type(desk.shards.of("g").shard)
-    end_step, join, defects = shard._end_step, shard._join, iter([RuntimeError("a defect")])
-
-    def broken_end(self: Any) -> None:
-        defect = next(defects, None)
-        if defect is None or when == "after it was answered":
-            end_step(self)
-        if defect is not None:
-            raise defect
-
-    def broken_join(self: Any, request: JoinGroupRequest, waiter: Any) -> None:
-        for defect in defects:
-            raise defect
-        join(self, request, waiter)
-
-    monkeypatch.setattr(shard, *(("_join", broken_join) if when == "before it is parked" else ("_end_step", broken_end)))
+    journal = desk.shards.of("g")
+    monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
     # A stranger is refused at once: its answer is on its way when the defect shows.
     answered = when == "after it was answered"
     peer.send(joining(id="stranger" if answered else "", instance="i"), 9)
     assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
     assert peer.reply() is None
+    monkeypatch.undo()
     assert joined(desk, peer, joining(instance="i")).error_code == 0
 
 
@@ -314,18 +297,19 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
     assert [member.reply().generation_id for member in members] == [1, 1, 1]
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
-    answer_sync = Outcome.answer_sync
-    told = []
+    slot: Any = Syncing.reply
+    defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's is made, two are told, and then
 
-    def broken(self: Outcome, waiter: Any, reply: Any) -> None:
-        if len(told) == 2:
-            raise RuntimeError("a defect")
-        told.append(waiter)
-        answer_sync(self, waiter, reply)
+    def tell(waiter: Syncing, reply: Any) -> None:
+        for defect in defects:
+            if defect is not None:
+                raise defect
+            break
+        slot.__set__(waiter, reply)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Outcome, "answer_sync", broken)
-        leader.send(syncing("m1-id-1", instance="m1"), 5)
+        patched.setattr(Syncing, "reply", property(slot.__get__, tell))
+        leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
     # The step had answers for the first two, and none yet for the last: nobody hears of what is not so.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
     assert [member.reply() for member in members] == [None, None, None]
