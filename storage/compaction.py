@@ -38,8 +38,9 @@ from protocol.batch_record import read_keys
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.segment import CHUNK_BYTES, RELATIVE_OFFSET_MAX, Segment
+from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.swap import CLEANED, Cleaned, Closed
+from storage.verifying import CHUNK_BYTES
 
 KEY_COST_BYTES: Final = 180  # of a key in the map, beside its own bytes: object, offset, its share of the table
 

@@ -12,7 +12,7 @@ import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from protocol.batch import Fact, read_header, stamp
 from storage.disk import Disk, File
@@ -20,13 +20,12 @@ from storage.epochs import Epochs, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, DamagedLog, Fenced
 from storage.handles import Handles
 from storage.opening import Recovery, Repair, open_segments, remove_leftovers, sync
+from storage.reading import Reading
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.swap import Cleaned, Closed, exchange, finish_exchanges, set_aside
 
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
-
-T = TypeVar("T")
 
 
 class Flush:
@@ -47,35 +46,6 @@ class Flush:
             self.file.sync()
         if self.folder:
             self.disk.sync_folder(self.folder)
-
-
-class Reading(Generic[T]):
-    """What is read of some segments, which are held until the end, or until nobody has it any more."""
-
-    __slots__ = ("_parts", "_segments")
-
-    def __init__(self, held: list[Segment], parts: Iterator[T]) -> None:
-        self._segments = held
-        self._parts = parts
-
-    def __iter__(self) -> Reading[T]:
-        return self
-
-    def __next__(self) -> T:
-        try:
-            return next(self._parts)
-        except BaseException:
-            self._let_go()
-            raise
-
-    # Not the `finally` of a generator: compiled ones do not run it when they are dropped halfway.
-    def __del__(self) -> None:
-        self._let_go()
-
-    def _let_go(self) -> None:
-        for segment in self._segments:
-            segment.let_go()
-        self._segments = []
 
 
 class Log:
@@ -438,14 +408,11 @@ class Log:
         Raises DamagedLog where they are not as they were written.
         """
         stop = self.next_offset if end is None else end
-        segments = self._held(offset, stop)
+        segments = self._between(offset, stop)
         return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
 
-    def _held(self, offset: int, end: int) -> list[Segment]:
-        segments = [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
-        for segment in segments:
-            segment.hold()
-        return segments
+    def _between(self, offset: int, end: int) -> list[Segment]:
+        return [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
 
     def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
         """Key and value of every record of the log, up to `end`, or to what is the end now; some thousand at a time.
@@ -453,7 +420,7 @@ class Log:
         Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
         """
         stop = self.next_offset if end is None else end
-        segments = self._held(-1, stop)
+        segments = self._between(-1, stop)
         return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
     def read(self, offset: int, bytes_max: int) -> bytes:

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
-import google_crc32c
-
-from protocol.batch import (
-    COMPRESSION_MASK,
-    CRC_FROM,
-    HEADER_BYTES,
-    LENGTH_FROM,
-    MAGIC,
-    BatchHeader,
-    Compression,
-    CorruptBatch,
-    Fact,
-    batch_end,
-    read_header,
-    records,
-    validate,
-)
+from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, Fact, batch_end, read_header, records, validate
 from protocol.batch_facts import FactReader
-from protocol.batch_record import INT64_MAX
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import INTERVAL_BYTES, Index, index_bytes_max, read_index
+from storage.index import Index, index_bytes_max, read_index
+from storage.verifying import CHUNK_BYTES, verify_all
 
-CHUNK_BYTES: Final = 1 << 20
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
 LOOK_BYTES: Final = 16_384  # what a look-up reads at once: about an index interval, no chunk
 NAME_DIGITS: Final = 20
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
-
-# Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
-_SOUND: Final = Struct(">qiibIhi8xq14xi")
-_crc32c: Final = google_crc32c.value
 
 
 def segment_name(base: int) -> str:
@@ -151,7 +129,7 @@ class Segment:
         stored = (-1, -1) if from_start else self._load_index(length)
         self.verified = from_start
         try:
-            reason = self._verify_all(length) if from_start else self._read_headers(length)
+            reason = verify_all(self, length) if from_start else self._read_headers(length)
         except CorruptBatch as error:
             reason = str(error)
         if not reason:
@@ -166,91 +144,25 @@ class Segment:
             self.note(header)
         return ""
 
-    def _verify_all(self, length: int) -> str:
-        size = CHUNK_BYTES
-        while self.size < length:
-            chunk = self._read(self.size, min(size, length - self.size))
-            begin = self.size
-            if problem := self._verify(chunk):
-                return problem
-            size = CHUNK_BYTES
-            if self.size == begin:
-                size = read_header(chunk, 0).size
-                if size > length - begin:
-                    raise CorruptBatch("a batch is cut short")
-        return ""
-
-    def _verify(self, chunk: bytes) -> str:
-        """Count the whole batches in bytes read from the end of the good part on. Written out: a crash waits for it."""
-        unpack = _SOUND.unpack_from
-        index = self.index
-        begin = self.size
-        indexed = index.positions[-1] if index.positions else 0
-        next_offset, newest_of_all, epoch_of_all = self.next_offset, self.max_timestamp, self.epoch
-        end = len(chunk)
-        at = 0
-        base: int
-        length: int
-        epoch: int
-        magic: int
-        crc: int
-        attributes: int
-        delta: int
-        newest: int
-        count: int
-        try:
-            while end - at >= HEADER_BYTES:
-                base, length, epoch, magic, crc, attributes, delta, newest, count = unpack(chunk, at)
-                after = at + LENGTH_FROM + length
-                if (
-                    magic != MAGIC
-                    or not at + HEADER_BYTES <= after <= end
-                    or _crc32c(chunk[at + CRC_FROM : after]) != crc
-                    or delta < 0
-                    or not 0 <= count <= delta + 1
-                    or base < 0
-                    or base + delta >= INT64_MAX
-                    or attributes & COMPRESSION_MASK > Compression.ZSTD
-                ):
-                    if read_header(chunk, at).size > end - at:
-                        break
-                    validate(chunk, at, end)  # says what is wrong
-                if base < next_offset:
-                    return f"offset {base} where at least {next_offset} must be"
-                if newest > newest_of_all:
-                    self.max_timestamp = newest_of_all = newest
-                    self.max_timestamp_offset = base + delta
-                if begin + at - indexed >= INTERVAL_BYTES:
-                    indexed = begin + at
-                    index.add(base + delta, indexed, newest_of_all, self.max_timestamp_offset)
-                if epoch > epoch_of_all:
-                    self.epoch = epoch_of_all = epoch
-                    self.epoch_start = base
-                next_offset = base + delta + 1
-                at = after
-            return ""
-        finally:
-            self.size = begin + at
-            self.next_offset = next_offset
-
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
         """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is."""
         chunk, chunk_at = b"", at
         while at < end:
             offset = at - chunk_at
             if len(chunk) - offset < HEADER_BYTES:
-                chunk, chunk_at, offset = self._read(at, min(chunk_bytes, end - at)), at, 0
+                chunk, chunk_at, offset = self.bytes_at(at, min(chunk_bytes, end - at)), at, 0
             header = read_header(chunk, offset)
             if header.size > end - at:
                 raise CorruptBatch("a batch is cut short")
             if len(chunk) - offset < header.size:
-                chunk, chunk_at, offset = self._read(at, max(min(chunk_bytes, end - at), header.size)), at, 0
+                chunk, chunk_at, offset = self.bytes_at(at, max(min(chunk_bytes, end - at), header.size)), at, 0
             if verify:
                 validate(chunk, offset, len(chunk))
             yield header, chunk, offset
             at += header.size
 
-    def _read(self, at: int, size: int) -> bytes:
+    def bytes_at(self, at: int, size: int) -> bytes:
+        """CorruptBatch where the file does not have so many."""
         data = self.file.read(at, size)
         if len(data) < size:
             raise CorruptBatch("the file is shorter than it was")
@@ -296,7 +208,7 @@ class Segment:
         size = FACT_BYTES
         try:
             while at < stop and not reader.ended:
-                data = self._read(at, min(size, stop - at))
+                data = self.bytes_at(at, min(size, stop - at))
                 reader.used = 0
                 facts = reader.read(data)
                 at += reader.used
@@ -329,11 +241,11 @@ class Segment:
         begin = at = self.position_from(offset)
         end = min(self.size, begin + max(bytes_max, HEADER_BYTES))
         try:
-            data = self._read(begin, end - begin)
+            data = self.bytes_at(begin, end - begin)
             if data and batch_end(data, 0) > len(data):
                 if begin + batch_end(data, 0) > self.size:
                     raise CorruptBatch("a batch is cut short")
-                return self._read(begin, batch_end(data, 0))
+                return self.bytes_at(begin, batch_end(data, 0))
             while end - at >= HEADER_BYTES and (behind := begin + batch_end(data, at - begin)) <= end:
                 at = behind
         except CorruptBatch as error:

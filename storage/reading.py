@@ -1,0 +1,41 @@
+"""Reading segments while others exchange or drop them: who reads, reads on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from storage.segment import Segment
+
+T = TypeVar("T")
+
+
+class Reading(Generic[T]):
+    """What is read of some segments, which are held until the end, or until nobody has it any more."""
+
+    __slots__ = ("_parts", "_segments")
+
+    def __init__(self, segments: list[Segment], parts: Iterator[T]) -> None:
+        self._segments = segments
+        self._parts = parts
+        for segment in segments:
+            segment.hold()
+
+    def __iter__(self) -> Reading[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return next(self._parts)
+        except BaseException:
+            self._let_go()
+            raise
+
+    # Not the `finally` of a generator: compiled ones do not run it when they are dropped halfway.
+    def __del__(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for segment in self._segments:
+            segment.let_go()
+        self._segments = []
