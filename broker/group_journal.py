@@ -119,8 +119,9 @@ class GroupJournal(Journal):
         turn = self._turn
         if hold.emitted != hold.taken and not self._in_flight:
             turn.touch(self)
-        if shard.wake_at < turn.armed_at:
-            turn.wake_by(shard.wake_at)
+        wake_at = shard.wake_at
+        if wake_at < turn.armed_at:
+            turn.wake_by(wake_at)
 
     def broken(self) -> None:
         """A call of the shard ended in an exception: what it left behind is not to be trusted."""
@@ -147,6 +148,9 @@ class GroupJournal(Journal):
     def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
         if stamp != self._in_flight:
             return  # given up since
+        if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
+            # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
+            self._advance_shard(now, True)
         if self._to_reload:
             self._to_reload = False
             self._in_flight = 0
@@ -157,9 +161,6 @@ class GroupJournal(Journal):
                 self._reload(self)
             self.leave()
             return
-        if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
-            # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
-            self._advance_shard(now, True)
         try:
             super()._appended(stamp, facts, result)
         except Exception:

@@ -203,6 +203,20 @@ def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world:
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 
+def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.commit("g", 8)
+    world.loop.ms += STALLED_MS + 1
+
+    def fails(now: int) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.journal.shard, "advance", fails)
+    world.log().succeed()
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+
+
 def test_a_quick_log_spares_nobody(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS // 2)
