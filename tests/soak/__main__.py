@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scale", action="store_true", help="instead: the tests of scale in their full form, a hundred thousand members")
     given = parser.parse_args(arguments)
     if given.scale:
-        scale = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", "tests/broker/test_scale.py"]
+        scale = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", "-o", "faulthandler_timeout=0", "tests/broker/test_scale.py"]
         return subprocess.run(scale, cwd=ROOT, env=os.environ | {"SCALE": "full"}, check=False).returncode
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     print(f"soak: {given.kills} kills, seed {seed}", flush=True)
