@@ -29,7 +29,7 @@ from storage.swap import promote, remove_deleted, remove_unfinished
 log = get_logger("broker.cleaning")
 
 LOOK_SECONDS = 1.0
-CHECKPOINT_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
+HOUSE_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
 ROLL_BYTES = 1 << 20  # a roll waits for the disk in the thread of the loop: for no more than this
 ROLL_TRIES = 5  # of a roll that waits for nothing, before one that waits a little
 RETRY_SECONDS_MIN = 30.0
@@ -95,7 +95,7 @@ class Cleaning:
         self._rolling: Watched | None = None
         self._task: asyncio.Task[None] | None = None
         self._housekeeping: asyncio.Task[None] | None = None
-        self._checkpoint_at = loop.time() + LOOK_SECONDS  # the first one soon: so much less to read after a crash
+        self._keep_house_at = loop.time() + LOOK_SECONDS  # soon: so much less is taken for a torn end after a crash
         self._timer = loop.call_later(LOOK_SECONDS, self._look)
 
     def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
@@ -147,7 +147,8 @@ class Cleaning:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
-        if self._housekeeping is None or self._housekeeping.done():
+        if self._loop.time() >= self._keep_house_at and (self._housekeeping is None or self._housekeeping.done()):
+            self._keep_house_at = self._loop.time() + HOUSE_SECONDS
             self._housekeeping = self._loop.create_task(self._keep_house())
         if self._task is not None and not self._task.done():
             return
@@ -196,10 +197,10 @@ class Cleaning:
     async def _clean(self, watched: Watched) -> None:
         begun = self._loop.time()
         folder = watched.log.folder
-        sources = watched.log.closed
         token = f"{os.getpid()}-{self.cleanings}-{self.failures}"
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, folder))
+            sources = watched.log.closed
             report = await self._run_cleaner(watched, token)
             if report.cleaned:
                 promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
@@ -273,11 +274,9 @@ class Cleaning:
         try:
             for id, (kept, retention_ms, failed) in list(self._kept.items()):
                 await self._drop_old(id, kept, retention_ms, failed)
-            if self._loop.time() >= self._checkpoint_at:
-                self._checkpoint_at = self._loop.time() + CHECKPOINT_SECONDS
-                logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
-                points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
-                await self._in_worker(partial(self._directory.checkpoint, points))
+            logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
+            points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
+            await self._in_worker(partial(self._directory.checkpoint, points))
         except OSError as error:
             log.warning("housekeeping failed", reason=str(error))
 

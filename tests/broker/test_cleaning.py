@@ -78,6 +78,7 @@ async def until(condition: Callable[[], object]) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(module, "RETRY_SECONDS_MIN", 0.1)
+    monkeypatch.setattr(module, "HOUSE_SECONDS", 0.05)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -347,9 +348,7 @@ def test_a_log_that_is_kept_for_a_time_loses_what_is_older(tmp_path: Path, run: 
     run(main())
 
 
-def test_recovery_points_are_written_while_it_runs(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.05)
-
+def test_recovery_points_are_written_while_it_runs(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         log = machine.open(ORDERS)
