@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 # A member that never got into a generation is given up after this long, parked or not (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# Notes (`notes.py`) that one group may make at once, and per second from then on.
-NOTES_AT_ONCE: Final = 1_000
+# Notes (`notes.py`) that one group may make at once, for each newcomer besides, and per second when these are used up.
+NOTES_AT_ONCE: Final = 200
+NOTES_PER_NEWCOMER: Final = 4
 NOTES_PER_SECOND: Final = 20
 
 

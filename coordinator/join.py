@@ -9,7 +9,7 @@ from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
-from coordinator.notes import Cause, How, Kind, Replacement
+from coordinator.notes import Cause, How, Kind, Replacement, grant
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, prepare_or_try, remove
 from coordinator.states import State
@@ -71,6 +71,7 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
         group.protocol_type = request.protocol_type
     drop_pending(out, group, id)
     group.add(member)
+    grant(group)
     if member.instance_id is not None and group.last_image is not None:
         group.identities_moved = True
     out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from coordinator.config import NOTES_AT_ONCE, NOTES_PER_SECOND
+from coordinator.config import NOTES_AT_ONCE, NOTES_PER_NEWCOMER, NOTES_PER_SECOND
 from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
@@ -102,6 +102,11 @@ class Note(NamedTuple):
     state: State
     body: Message
     dropped: int = 0
+
+
+def grant(group: Group) -> None:
+    """A newcomer has something to tell: large groups tell more at once than small ones."""
+    group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))
 
 
 def allowed(group: Group, now: int) -> bool:
