@@ -7,7 +7,8 @@ steered by how often they were made in this state of the group before: rare ones
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -49,7 +50,7 @@ class Recipes:
     def __init__(self) -> None:
         self.made: Counter[tuple[str, ...]] = Counter()
 
-    def rarest(self, chance: Random, kinds: list[tuple[str, ...]], state: str) -> tuple[str, ...]:
+    def rarest(self, chance: Random, kinds: Sequence[tuple[str, ...]], state: str) -> tuple[str, ...]:
         some = chance.sample(kinds, min(12, len(kinds)))
         kind = min(some, key=lambda one: self.made[(state, *one)])
         self.made[(state, *kind)] += 1
@@ -170,22 +171,22 @@ class Choosing:
             known = player.known(actor.name)
             idle = "join" not in known.parked
             if actor.name not in inside:
-                moves += [lambda actor=actor: self._join(player, actor, fresh=not player.known(actor.name).pending)] * (2 if idle else 0)
+                moves += [partial(self._join, player, actor, not known.pending)] * (2 if idle else 0)
                 continue
             if state == "PreparingRebalance":
-                moves += [lambda actor=actor: self._join(player, actor)] * (4 if idle else 0)
-                moves.append(lambda actor=actor: self._beat(actor))
+                moves += [partial(self._join, player, actor)] * (4 if idle else 0)
+                moves.append(partial(self._beat, actor))
             elif state == "CompletingRebalance" and "sync" not in known.parked:
-                moves += [lambda actor=actor: self._sync(player, actor)] * 4
-                moves.append(lambda actor=actor: self._join(player, actor))
+                moves += [partial(self._sync, player, actor)] * 4
+                moves.append(partial(self._join, player, actor))
             elif state == "Stable":
-                moves += [lambda actor=actor: self._beat(actor)] * 2
-                moves += [lambda actor=actor: self._sync(player, actor), lambda actor=actor: self._commit(actor)]
-                moves += [lambda actor=actor: self._join(player, actor)]
+                moves += [partial(self._beat, actor)] * 2
+                moves += [partial(self._sync, player, actor), partial(self._commit, actor)]
+                moves += [partial(self._join, player, actor)]
             if chance.random() < 0.3:
-                moves.append(lambda actor=actor: self._leave(actor))
+                moves.append(partial(self._leave, actor))
             if actor.instance is not None and chance.random() < 0.5:
-                moves.append(lambda actor=actor: self._join(player, actor, fresh=True))
+                moves.append(partial(self._join, player, actor, True))
         return chance.choice(moves)() if moves else None
 
     def _version(self, do: str, instance: object = None, at_least: int = 0) -> int:
@@ -268,9 +269,10 @@ class Choosing:
         chance = self.chance
         version = self._version("fetch")
         topics = chance.choice((None, [["t0", [0, 1]]], [["t1", [0]], ["nope", [0]]], []))
-        groups = [["g", topics]]
+        groups: list[Any] = [["g", topics]]
         if version >= 8 and chance.random() < 0.5:
-            groups = chance.choice(([["h", None], ["g", topics]], [], [["g", None], ["missing", None], ["h", topics]]))
+            several: list[list[Any]] = [[["h", None], ["g", topics]], [], [["g", None], ["missing", None], ["h", topics]]]
+            groups = chance.choice(several)
         if version < 2 and topics is None:
             groups = [["g", [["t0", [0]]]]]
         return {"do": "fetch", "by": self._anyone().name, "v": version, "groups": groups, "stable": chance.random() < 0.5}

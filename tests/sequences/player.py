@@ -150,6 +150,8 @@ class Player:
                 self._learn(number, step, reply)
             if replaced and number == len(self._steps) - 1 and before.get(step.get("group", "g")) == "Stable":
                 self._tell_taint(number, replaced, reply)
+            if step["do"] == "commit" and before.get(step.get("group", "g")) == "Dead" and self.tainted is None and nothing_kept(reply):
+                self.tainted = (number, "Z17")  # the group is there, but Kafka shows it when something else of its partition is in the log
             answered.set()
 
         request = request_of(step, self.names)
@@ -235,6 +237,10 @@ class Player:
         if do == "list":
             reply.groups = [one for one in reply.groups if one.group_id.startswith(self.names.prefix)]
         return naming.plain(reply, do)
+
+
+def nothing_kept(reply: Any) -> bool:
+    return reply != CLOSED and not any(one.error_code == 0 for topic in reply.topics for one in topic.partitions)
 
 
 def following(steps: Iterable[Step]) -> Choose:

@@ -68,7 +68,8 @@ async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
 
 
 def most_telling(traces: list[Trace], wanted: int) -> list[Trace]:
-    left, chosen = list(traces), []
+    left = list(traces)
+    chosen: list[Trace] = []
     shown = Coverage()
     while left and len(chosen) < wanted:
 

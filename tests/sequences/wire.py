@@ -47,7 +47,12 @@ class Wire(asyncio.Protocol):
 
     async def ask(self, request: Any, version: int, client_id: str | None = "look") -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send(request, version, client_id, lambda value: reply.done() or reply.set_result(value))
+
+        def arrived(value: Any) -> None:
+            if not reply.done():
+                reply.set_result(value)
+
+        self.send(request, version, client_id, arrived)
         return await reply
 
     def data_received(self, data: bytes) -> None:

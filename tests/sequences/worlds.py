@@ -33,7 +33,7 @@ GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbea
 @contextmanager
 def kafka_in(world: str) -> Iterator[int]:
     settings = EVERYWHERE | WORLDS[world]
-    with kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as port:
+    with kafka(None, **{name.replace(".", "_"): value for name, value in settings.items()}) as port:
         prepare(port)
         yield port
 
