@@ -34,7 +34,7 @@ from broker.notes import Notes
 from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
-from broker.stores.local import LocalStore
+from broker.stores.local import LocalStore, id_text
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
 from broker.turn import Turn
 from coordinator import GroupConfig
@@ -176,7 +176,9 @@ class Server:
 
     def _open_shards(self, store: LocalStore) -> None:
         config = self.config
-        partitions = self.topics.by_name[CONSUMER_OFFSETS].partitions
+        topic = self.topics.by_name[CONSUMER_OFFSETS]
+        store.topic_ids[topic.name] = id_text(topic.id)
+        partitions = topic.partitions
         if partitions != config.offsets_topic_num_partitions:
             log.warning(
                 "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it",

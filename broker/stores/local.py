@@ -89,6 +89,7 @@ class LocalStore:
         self.handles = Handles(self._disk)
         self.workers = Workers(loop, FLUSH_THREADS)
         self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
+        self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
@@ -121,7 +122,9 @@ class LocalStore:
         directory = self.directory
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
         try:
-            return Log.open(handles, self._folder(id), self.rules(id).segment_bytes, recovery_point, directory.clean)
+            return Log.open(
+                handles, self._folder(id), self.rules(id).segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, "")
+            )
         finally:
             if handles is not self.handles:
                 handles.close()
@@ -357,9 +360,14 @@ def _open_directory(disk: Disk, config: Config) -> DataDirectory:
         raise StartError(str(error), ExitCode.DIRECTORY) from None
 
 
+def id_text(id: bytes) -> str:
+    """22 characters, as Kafka writes its ids."""
+    return base64.urlsafe_b64encode(id).decode().rstrip("=")
+
+
 def new_id() -> str:
-    """22 characters, as Kafka writes its ids; never beginning with a dash, which command lines take for an option."""
+    """Never beginning with a dash, which command lines take for an option."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = id_text(uuid.uuid4().bytes)
         if not text.startswith("-"):
             return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -19,10 +20,11 @@ from coordinator.states import State
 from protocol.batch import iterate, records
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import read_note, read_offsets_key, read_record
 from tests.broker.lasting import Actor, LastingBroker, await_loaded, create_topic, described, fetch_code, list_code, settle, stored_offsets
 from tests.broker.test_full_disk import fill, small_disk
-from tests.running import ANSWER_SECONDS, ROOT, Broker, environment
+from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
 
 pytestmark = pytest.mark.once
 __all__ = ["small_disk"]
@@ -178,6 +180,16 @@ def test_groups_live_by_the_number_of_partitions_that_the_directory_was_made_wit
     assert sorted(folder.name for folder in lasting.data.glob("__consumer_offsets-*")) == [
         f"__consumer_offsets-{partition_of('orders', PARTITIONS)}"
     ]
+
+
+def test_partitions_keep_the_id_of_their_topic_where_kafka_looks_for_it(lasting: LastingBroker, actor: Making) -> None:
+    lasting.start()
+    settle(actor(lasting.port, "orders", "i"))
+    with Client(lasting.port) as client:
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name="__consumer_offsets")], False), 12).topics
+    lasting.stop()
+    (file,) = lasting.data.glob("__consumer_offsets-*/partition.metadata")
+    assert file.read_text() == f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
 
 
 def test_notes_tell_what_happened_and_point_into_the_offsets_log(lasting: LastingBroker, actor: Making) -> None:
