@@ -17,7 +17,6 @@ from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
-    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -32,6 +31,10 @@ TEXT_BYTES_MAX: Final = 32_767
 _CHARACTERS_SURELY_FIT: Final = TEXT_BYTES_MAX // 4
 
 _INT32: Final = Struct(">i")
+_TWO_BYTES: Final = Struct(">h").pack
+_FOUR_BYTES: Final = _INT32.pack
+_TIME_AND_COUNT: Final = Struct(">qi").pack
+_TIMEOUTS_AND_SIZE: Final = Struct(">iii").pack
 _INT64: Final = Struct(">q")
 _OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 PLAIN_OFFSET: Final = Struct(">hqihq").pack  # version 3 without metadata, commit time at its end
@@ -63,23 +66,41 @@ def group_image(
     assignments: dict[str, bytes] | None = None,
 ) -> bytes:
     """The image of the group with the given members; `assignments` stand in for those they have."""
-    images = []
-    for member in members:
+    out = [_TWO_BYTES(GROUP_VALUE_VERSION)]
+    _put_text(out, group.protocol_type or "")
+    out.append(_FOUR_BYTES(group.generation))
+    _put_text(out, protocol)
+    _put_text(out, leader)
+    member_list = list(members)
+    out.append(_TIME_AND_COUNT(group.state_ms, len(member_list)))
+    for member in member_list:
+        # Written out: a rebalance of ten members is mostly this.
+        id = member.id.encode()
+        client_id = member.client_id.encode()
+        host = member.client_host.encode()
+        subscription = member.metadata(protocol)
         assignment = member.assignment if assignments is None else assignments.get(member.id, b"")
-        images.append(
-            MemberMetadata(
-                member.id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.session_timeout_ms,
-                member.metadata(protocol),
-                assignment,
-            )
+        out += (_TWO_BYTES(len(id)), id)
+        _put_text(out, member.instance_id)
+        out += (
+            _TWO_BYTES(len(client_id)),
+            client_id,
+            _TWO_BYTES(len(host)),
+            host,
+            _TIMEOUTS_AND_SIZE(member.rebalance_timeout_ms, member.session_timeout_ms, len(subscription)),
+            subscription,
+            _FOUR_BYTES(len(assignment)),
+            assignment,
         )
-    value = GroupMetadataValue(group.protocol_type or "", group.generation, protocol, leader, group.state_ms, images)
-    return with_version(value, GROUP_VALUE_VERSION)
+    return b"".join(out)
+
+
+def _put_text(out: list[bytes], text: str | None) -> None:
+    if text is None:
+        out.append(b"\xff\xff")
+    else:
+        data = text.encode()
+        out += (_TWO_BYTES(len(data)), data)
 
 
 def read_image(value: bytes) -> GroupMetadataValue:

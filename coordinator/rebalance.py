@@ -133,14 +133,18 @@ def _tell_generation(out: Outcome, group: Group) -> None:
     protocol = group.protocol_name
     leader = group.leader or ""
     everybody: list[JoinedMember] = [(member.id, member.instance_id, member.metadata(protocol)) for member in group.members.values()]
+    nobody: list[JoinedMember] = []
+    now = out.now
     for member in group.members.values():
-        if member.join is not None:
-            told = everybody if member.id == leader else []
-            out.answer_join(member.join, JoinReply(0, member.id, group.generation, group.protocol_type, protocol, leader, told))
+        waiter = member.join
+        if waiter is not None:
+            told = everybody if member.id == leader else nobody
+            waiter.reply = JoinReply(0, member.id, group.generation, group.protocol_type, protocol, leader, told)
+            out.answers.append(waiter)
             member.join = None
-            member.seen_ms = out.now
+            member.seen_ms = now
         member.is_new = False
-        out.restart_session(member)
+        out.deadlines.set(member, now + member.session_timeout_ms)
     group.awaiting = 0
 
 

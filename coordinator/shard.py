@@ -180,23 +180,26 @@ class Shard:
         if not has_room(group, request, config.group_max_size):
             make_way(out, group, id)
             return out.answer_join(waiter, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
-        if repeats_a_name(request) or not group.accepts(request.protocol_type, request.protocols):
-            return out.answer_join(waiter, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id))
-        if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
-            return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+        member = group.members.get(id)
+        # Whoever offers what it offered before has been looked at then.
+        if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
+            if repeats_a_name(request) or not group.accepts(request.protocol_type, request.protocols):
+                return out.answer_join(waiter, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id))
+            if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
+                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
         if not id:
             return self._join_without_id(group, request, waiter)
         if id in group.pending:
             if request.instance_id is not None:  # such ids are handed to dynamic members alone
                 return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
             return add(out, group, request, waiter, id)
-        error = identity.refusal(group, id, request.instance_id)
-        if error:
-            return out.answer_join(waiter, JoinReply(error, id))
+        instance = request.instance_id
+        if member is None or (instance is not None and member.instance_id != instance):
+            return out.answer_join(waiter, JoinReply(identity.refusal(group, id, instance), id))
         rule = ROWS[group.state].rejoin
         if isinstance(rule, ErrorCode):
             return out.answer_join(waiter, JoinReply(rule, id))
-        return rule(out, group, group.members[id], request, waiter)
+        return rule(out, group, member, request, waiter)
 
     def _join_without_id(self, group: Group, request: JoinRequest, waiter: JoinWaiter) -> None:
         out = self._out
@@ -228,9 +231,10 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = identity.refusal(group, request.member_id, request.instance_id)
-        if error:
-            return error
+        member = group.members.get(request.member_id)
+        instance = request.instance_id
+        if member is None or (instance is not None and member.instance_id != instance):
+            return identity.refusal(group, request.member_id, instance)
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         if names_other_protocol(group, request):
@@ -238,7 +242,7 @@ class Shard:
         rule = ROWS[group.state].sync
         if isinstance(rule, ErrorCode):
             return rule
-        rule(self._out, group, group.members[request.member_id], request, waiter)
+        rule(self._out, group, member, request, waiter)
         return ErrorCode.NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
