@@ -291,7 +291,9 @@ class LocalLog:
         self.log = flusher.log
         self.flusher = flusher
         self.epoch = epoch
-        self._rules = store.rules(id)
+        self._rules = rules = store.rules(id)
+        self._always = rules.flush == "always"
+        self._interval = rules.flush == "interval"
         self._store = store
 
     def usable(self) -> bool:
@@ -303,7 +305,7 @@ class LocalLog:
 
     def replay(self) -> Iterator[list[Fact]]:
         # With `always` nobody was told of what is not flushed, so it is not true yet.
-        return self.log.facts(end=self.log.flushed_offset if self._rules.flush == "always" else None)
+        return self.log.facts(end=self.log.flushed_offset if self._always else None)
 
     def append(self, batch: bytes, records: int, done: Appended) -> None:
         try:
@@ -311,10 +313,10 @@ class LocalLog:
         except AppendFailed as failure:
             done(failure)
             return
-        if self._rules.flush == "always":
+        if self._always:
             self.flusher.flush(lambda failure: done(failure or position))
             return
-        if self._rules.flush == "interval":
+        if self._interval:
             self.flusher.plan(self._rules.flush_seconds)
         done(position)
 
@@ -326,7 +328,7 @@ class LocalLog:
         if self.flusher.busy:
             done(AppendFailed("the flush under way does not end"))
             return
-        repair = self.log.start_repair(keep_unflushed=self._rules.flush != "always")
+        repair = self.log.start_repair(keep_unflushed=not self._always)
         self._store.workers.submit(repair.run, partial(self._repaired, repair, done))
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:
