@@ -43,8 +43,8 @@ class Disk(Protocol):
 
     def list(self, folder: str) -> list[str]: ...
 
-    def make_folder(self, path: str) -> None:
-        """With the folders above it; each name safe against power loss."""
+    def make_folder(self, path: str, safe: bool = True) -> None:
+        """With the folders above it; each name safe against power loss, unless that comes later (not `safe`)."""
         ...
 
     def read_text(self, path: str) -> str: ...
@@ -135,7 +135,7 @@ class OsDisk:
     def list(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, safe: bool = True) -> None:
         missing = []
         while path and not os.path.isdir(path):
             missing.append(path)
@@ -145,7 +145,8 @@ class OsDisk:
                 os.mkdir(folder)
             except FileExistsError:  # a file, where "File exists" would not say what is wrong
                 raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a directory") from None
-            self.sync_folder(os.path.dirname(folder))
+            if safe:
+                self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:

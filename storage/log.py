@@ -31,21 +31,41 @@ METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belong
 class Flush:
     """One flush under way: `run` may be called in any thread, everything else belongs to the log's owner."""
 
-    __slots__ = ("disk", "file", "folder", "offset", "segment", "size")
+    __slots__ = ("disk", "file", "folder", "is_new", "offset", "segment", "size", "topic_id")
 
-    def __init__(self, offset: int, segment: Segment | None, file: File | None, disk: Disk, folder: str) -> None:
+    def __init__(
+        self, offset: int, segment: Segment | None, file: File | None, disk: Disk, folder: str, is_new: bool = False, topic_id: str = ""
+    ) -> None:
         self.offset = offset  # everything before it is durable when `run` returns
         self.segment = segment
         self.size = segment.size if segment is not None else 0
         self.file = file
         self.disk = disk
         self.folder = folder  # whose names are to be made safe too, or ""
+        self.is_new = is_new  # the folder itself was made since the last flush
+        self.topic_id = topic_id
 
     def run(self) -> None:
         if self.file is not None:
             self.file.sync()
         if self.folder:
-            self.disk.sync_folder(self.folder)
+            sync_names(self.disk, self.folder, self.is_new, self.topic_id)
+
+
+def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
+    """What is in the folder, and where it was made itself, is there after a crash."""
+    if is_new:
+        write_topic_id(disk, folder, topic_id)
+    disk.sync_folder(folder)
+    if is_new:
+        disk.sync_folder(folder.rpartition("/")[0])
+
+
+def write_topic_id(disk: Disk, folder: str, topic_id: str) -> None:
+    """Where Kafka keeps it, unless there is one."""
+    path = f"{folder}/{METADATA}"
+    if topic_id and not disk.exists(path):
+        disk.replace_text(path, f"version: 0\ntopic_id: {topic_id}")
 
 
 class Log:
@@ -67,6 +87,7 @@ class Log:
         self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
         self._flushed_size = 0  # of the last segment
         self._names_unsynced = False
+        self._is_new = False  # the folder was made, and its own name is not safe yet
         self._exchange_failed = False  # halfway: what the folder holds is not what `_segments` says
 
     @staticmethod
@@ -87,7 +108,7 @@ class Log:
                 remove_leftovers(handles.disk, folder)
             finish_exchanges(handles.disk, folder)
             with contextlib.suppress(OSError):  # a full disk is no reason not to read
-                log._write_topic_id()
+                write_topic_id(handles.disk, folder, topic_id)
             log._made = clean  # otherwise the next roll makes sure that its name is safe
             log._epochs = read_epochs(handles.disk, folder)
             log._segments, recovery = open_segments(handles, folder, recovery_point, clean)
@@ -159,7 +180,7 @@ class Log:
             if self._flushing:
                 raise OSError(errno.EFBIG, "the segment is full and its flush does not end")
             self._complete(active)
-        return self._begin_segment()
+        return self._begin_segment(sync=bool(self._segments))
 
     def _complete(self, active: Segment) -> None:
         """Nothing comes behind it any more. Blocks for what the flushes have left, once a segment."""
@@ -170,22 +191,19 @@ class Log:
                 self._flush_failed = True
                 raise
             active.unsynced = False
+        if self._names_unsynced:
+            sync_names(self._disk, self.folder, self._is_new, self._topic_id)
+            self._names_unsynced = self._is_new = False
         self.flushed_offset = self.next_offset
         if not active.index_saved:
             active.save_index()
         active.close()
 
-    def _write_topic_id(self) -> None:
-        path = f"{self.folder}/{METADATA}"
-        if self._topic_id and not self._disk.exists(path):
-            self._disk.replace_text(path, f"version: 0\ntopic_id: {self._topic_id}")
-
-    def _begin_segment(self, sync: bool = True) -> Segment:
+    def _begin_segment(self, sync: bool) -> Segment:
+        """An empty last segment; its name is safe, or the next flush makes it so, in another thread."""
         if not self._made:
-            self._disk.make_folder(self.folder)
-            self._write_topic_id()
-            self._disk.sync_folder(self.folder.rpartition("/")[0])
-            self._made = True
+            self._disk.make_folder(self.folder, safe=False)
+            self._made = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
         try:
             self._handles.file(segment.log_path, create=True)
@@ -214,7 +232,7 @@ class Log:
             return False
         try:
             self._complete(active)
-            self._begin_segment(sync=False)  # the next flush makes its name safe, in another thread
+            self._begin_segment(sync=False)
         except OSError as error:
             self.usable = self.usable and not self._flush_failed
             raise AppendFailed(told(error, self.folder)) from error
@@ -271,7 +289,8 @@ class Log:
                 self._flush_failed = True
                 raise AppendFailed(told(error, self.folder)) from error
         self._flushing = True
-        return Flush(self.next_offset, active, file, self._disk, self.folder if self._names_unsynced else "")
+        folder = self.folder if self._names_unsynced else ""
+        return Flush(self.next_offset, active, file, self._disk, folder, self._is_new, self._topic_id)
 
     def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
         """`flush.run` returned, or raised `failure`. Raises AppendFailed then; the log is not usable any more."""
@@ -283,7 +302,7 @@ class Log:
             self._flush_failed = True
             raise AppendFailed(told(failure, self.folder)) from failure
         if flush.folder:
-            self._names_unsynced = False
+            self._names_unsynced = self._is_new = False
         self.flushed_offset = max(self.flushed_offset, flush.offset)
         self._flushed_size = flush.size
         if flush.segment is not None and flush.segment.next_offset == flush.offset:
@@ -322,7 +341,7 @@ class Log:
         self.use(self._handles)
         self.flushed_offset = self.next_offset
         self._flushed_size = self._segments[-1].size if self._segments else 0
-        self._flush_failed = self._names_unsynced = self._exchange_failed = False
+        self._flush_failed = self._names_unsynced = self._is_new = self._exchange_failed = False
         self.usable = True
 
     def recover(self, keep_unflushed: bool) -> None:

@@ -266,13 +266,14 @@ class FaultyDisk:
         self.refuse_reading(folder)
         return sorted(self.folder(folder).cached)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, safe: bool = True) -> None:
         parent = ""
         for name in path.split("/")[1:]:
             if not self.exists(f"{parent}/{name}"):
                 self.step(f"{parent}/{name}")
                 self.folder(parent).change(put=name, what=Folder())
-                self.sync_folder(parent)
+                if safe:
+                    self.sync_folder(parent)
             parent = f"{parent}/{name}"
         self.folder(path)
 

@@ -209,6 +209,7 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
     log, _ = Log.open(Handles(place.disk), path, 1 << 20, 0, False, "iRZ7lAlfQrWo7gLtEdup9A")
     assert not place.disk.exists(path)  # nothing was appended yet
     log.append(batch("a"), log.epoch)
+    log.flush()
     assert read(place.disk, metadata) == b"version: 0\ntopic_id: iRZ7lAlfQrWo7gLtEdup9A"
     Log.open(Handles(place.disk), path, 1 << 20, 0, False, "another")
     assert read(place.disk, metadata).endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
