@@ -50,13 +50,16 @@ def traceback_text(exc_info: Any) -> str:
     return "".join(traceback.format_exception(*exc_info)).rstrip("\n")
 
 
+_encode = json.JSONEncoder(default=str).encode  # json.dumps would make a new one for every line
+
+
 def json_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
     # ASCII only: an escape sequence inside a name must not work on the terminal of whoever reads the file.
     fields = {"time": time, "level": level, "event": event, **details}
     if exception:
         fields["exception"] = exception
     try:
-        return json.dumps(fields, default=str)
+        return _encode(fields)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a cycle: say it some way, a log line raises nothing
         return json.dumps({"time": time, "level": level, "event": event, "details": repr(details), "exception": exception})
 
