@@ -6,13 +6,13 @@ steered by how often they were made in this state of the group before: rare ones
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
 
 from tests.sequences.player import PARKED_S, REQUESTS_S, Player, playable
+from tests.sequences.recipes import MISTAKEN_IDENTITIES, OTHER_MISTAKES, Recipes
 from tests.sequences.steps import KEYS, NOBODY, Step
 from tests.sequences.wire import Versions
 
@@ -42,41 +42,6 @@ class Actor:
         self.session = session
         self.rebalance = rebalance
         self.version = version  # it joins with this one, or with any when None
-
-
-class Recipes:
-    """How often each kind of mistake was made in each state; shared by all sequences of a run."""
-
-    def __init__(self) -> None:
-        self.made: Counter[tuple[str, ...]] = Counter()
-
-    def rarest(self, chance: Random, kinds: Sequence[tuple[str, ...]], state: str) -> tuple[str, ...]:
-        some = chance.sample(kinds, min(12, len(kinds)))
-        kind = min(some, key=lambda one: self.made[(state, *one)])
-        self.made[(state, *kind)] += 1
-        return kind
-
-
-MEMBER_KINDS = ("own", "own", "stale", "other", "nobody", "empty")
-INSTANCE_KINDS = ("own", "own", "none", "unmapped", "other", "blank")
-GENERATION_KINDS = ("own", "own", "less", "more", "minus", "zero")
-MISTAKES = [
-    (do, member, instance, generation)
-    for do in ("join", "sync", "beat", "commit", "leave")
-    for member in MEMBER_KINDS
-    for instance in INSTANCE_KINDS
-    for generation in (GENERATION_KINDS if do in ("sync", "beat", "commit") else ("own",))
-] + [
-    (do, how, "", "")
-    for do, hows in {
-        "join": ("type", "no protocols", "no common", "session", "no group", "reordered", "metadata", "protocol", "pending", "pending"),
-        "sync": ("type", "name", "null", "no group", "strangers"),
-        "beat": ("no group", "other group"),
-        "leave": ("no group", "nobody at all", "twice", "several", "batch", "other group"),
-        "commit": ("other group", "nothing", "only unknown", "retention"),
-    }.items()
-    for how in hows
-]  # fmt: skip
 
 
 class Choosing:
@@ -196,7 +161,7 @@ class Choosing:
 
     def _join(self, player: Player, actor: Actor, fresh: bool = False) -> Step:
         version = actor.version if actor.version is not None and (actor.instance is None or actor.version >= 5) else None
-        if fresh and self.chance.random() < 0.1:
+        if self.chance.random() < 0.15:
             self._change(actor)
         step: Step = {
             "do": "join",
@@ -307,8 +272,10 @@ class Choosing:
     # --- what no client should do ---
 
     def _mistake(self, player: Player) -> Step:
-        do, member, instance, generation = self.recipes.rarest(self.chance, MISTAKES, player.state())
-        actor = self._anyone()
+        kinds = OTHER_MISTAKES if self.chance.random() < 0.4 else MISTAKEN_IDENTITIES
+        do, member, instance, generation = self.recipes.rarest(self.chance, kinds, player.state())
+        inside = [actor for actor in self.actors if player.known(actor.name).id() in player.members()]
+        actor = self.chance.choice(inside) if inside and self.chance.random() < 0.6 else self._anyone()
         if member == "pending":
             actor = next((one for one in self.actors if player.known(one.name).pending), actor)
         if not instance:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from tests.sequences.choosing import REBALANCES, Choosing, Recipes
+from tests.sequences.choosing import REBALANCES, Choosing
 from tests.sequences.comparing import Difference, first_difference, met, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.player import TICK_S, Choose, Player, following
+from tests.sequences.recipes import Recipes
 from tests.sequences.steps import Step
 from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions

@@ -20,11 +20,12 @@ from random import Random
 from tests.kafka_process import CLUSTER_ID, LOGGING, PROPERTIES, STOP_SECONDS, await_listening, free_ports
 from tests.oracle import JAVA, kafka_jars, run_java
 from tests.running import Broker
-from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.choosing import Choosing
 from tests.sequences.comparing import first_difference, met, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.hunting import Find, Say, agreed
 from tests.sequences.player import TICK_S, Choose, Player, following
+from tests.sequences.recipes import Recipes
 from tests.sequences.steps import Step
 from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions

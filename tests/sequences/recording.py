@@ -11,11 +11,12 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from tests.sequences.choosing import Choosing, Recipes
+from tests.sequences.choosing import Choosing
 from tests.sequences.comparing import Difference, differences, first_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.hunting import Arena, Say
 from tests.sequences.player import TICK_S, following
+from tests.sequences.recipes import Recipes
 from tests.sequences.traces import Trace
 from tests.sequences.worlds import served_by
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.sequences.choosing import Recipes
 from tests.sequences.comparing import NO_ANSWER, Difference, first_difference, met, real_difference
 from tests.sequences.hunting import Find
+from tests.sequences.recipes import Recipes
 from tests.sequences.recording import read
 from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import Step
