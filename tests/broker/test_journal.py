@@ -181,6 +181,17 @@ def test_a_refused_append_suspends_the_shard_and_takes_back_what_is_not_in_the_l
     assert machine.read().error == 0
 
 
+def test_an_append_that_ends_at_once_leaves_no_deadline_but_that_of_its_failure(machine: Machine) -> None:
+    machine.log.append = lambda batch, records, done: done(Position(0))  # type: ignore[method-assign]
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    assert machine.journal.wake_at == NEVER
+    machine.log.append = lambda batch, records, done: done(AppendFailed("the disk is full"))  # type: ignore[method-assign]
+    machine.put(b"b", b"2")
+    machine.end_turn()
+    assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
+
+
 def test_writing_is_tried_again_with_growing_pauses_until_it_works(machine: Machine) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
