@@ -1,7 +1,7 @@
 """Runs the tests on every Python 3.11 to 3.13 found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
-cores. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run on the first Python
+cores, and one process more. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run on the first Python
 only. The closing lines say what every Python came to.
 """
 
@@ -94,7 +94,8 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     """Everything on the first Python; on the others what may depend on the Python."""
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
-    together = ["-n", str(min(WORKERS_MAX, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    together = ["-n", str(min(WORKERS_MAX, cores + 1))]  # one more: many tests wait for a process or a deadline
     if not first:
         return pytest(environment, minor, "together", ["-m", "not alone and not once", *together])
     tally = pytest(environment, minor, "together", ["-m", "not alone", *together])

@@ -20,6 +20,8 @@ from tests.broker.extremes import ANSWERS, CLOSED, NOTHING, SETTINGS, Case, Peer
 from tests.broker.peers import defects
 from tests.running import Broker, Client, broker
 
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+
 REPLY_SECONDS = 10
 CASES = {case.name: case for case in every_case()}
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())

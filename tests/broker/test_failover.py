@@ -26,6 +26,8 @@ from tests.broker.lasting import (
 from tests.broker.many_offsets import TOPIC, write_offsets
 from tests.broker.phases import PHASES, Initial, Phase
 
+pytestmark = pytest.mark.once  # what a kill leaves on the disk
+
 
 @pytest.fixture
 def lasting(tmp_path: Path) -> Iterator[LastingBroker]:

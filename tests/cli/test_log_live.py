@@ -15,6 +15,8 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.cli.log_folders import TOPICS, Folder, cut, process, snapshot
 from tests.running import Broker, Client, broker, environment
 
+pytestmark = pytest.mark.once  # two processes and a directory
+
 
 def verify(folder: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
     done = process("verify", folder, "--json")

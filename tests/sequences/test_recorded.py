@@ -10,10 +10,14 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.sequences.comparing import Difference
 from tests.sequences.recording import read, replay
 from tests.sequences.traces import Trace
 from tests.sequences.worlds import WORLDS, ours_in
+
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 
