@@ -199,6 +199,8 @@ class Connection:
         if self._out:
             self._write()
         waiting = self._waiting
+        if not waiting and not self._paused:
+            return
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break

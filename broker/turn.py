@@ -55,17 +55,18 @@ class Turn:
     def touch(self, journal: TurnEnd) -> None:
         """`journal` has facts to append when this turn ends."""
         self._journals[journal] = None
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
 
     def later(self, connection: TurnEnd) -> None:
         """`connection` has replies to write, or frames to go on with, when this turn ends."""
         self._connections[connection] = None
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
+        self._scheduled = True
+        self._loop.call_soon(self._end)
 
     def _end(self) -> None:
         self._scheduled = False

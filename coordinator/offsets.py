@@ -27,8 +27,6 @@ def refusal(group: Group, commit: Commit) -> int:
 
 def store(out: Outcome, group: Group, commit: Commit) -> int:
     """Keep the offsets, whose group may commit; nothing is kept when they are too much for one batch."""
-    if not storable(group.id):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
     now = out.now
     retention_ms = commit.retention_ms
     expire_ms = -1

@@ -313,10 +313,20 @@ class Shard:
             if error:
                 del self.groups[group.id]
             return error
-        error = offsets.refusal(group, commit) or ROWS[group.state].commit
-        if error:
-            return error
         member = group.members.get(commit.member_id)
+        instance = commit.instance_id
+        if (
+            member is None
+            or commit.generation != group.generation
+            or commit.generation < 0
+            or (instance is not None and member.instance_id != instance)
+        ):
+            error = offsets.refusal(group, commit)
+            if error:
+                return error
+        refused = ROWS[group.state].commit
+        if refused:
+            return refused
         if member is not None:
             self._lives(member, out.now)
         return offsets.store(out, group, commit)
