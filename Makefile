@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check generate bench oracle compile uncompile compiled-test dist lock clean
+.PHONY: help setup run test kafka-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -25,6 +25,10 @@ run: setup ## serve on 127.0.0.1:9092, data under ./data
 test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
+
+kafka-test: setup ## the tests beside a started Apache Kafka (needs Java)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences
 
 soak: setup ## kill the broker a hundred times under load (ARGS="--kills 10 --seed 7", --scale: a hundred thousand members)
 	@$(BIN)/python project/compiled.py --fresh

@@ -25,7 +25,7 @@ from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATO
 from tests.kafka_process import kafka
 from tests.running import ROOT, Client, broker
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 KNOWN_SECONDS = 10
 REPLY_SECONDS = 10

@@ -10,7 +10,7 @@ from tests.broker.phases import PHASES, Left
 from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.stored import await_coordinator
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 
 def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.clients.stored import await_coordinator, everything_stored
 from tests.oracle import run_java
 from tests.running import Client
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 OFFSETS = "__consumer_offsets-*"

@@ -21,7 +21,7 @@ from tests.clients.test_against_kafka import ORDERED, Peer, await_coordinator, d
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 TOPICS = {"open": 2, "no-read-topic": 2, "no-describe-topic": 2}
 WANTED = [("open", (0, 9)), ("no-read-topic", (0, 9)), ("no-describe-topic", (0,)), ("nowhere", (0,)), ("no-read-nowhere", (0,)), ("no-describe-", (0,))]

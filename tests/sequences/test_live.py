@@ -13,7 +13,7 @@ from tests.sequences.choosing import REBALANCES
 from tests.sequences.hunting import Arena, Hunt
 from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, served_by
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 SECONDS = 8  # in which sequences begin; the last ones end some seconds later
 SEQUENCES = 60
