@@ -105,7 +105,7 @@ class Connection:
         self.listener = listener
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
-        self.again: Callable[[bytes, int], bytes | None] | None = None  # answers a request that is the same as before
+        self.again: Callable[[bytes], bytes | None] | None = None  # answers a request that is the same as before
         self.recalled: Any = None  # what a handler keeps of requests, to read similar ones faster
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
@@ -133,19 +133,19 @@ class Connection:
             return
         host = self.host
         self.last_active = host.clock.tick()
+        # Nearly always it is the heartbeat that came before.
+        if self.again is not None and not (self.busy or self._stalled or self._waiting or self._out or self._framer.pending):
+            answered = self.again(data)
+            if answered is not None and self._transport is not None:
+                self._transport.write(answered)
+                return
         size = len(data) - 4
-        # Nearly always a chunk is one request and nothing waits: then nothing is cut, copied or queued.
+        # And a chunk is mostly one request, and nothing waits: then nothing is cut, copied or queued.
         if (
             0 <= size <= host.frame_bytes_max
             and frame_size(data, 0)[0] == size
             and not (self._framer.pending or self.busy or self._stalled or self._waiting)
         ):
-            # And nearly always it is the heartbeat that came before.
-            if self.again is not None and not self._out and self._transport is not None:
-                answered = self.again(data, 4)
-                if answered is not None:
-                    self._transport.write(answered)
-                    return
             self._work_on(data, 4)
             if self._out:
                 self._write()

@@ -52,17 +52,18 @@ class Again:
 
     def __init__(self, call: Call, answer: Callable[[], bytes | None], reply_bytes: int) -> None:
         """`answer` gives the reply behind the correlation id, of as many bytes; None: the request goes the usual way."""
-        self._head, self._tail = call.frame_around_correlation_id()
+        head, self._tail = call.frame_around_correlation_id()
+        self._head = _INT32(len(head) + 4 + len(self._tail)) + head
         self._size = len(self._head) + 4 + len(self._tail)
         self._front = _INT32(reply_bytes + 4)
         self._answer = answer
 
-    def __call__(self, data: bytes, start: int) -> bytes | None:
-        """The reply to the request from `start` to the end, when it is the same again."""
-        if len(data) - start != self._size or not data.endswith(self._tail) or not data.startswith(self._head, start):
+    def __call__(self, data: bytes) -> bytes | None:
+        """The reply to what has just been read, when that is the same request again and nothing else."""
+        if len(data) != self._size or not data.endswith(self._tail) or not data.startswith(self._head):
             return None
         reply = self._answer()
-        return self._front + data[start + 4 : start + 8] + reply if reply is not None else None
+        return self._front + data[8:12] + reply if reply is not None else None
 
 
 # A handler answers at once by returning the reply, or returns None and answers its call later.

@@ -116,7 +116,7 @@ class GroupJournal(Journal):
         """After every call of the shard that may have emitted facts or set an earlier deadline."""
         shard = self.shard
         hold = shard.hold
-        turn = self._turn
+        turn = self.turn
         if hold.emitted != hold.taken and not self._in_flight:
             turn.touch(self)
         wake_at = shard.wake_at
@@ -246,7 +246,7 @@ class GroupJournal(Journal):
             shard.replay(facts)
             self.replayed += len(facts)
             yield
-        self._turn.not_before(self._owned.newest_timestamp)
+        self.turn.not_before(self._owned.newest_timestamp)
         yield from shard.open_groups(self._clock.tick)
         self.offsets = sum(len(stored.values) for group in shard.groups.values() for stored in group.offsets.values())
 

@@ -70,7 +70,7 @@ class Journal:
         self.readable = True
         self.writable = True
         self._owned = owned
-        self._turn = turn
+        self.turn = turn
         self._clock: Clock = turn.clock
         self._batch_bytes_max = batch_bytes_max
         self._late_ms = late_ms
@@ -109,7 +109,7 @@ class Journal:
         hold = self.shard.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
-            self._turn.touch(self)
+            self.turn.touch(self)
 
     def end_turn(self) -> None:
         """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
@@ -134,7 +134,7 @@ class Journal:
             hold = self.shard.hold
             hold.confirm(stamp)
             if hold.emitted != hold.taken:
-                self._turn.touch(self)
+                self.turn.touch(self)
         if self._settled is not None and not self.shard.hold.untaken:
             settled, self._settled = self._settled, None
             settled()
@@ -221,12 +221,12 @@ class Journal:
 
     def _wake(self, at: int) -> None:
         self._alarm = at
-        self._turn.wake_by(at)
+        self.turn.wake_by(at)
 
     def when_settled(self, settled: Callable[[], None]) -> None:
         """Call back once nothing is on its way to the log any more (an orderly stop waits for that)."""
         if self._in_flight or self.shard.hold.untaken:
             self._settled = settled
-            self._turn.touch(self)
+            self.turn.touch(self)
         else:
             settled()

@@ -74,6 +74,7 @@ class Shard:
         self.stalled = False
         self._told = told
         self._out = Outcome(config, fresh_id)
+        self.deadlines = self._out.deadlines
         self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
         self._replay = Replay(self.groups, self._leftovers)
         self._sweep = expiry.Sweep()
@@ -85,7 +86,7 @@ class Shard:
     @property
     def wake_at(self) -> int:
         """A lower bound on the next deadline; waking early is harmless."""
-        return self._out.deadlines.wake_at
+        return self.deadlines.wake_at
 
     def advance(self, now: int) -> None:
         """Do what is due. Each deadline is a step of its own."""
@@ -378,6 +379,7 @@ class Shard:
         self.stalled = False
         self._leftovers.clear()
         self._out = Outcome(out.config, out.fresh_id)
+        self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._gaps = Gaps()
         self._refusals = Refusals()
@@ -424,7 +426,7 @@ class Shard:
         for waiter in self._out.answers:  # of a step that never came to its end
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
-        self._out.deadlines = Deadlines()
+        self.deadlines = self._out.deadlines = Deadlines()
         self._out.answers.clear()
         self._out.facts.clear()
         self._out.notes.clear()

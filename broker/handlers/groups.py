@@ -82,7 +82,7 @@ class Syncing:
 class Beat:
     """A heartbeat that was accepted, to be asked once more."""
 
-    __slots__ = ("_authorizer", "_clock", "_generation", "_group_id", "_instance_id", "_journal", "_member_id", "replies")
+    __slots__ = ("_authorizer", "_clock", "_generation", "_group_id", "_instance_id", "_journal", "_member_id", "_turn", "replies")
 
     def __init__(
         self, authorizer: Authorizer, clock: Clock, journal: GroupJournal, request: HeartbeatRequest, replies: dict[int, bytes]
@@ -91,6 +91,7 @@ class Beat:
         self._authorizer = authorizer
         self._clock = clock
         self._journal = journal
+        self._turn = journal.turn
         self._group_id = request.group_id
         self._generation = request.generation_id
         self._member_id = request.member_id
@@ -99,13 +100,16 @@ class Beat:
     def __call__(self) -> bytes | None:
         """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
         journal = self._journal
-        if journal.refusal or not journal.direct or not self._authorizer.open:
+        shard = journal.shard
+        hold = shard.hold
+        if journal.refusal or hold.durable != hold.emitted or not self._authorizer.open:
             return None
         try:
-            code = journal.shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, self._clock.now)
+            code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, self._clock.now)
         except Exception:
             return None  # it will happen again on the usual way, where it is dealt with
-        journal.stepped()
+        if shard.deadlines.wake_at < self._turn.armed_at:
+            journal.stepped()
         return self.replies[code]
 
 
