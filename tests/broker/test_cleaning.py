@@ -18,6 +18,8 @@ from protocol.batch import build_facts
 from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
 from storage.checkpoints import read_offsets
 
+pytestmark = pytest.mark.once  # the system more than Python
+
 ORDERS, PAYMENTS = LogId("__consumer_offsets", 0), LogId("__consumer_offsets", 1)
 SEGMENT_BYTES = 1 << 20
 BOUND = 50_000

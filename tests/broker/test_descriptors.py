@@ -17,7 +17,10 @@ from protocol.messages.metadata import MetadataRequest
 from tests.broker.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, entries, eventually, kept_in
 from tests.running import Broker, Client, broker
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits one process with prlimit and looks into /proc")
+pytestmark = [
+    pytest.mark.once,  # the system more than Python
+    pytest.mark.skipif(sys.platform != "linux", reason="limits one process with prlimit and looks into /proc"),
+]
 
 DESCRIPTORS = 128
 PEERS = 110  # more than may be served, fewer than descriptors

@@ -39,6 +39,8 @@ from tests.broker.peers import (
 )
 from tests.running import ANSWER_SECONDS, Broker, Client, broker
 
+pytestmark = pytest.mark.once  # the system more than Python
+
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and uses addresses that only Linux has on loopback")
 
 # What the kernel takes for one connection in both directions, whatever the broker does.

@@ -15,6 +15,8 @@ from broker.start import ExitCode
 from tests.broker.peers import LOOPS, answered, clients, create, entries, eventually, kept_in, start
 from tests.running import Client, broker
 
+pytestmark = pytest.mark.once  # the system more than Python
+
 
 def failed_start(*arguments: str, **more: str) -> tuple[int, list[str]]:
     """The exit code and what was said; apart from the settings in force that is the failure alone."""

@@ -38,6 +38,8 @@ from tests.broker.peers import (
 )
 from tests.running import Broker, Client, broker
 
+pytestmark = pytest.mark.once  # the system more than Python
+
 STORMERS = 8
 CREATED_EACH = 300
 

@@ -13,7 +13,10 @@ from protocol.messages.metadata import MetadataRequest
 from tests.broker.peers import LOOPS, NO_TOPIC, answered, bytes_of, clients, create, defects, eventually, on, reasons
 from tests.running import Broker, Client, broker
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc whether the process is stopped")
+pytestmark = [
+    pytest.mark.once,  # the system more than Python
+    pytest.mark.skipif(sys.platform != "linux", reason="asks /proc whether the process is stopped"),
+]
 
 IDLE_MS = 1500  # long enough for a busy machine to answer three hundred clients
 STOPPED_SECONDS = 2.0

@@ -25,6 +25,8 @@ from tests.cli.planted import (
     with_checksum,
 )
 
+pytestmark = pytest.mark.once  # bytes and disks
+
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 ROOT = Path(__file__).parents[2]
 

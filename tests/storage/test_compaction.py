@@ -15,6 +15,8 @@ from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
 
+pytestmark = pytest.mark.once  # bytes and disks
+
 RETENTION = 1_000
 
 
