@@ -41,7 +41,7 @@ class Player:
     def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True, die: Die | None = None) -> None:
         self._die = die
         self.killed = False
-        self._replacing: set[str] = set()  # groups with a restart that no assignment has followed yet
+        self._replacing: set[str] = set()  # groups with a new id for a static name that no assignment has followed yet
         self._looking = looking
         self._port = port
         self._scale = scale
@@ -140,7 +140,7 @@ class Player:
         answered = asyncio.Event()
         before = {name: group.group_state for name, group in self.look.items()}
         replaced = self._replaced(step)
-        if replaced:
+        if step["do"] == "join" and not step["member"] and step.get("instance") is not None:
             self._replacing.add(step.get("group", "g"))
 
         def arrived(reply: Any) -> None:
