@@ -39,6 +39,7 @@ MAGIC: Final = 2
 LENGTH_AT: Final = 8
 LENGTH_FROM: Final = 12  # the length counts what follows it
 EPOCH_AT: Final = 12
+SPAN_AT: Final = 23  # last offset delta, first and newest timestamp
 CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
 
 COMPRESSION_MASK: Final = 0x07
@@ -55,6 +56,7 @@ DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 _PREFIX: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
 _LENGTH: Final = Struct(">i")
+_SPAN: Final = Struct(">iqq").unpack_from
 _OFFSET: Final = Struct(">q")
 _EPOCH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
@@ -208,6 +210,12 @@ def stamp(batch: bytearray, at: int, base_offset: int, leader_epoch: int) -> Non
     """Write where the batch stands in its log; both fields are outside the checksum."""
     _OFFSET.pack_into(batch, at, base_offset)
     _EPOCH.pack_into(batch, at + EPOCH_AT, leader_epoch)
+
+
+def span_of(batch: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Last offset delta and newest timestamp of a batch that is known to be sound: all that appending it needs."""
+    last_delta, _, max_timestamp = _SPAN(batch, at + SPAN_AT)
+    return last_delta, max_timestamp
 
 
 def validate(data: bytes, at: int, end: int) -> BatchHeader:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from protocol.batch import Fact, read_header, stamp
+from protocol.batch import Fact, span_of, stamp
 from storage.disk import Disk, File
 from storage.epochs import Epochs, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, DamagedLog, Fenced
@@ -159,11 +159,11 @@ class Log:
         offset = self.next_offset
         stamped = bytearray(batch)
         stamp(stamped, 0, offset, epoch)
-        header = read_header(stamped, 0)
+        last_delta, max_timestamp = span_of(stamped, 0)
         try:
-            segment = self._segment_for(len(stamped), header.last_offset)
+            segment = self._segment_for(len(stamped), offset + last_delta)
             self._note_epoch(offset)
-            segment.append(stamped, header)
+            segment.append(stamped, offset, offset + last_delta, max_timestamp, epoch)
         except OSError as error:
             # Was the half batch cut off? If not, the log ends in it until it is repaired.
             self.usable = self.usable and not self._flush_failed and self._ends_well()

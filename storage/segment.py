@@ -93,7 +93,7 @@ class Segment:
         if self.readers and self.kept is None:
             self.kept = self.handles.pin(self.log_path)
 
-    def append(self, batch: bytes | bytearray, header: BatchHeader) -> None:
+    def append(self, batch: bytes | bytearray, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         """Write one batch behind the others. When that fails the file is as before, or OSError comes from the cutting."""
         file = self.handles.file(self.log_path)
         self.unsynced = True
@@ -103,19 +103,22 @@ class Segment:
             file.truncate(self.size)
             raise
         self.index_saved = False
-        self.note(header)
+        self._note(len(batch), base_offset, last_offset, max_timestamp, epoch)
 
     def note(self, header: BatchHeader) -> None:
         """Count a batch that stands at the end of the good part."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = header.last_offset
-        self.index.add(header.last_offset, self.size, self.max_timestamp, self.max_timestamp_offset)
-        if header.leader_epoch > self.epoch:
-            self.epoch = header.leader_epoch
-            self.epoch_start = header.base_offset
-        self.size += header.size
-        self.next_offset = header.last_offset + 1
+        self._note(header.size, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+
+    def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        self.index.add(last_offset, self.size, self.max_timestamp, self.max_timestamp_offset)
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.epoch_start = base_offset
+        self.size += size
+        self.next_offset = last_offset + 1
 
     # Reading.
 

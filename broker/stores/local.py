@@ -93,6 +93,7 @@ class LocalStore:
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
+        self._planned: dict[float, dict[Flusher, None]] = {}  # logs to flush, by how long after their first append
         self._finishing = False
 
     def start(self, me: NodeInfo) -> None:
@@ -219,10 +220,46 @@ class LocalStore:
         ids = [LogId(match[1], int(match[2])) for match in found]
         return [id for id in ids if id not in self._logs]
 
+    def plan_flush(self, flusher: Flusher, seconds: float) -> None:
+        """Flush the log when so much time has passed; nobody waits for it."""
+        planned = self._planned.get(seconds)
+        if planned is None:
+            planned = self._planned[seconds] = {}
+            self.loop.call_later(seconds, partial(self._flush_planned, seconds))
+        planned[flusher] = None
+
+    def _flush_planned(self, seconds: float) -> None:
+        """All of them by one thread, one behind the other: waking a thread for each costs more than most flushes."""
+        begun: list[tuple[Flusher, Flush]] = []
+        for flusher in self._planned.pop(seconds):
+            flush = flusher.begin(flusher.told_nobody)
+            if flush is not None:
+                begun.append((flusher, flush))
+        if begun:
+            flushes = [flush for _, flush in begun]
+            self.workers.submit(partial(run_all, flushes), partial(self._flushed_planned, begun))
+
+    def _flushed_planned(self, begun: list[tuple[Flusher, Flush]], results: list[Exception | None]) -> None:
+        for (flusher, flush), result in zip(begun, results, strict=True):
+            flusher.flushed(flush, flusher.told_nobody, result)
+
     def close(self) -> None:
         self.workers.close()
         self.handles.close()
         self.directory.close()
+
+
+def run_all(flushes: list[Flush]) -> list[Exception | None]:
+    """What became of each; in a worker thread."""
+    results: list[Exception | None] = []
+    for flush in flushes:
+        try:
+            flush.run()
+        except Exception as error:
+            results.append(error)
+        else:
+            results.append(None)
+    return results
 
 
 class Flusher:
@@ -233,23 +270,28 @@ class Flusher:
         self.busy = False
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self._store = store
-        self._planned = False
         self._next: list[Done] = []
 
     def flush(self, done: Done) -> None:
         """Who comes while one is under way is served by the next."""
+        flush = self.begin(done)
+        if flush is not None:
+            self._store.workers.submit(flush.run, partial(self.flushed, flush, done))
+
+    def begin(self, done: Done) -> Flush | None:
+        """A flush to run and to tell of with `flushed`; None: `done` will hear of another one, or has heard that it cannot be."""
         if self.busy:
             self._next.append(done)
-            return
+            return None
         try:
             flush = self.log.start_flush()
         except AppendFailed as failure:
             done(failure)
-            return
+            return None
         self.busy = True
-        self._store.workers.submit(flush.run, partial(self._flushed, flush, done))
+        return flush
 
-    def _flushed(self, flush: Flush, done: Done, result: object) -> None:
+    def flushed(self, flush: Flush, done: Done, result: object) -> None:
         self.busy = False
         failure: AppendFailed | None = None
         try:
@@ -268,17 +310,8 @@ class Flusher:
         """Whoever owns the log now hears of it."""
         self.failed(failure)
 
-    def plan(self, seconds: float) -> None:
-        """Flush when so much time has passed; nobody waits for it."""
-        if not self._planned:
-            self._planned = True
-            self._store.loop.call_later(seconds, self._flush_as_planned)
-
-    def _flush_as_planned(self) -> None:
-        self._planned = False
-        self.flush(self._flushed_as_planned)
-
-    def _flushed_as_planned(self, failure: AppendFailed | None) -> None:
+    def told_nobody(self, failure: AppendFailed | None) -> None:
+        """A flush for which nobody waited came to its end."""
         if failure is not None:
             self.failed(failure)
 
@@ -317,7 +350,7 @@ class LocalLog:
             self.flusher.flush(lambda failure: done(failure or position))
             return
         if self._interval:
-            self.flusher.plan(self._rules.flush_seconds)
+            self._store.plan_flush(self.flusher, self._rules.flush_seconds)
         done(position)
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
