@@ -249,23 +249,27 @@ def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
     parts = [_BODY.pack(0, len(facts) - 1, timestamp, timestamp, -1, -1, -1, len(facts))]
     usual = VARINTS
     usual_max = len(usual) - 8  # a record is a few bytes longer than its key and value
-    last_size = -1
-    key_head = b""
+    last_key_size = last_size = last_width = -1
+    lead = key_head = value_head = b""
     delta = 0
     for key, value in facts:
         key_size = len(key)
-        if key_size != last_size:  # mostly of one length, one behind the other
-            last_size = key_size
-            key_head = varint(key_size)
         head = usual[delta] if delta < usual_max else varint(delta)
+        width = len(head)
         delta += 1
         if value is None:
-            parts += (varint(4 + len(head) + len(key_head) + key_size), b"\0\0", head, key_head, key, b"\1\0")
+            key_head = varint(key_size)
+            parts += (varint(4 + width + len(key_head) + key_size), b"\0\0", head, key_head, key, b"\1\0")
+            last_key_size = -1
             continue
         size = len(value)
-        value_head = usual[size] if size < usual_max else varint(size)
-        size += 3 + len(head) + len(key_head) + key_size + len(value_head)
-        parts += (usual[size] if size < usual_max else varint(size), b"\0\0", head, key_head, key, value_head, value, b"\0")
+        if size != last_size or key_size != last_key_size or width != last_width:  # mostly alike, one behind the other
+            last_size, last_key_size, last_width = size, key_size, width
+            key_head = usual[key_size] if key_size < usual_max else varint(key_size)
+            value_head = usual[size] if size < usual_max else varint(size)
+            whole = 3 + width + len(key_head) + key_size + len(value_head) + size
+            lead = (usual[whole] if whole < usual_max else varint(whole)) + b"\0\0"
+        parts += (lead, head, key_head, key, value_head, value, b"\0")
     body = b"".join(parts)
     return _PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)) + body
 
