@@ -41,7 +41,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those beside a real Kafka with `make kafka-test`",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -95,4 +95,8 @@ def test_what_says_nothing_about_the_python_runs_on_the_first_alone(monkeypatch:
     monkeypatch.setattr(words, "pytest", lambda _, minor, part, arguments: asked.append((minor, arguments[1])) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
-    assert asked == [("3.11", "not alone"), ("3.11", "alone"), ("3.12", "not alone and not once")]
+    assert asked == [
+        ("3.11", "not alone and not kafka"),
+        ("3.11", "alone"),
+        ("3.12", "not alone and not once and not kafka"),
+    ]
