@@ -26,9 +26,9 @@ test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
 
-kafka-test: setup ## the tests beside a started Apache Kafka (needs Java)
+kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences
+	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences tests/protocol/test_messages_against_kafka.py tests/cli/test_log_with_kafka.py
 
 soak: setup ## kill the broker a hundred times under load (ARGS="--kills 10 --seed 7", --scale: a hundred thousand members)
 	@$(BIN)/python project/compiled.py --fresh

@@ -14,7 +14,7 @@ from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offse
 from tests.cli.test_log_records import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
 from tests.oracle import run_java
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -19,7 +19,7 @@ from protocol.records import with_version
 from tests.oracle import run_java
 from tests.protocol.foreign import MESSAGES, cases, kio_class, made_up, ours
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.kafka
 
 DEPTH = int(os.environ.get("TEST_DEPTH", "0"))
 KAFKA_BYTES = Path(__file__).parent / "KafkaBytes.java"
