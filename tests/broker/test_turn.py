@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.clock import Clock
-from broker.turn import NEVER, Turn
+from broker.turn import BUSY_LOGS, NEVER, Turn
 
 
 class Crank:
@@ -95,6 +95,21 @@ def crank() -> Crank:
 @pytest.fixture
 def turn(crank: Crank) -> Turn:
     return Turn(crank, Clock(lambda: round(crank.wall * 1e9), lambda: round(crank.monotonic * 1e9)))  # type: ignore[arg-type]
+
+
+def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, crank: Crank) -> None:
+    story: list[str] = []
+    journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
+    for journal in journals[:-1]:
+        turn.touch(journal)
+    crank.arrivals = [lambda: turn.touch(journals[0]), lambda: turn.touch(journals[-1])]
+    crank.pass_once()
+    assert story == []
+    crank.arrivals = [lambda: turn.touch(journals[0])]
+    crank.pass_once()
+    assert story == [journal.name for journal in journals]  # what comes now belongs to the next turn
+    crank.pass_once()
+    assert story[len(journals) :] == ["0"]
 
 
 def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, crank: Crank) -> None:
