@@ -44,11 +44,17 @@ def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
     tombstones.append((group_key(group.id), None))
     if not out.fits(tombstones):
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    for id in list(group.pending):
-        out.deadlines.remove(group.pending.pop(id))
     out.facts += tombstones
-    del groups[group.id]
+    discard(out, groups, group)
     return ErrorCode.NONE
+
+
+def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
+    """The group is no more, and whoever was given an id for it is unknown."""
+    for pending in group.pending.values():
+        out.deadlines.remove(pending)
+    group.pending.clear()
+    del groups[group.id]
 
 
 def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) -> tuple[int, list[int]]:

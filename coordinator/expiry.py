@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.admin import discard
 from coordinator.deadlines import Timed
 from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
@@ -63,10 +64,8 @@ def _expired(out: Outcome, groups: dict[str, Group], group: Group) -> list[Fact]
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
         forget(group, topic, partition)
     if group.state == State.EMPTY and not group.offsets:
-        for id in list(group.pending):
-            out.deadlines.remove(group.pending.pop(id))
         facts.append((group_key(group.id), None))
-        del groups[group.id]
+        discard(out, groups, group)
     return facts
 
 

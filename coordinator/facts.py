@@ -30,15 +30,14 @@ OFFSET_KEY_VERSION: Final = 1
 TEXT_BYTES_MAX: Final = 32_767
 _CHARACTERS_SURELY_FIT: Final = TEXT_BYTES_MAX // 4
 
-_INT32: Final = Struct(">i")
 _TWO_BYTES: Final = Struct(">h").pack
-_FOUR_BYTES: Final = _INT32.pack
+_FOUR_BYTES: Final = Struct(">i").pack
 _TIME_AND_COUNT: Final = Struct(">qi").pack
 _TIMEOUTS_AND_SIZE: Final = Struct(">iii").pack
 _INT64: Final = Struct(">q")
 _OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 PLAIN_OFFSET: Final = Struct(">hqihq").pack  # version 3 without metadata, commit time at its end
-PARTITION: Final = _INT32.pack
+PARTITION: Final = _FOUR_BYTES  # the end of an offset's key, where no call is to be spent on it
 _OFFSET_V1: Final = Struct(">hqh")
 
 
@@ -52,10 +51,6 @@ def storable(*texts: str | None) -> bool:
 
 def group_key(group_id: str) -> bytes:
     return with_version(GroupMetadataKey(group_id), GROUP_KEY_VERSION)
-
-
-def new_group_image(now: int) -> bytes:
-    return with_version(GroupMetadataValue("", 0, None, None, now), GROUP_VALUE_VERSION)
 
 
 def group_image(
@@ -135,7 +130,7 @@ def offset_key_prefix(group_id: str, topic: str) -> bytes:
 
 
 def offset_key(prefix: bytes, partition: int) -> bytes:
-    return prefix + _INT32.pack(partition)
+    return prefix + PARTITION(partition)
 
 
 def offset_value(offset: int, leader_epoch: int, metadata: bytes, commit_ms: int) -> bytes:

@@ -24,7 +24,7 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
-from coordinator.facts import group_key, new_group_image, storable
+from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold
 from coordinator.join import add, hand_out_id, has_room, make_way, repeats_a_name
@@ -69,17 +69,10 @@ class Shard:
     """`stalled` says that the log is slow: nobody is held to a deadline that the answer before may have missed."""
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: Told | None = None) -> None:
-        self.hold = Hold()
-        self.groups: dict[str, Group] = {}
-        self.stalled = False
+        self._config = config
+        self._fresh_id = fresh_id
         self._told = told
-        self._out = Outcome(config, fresh_id)
-        self.deadlines = self._out.deadlines
-        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
-        self._replay = Replay(self.groups, self._leftovers)
-        self._sweep = expiry.Sweep()
-        self._gaps = Gaps()
-        self._refusals = Refusals()
+        self.clear()
 
     # Time.
 
@@ -176,7 +169,7 @@ class Shard:
             if not storable(request.group_id):
                 return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
             group = self._create(request.group_id)
-            group.last_image = new_group_image(out.now)
+            group.last_image = group_image(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_image))
         if not has_room(group, request, config.group_max_size):
             make_way(out, group, id)
@@ -373,12 +366,11 @@ class Shard:
 
     def clear(self) -> None:
         """Forget everything, the replies that wait included: `abandon` comes before where there may be some."""
-        out = self._out
         self.hold = Hold()
-        self.groups = {}
+        self.groups: dict[str, Group] = {}
         self.stalled = False
-        self._leftovers.clear()
-        self._out = Outcome(out.config, out.fresh_id)
+        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
+        self._out = Outcome(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._gaps = Gaps()

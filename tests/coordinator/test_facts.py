@@ -9,7 +9,6 @@ from coordinator.facts import (
     expiring_offset_value,
     group_image,
     group_key,
-    new_group_image,
     offset_key,
     offset_key_prefix,
     offset_value,
@@ -70,7 +69,7 @@ def test_assignments_that_are_about_to_be_given_stand_in_for_those_that_members_
 
 
 def test_a_new_group_and_one_that_everybody_left_are_stored_as_kafka_stores_them() -> None:
-    assert new_group_image(MS) == bytes.fromhex(NEW_GROUP)
+    assert group_image(Group("g1", MS), (), None, None) == bytes.fromhex(NEW_GROUP)
     group = the_group()
     group.generation = 4
     assert group_image(group, (), None, None) == bytes.fromhex(EMPTY_AGAIN)
