@@ -34,49 +34,49 @@ LEAVE_SEVERAL: Final = 3
 REMEMBERED_BYTES_MAX: Final = 512  # of a heartbeat, kept for each connection
 
 
-class Joining:
-    """A JoinGroup without an answer yet; the core parks it on its member."""
+class Waiting:
+    """A call without an answer yet, until it is `void`: answered otherwise."""
 
-    __slots__ = ("_call", "reply")
+    __slots__ = ("_call",)
 
     def __init__(self, call: Call) -> None:
-        self.reply: JoinReply | None = None
         self._call: Call | None = call
+
+    def fail(self, error: int) -> None:
+        if self._call is not None:
+            self._call.fail(error)
+
+    def void(self) -> None:
+        self._call = None
+
+
+class Joining(Waiting):
+    """A JoinGroup; the core parks it on its member."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self.reply: JoinReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
             self._call.answer(join_response(self.reply, self._call.version))
 
-    def fail(self, error: int) -> None:
-        if self._call is not None:
-            self._call.fail(error)
 
-    def void(self) -> None:
-        """It is answered otherwise."""
-        self._call = None
+class Syncing(Waiting):
+    """A SyncGroup."""
 
-
-class Syncing:
-    """A SyncGroup without an answer yet."""
-
-    __slots__ = ("_call", "reply")
+    __slots__ = ("reply",)
 
     def __init__(self, call: Call) -> None:
+        super().__init__(call)
         self.reply: SyncReply | None = None
-        self._call: Call | None = call
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
             reply = self.reply
             self._call.answer(SyncGroupResponse(0, reply.error, reply.protocol_type, reply.protocol_name, reply.assignment))
-
-    def fail(self, error: int) -> None:
-        if self._call is not None:
-            self._call.fail(error)
-
-    def void(self) -> None:
-        """It is answered otherwise."""
-        self._call = None
 
 
 class Beat:
