@@ -30,7 +30,7 @@ POLICIES = {
     "__share_group_state": COMPACTED,
     "__cluster_metadata": WHOLE,
 }
-TRIES_IN_USE = 3
+TRIES_IN_USE = 8
 
 
 @dataclass(slots=True)
