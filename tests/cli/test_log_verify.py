@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cli import log_check
 from cli.log_check import Expected, LogCheck
-from cli.log_files import log_folder
+from cli.log_files import SegmentFile, log_folder, segments_of
 from cli.log_problems import GO_ON, SHOWN_MAX, WARNINGS
 from protocol.batch import Record, build, build_facts, iterate
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, groups_of, image, member, offset
@@ -162,6 +163,21 @@ def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Fol
         file.write(b"\0\0\7\0\0\1\0\0")
     found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
     assert [problem.kind for problem in found.problems.kept] == ([] if in_use else ["index-wrong"])
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_segment_may_go_while_a_log_in_use_is_read(in_use: bool, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beginning is dropped behind our back: what was read before and what is read after need not meet."""
+
+    def listed_before_one_went(path: str) -> list[SegmentFile]:
+        segments = segments_of(path)
+        Path(segments[1].path).unlink()
+        return segments
+
+    monkeypatch.setattr(log_check, "segments_of", listed_before_one_went)
+    found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
+    kinds = {problem.kind for problem in found.problems.kept} - {"unknown-name"}
+    assert kinds == (set() if in_use else {"read-failed"})
 
 
 def test_an_image_that_was_replaced_is_no_problem_any_more(folder: Folder, command: Command) -> None:
