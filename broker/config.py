@@ -12,11 +12,19 @@ from typing import Any, NamedTuple
 from broker import listeners as folding
 from broker.endpoints import normal_address
 from broker.listeners import Listener
-from broker.settings import SETTINGS, TEMPORARY_PROFILES, Setting
+from broker.settings import SETTINGS, TEMPORARY_PROFILES, Setting, Value
 from broker.sources import Ledger, collect
 from broker.start import ExitCode
 
 __all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
+
+
+# Names of one and the same thing, the finest unit first.
+RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+ROLL = ("log.roll.ms", "log.roll.hours")
+ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+COARSER = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
+MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
 class Difference(NamedTuple):
@@ -64,6 +72,32 @@ class Config:
     num_partitions: int
     partitions_max: int
     message_max_bytes: int
+    log_retention_ms: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_segment_bytes: int
+    log_roll_ms: int
+    log_roll_jitter_ms: int
+    log_segment_delete_delay_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
@@ -107,10 +141,11 @@ def build(ledger: Ledger) -> Config:
     overrides = fold_overrides(ledger, values["max.connections.per.ip.overrides"])
     temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
     directory = fold_directory(ledger, values["log.dirs"])
+    fold_coarser(ledger, values)
     cross_check(ledger, values)
     if ledger.problems:
         raise ConfigError(ledger.problems)
-    separate = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs")
+    separate = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER)
     plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in separate}
     plain["max_connections_per_ip_overrides"] = overrides
     return Config(
@@ -136,20 +171,25 @@ def parsed(ledger: Ledger, setting: Setting) -> Any:
         return setting.default
 
 
-def parse(setting: Setting, value: object) -> bool | int | str | tuple[str, ...]:
+def parse(setting: Setting, value: object) -> Value:
     """A value as text (command line, environment) or as TOML typed it; raises ValueError with the limit."""
     match setting.kind:
         case "boolean":
             return parse_boolean(value)
         case "int" | "long":
             return parse_number(setting, value)
+        case "double":
+            return parse_fraction(setting, value)
         case "string":
             if not isinstance(value, str):
                 raise ValueError("must be text in quotes")
             if setting.choices and value not in setting.choices:
                 raise ValueError(f"must be one of {', '.join(setting.choices)}")
             return value
-    return parse_list(value)
+    entries = parse_list(value)
+    if setting.choices and not set(entries) <= set(setting.choices):
+        raise ValueError(f"must name none but {', '.join(setting.choices)}")
+    return entries
 
 
 def parse_boolean(value: object) -> bool:
@@ -167,6 +207,19 @@ def parse_number(setting: Setting, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not setting.low <= value <= setting.high:
         raise ValueError(limit)
     return value
+
+
+def parse_fraction(setting: Setting, value: object) -> float:
+    limit = f"must be a number from {setting.low} to {setting.high}"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(limit)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(limit) from None
+    if not setting.low <= number <= setting.high:
+        raise ValueError(limit)
+    return number
 
 
 def parse_list(value: object) -> tuple[str, ...]:
@@ -253,12 +306,25 @@ def fold_directory(ledger: Ledger, directories: Sequence[str]) -> str:
     return ""
 
 
+def fold_coarser(ledger: Ledger, values: dict[str, Any]) -> None:
+    """The finest unit that was given counts, as in Kafka; any negative retention is none."""
+    for names in (RETENTION, ROLL, ROLL_JITTER):
+        name = next((name for name in names if name in ledger.given), names[0])
+        if name.startswith("log.retention") and values[name] == 0:
+            ledger.problem(ledger.origin(name), "0 would keep nothing: it must be -1, which is for ever, or more than 0")
+        values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
+
+
 def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
     """Settings that contradict each other, and texts with rules of their own."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
         least, most = ledger.origin("group.min.session.timeout.ms"), ledger.origin("group.max.session.timeout.ms")
         ledger.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
+    least, most = values["log.cleaner.min.compaction.lag.ms"], values["log.cleaner.max.compaction.lag.ms"]
+    if least > most:
+        origin = ledger.origin("log.cleaner.min.compaction.lag.ms")
+        ledger.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for those that may connect"
         ledger.problem(ledger.origin("max.connections.per.ip"), reason)

@@ -12,11 +12,14 @@ from typing import NamedTuple
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-Value = bool | int | str | tuple[str, ...]
+Value = bool | int | float | str | tuple[str, ...]
 
 
 class Setting(NamedTuple):
-    """One setting: `kind` is boolean, int, long, string or list; low and high include themselves."""
+    """One setting: `kind` is boolean, int, long, double, string or list; low and high include themselves.
+
+    Of a list with choices every entry is one of them.
+    """
 
     name: str
     kind: str
@@ -109,7 +112,121 @@ SETTINGS: tuple[Setting, ...] = (
         "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk.",
         low=1, unit="partitions",
     ),
-    Setting("message.max.bytes", "int", 1_048_588, "The largest record batch, and the largest append to the offsets log.", unit="bytes"),
+    Setting(
+        "message.max.bytes", "int", 1_048_588,
+        "The largest record batch that is taken from a producer, as it stands compressed, and the largest append to the offsets log. "
+        "A topic's max.message.bytes comes first.", unit="bytes",
+    ),
+    # --- topic logs: a topic's own setting comes first ---
+    Setting(
+        "log.retention.ms", "long", 604_800_000,
+        "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
+        "ever. log.retention.minutes and log.retention.hours say the same more coarsely; of several the finest counts.",
+        low=-1, high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.retention.minutes", "int", 10_080, "See log.retention.ms.", low=-1, unit="minutes"),
+    Setting("log.retention.hours", "int", 168, "See log.retention.ms.", low=-1, unit="hours"),
+    Setting(
+        "log.retention.bytes", "long", -1,
+        "How large the log of one partition may be before its oldest segments are dropped, where cleanup.policy has delete (retention.bytes). "
+        "-1: no limit.", low=-(2**63), high=LONG_MAX, unit="bytes",
+    ),
+    Setting(
+        "log.retention.check.interval.ms", "long", 300_000, "How often to look for segments to drop and to close.", low=1, high=LONG_MAX,
+        unit="ms",
+    ),
+    Setting(
+        "log.segment.bytes", "int", 1_073_741_824, "Size at which a segment is closed and the next one begun (segment.bytes).",
+        low=1_048_576, unit="bytes",
+    ),
+    Setting(
+        "log.roll.ms", "long", 604_800_000,
+        "Age at which a segment is closed even if it is not full (segment.ms): only what is closed can be dropped or compacted. "
+        "log.roll.hours says the same more coarsely.", low=1, high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.roll.hours", "int", 168, "See log.roll.ms.", low=1, unit="hours"),
+    Setting(
+        "log.roll.jitter.ms", "long", 0,
+        "At most so much, drawn for each segment, is taken off log.roll.ms, so that not everything closes at once (segment.jitter.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.roll.jitter.hours", "int", 0, "See log.roll.jitter.ms.", unit="hours"),
+    Setting(
+        "log.segment.delete.delay.ms", "long", 60_000,
+        "How long the files of a dropped segment or a deleted topic stay on the disk, under another name (file.delete.delay.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleanup.policy", "list", ("delete",),
+        "`delete` drops what is old, `compact` keeps the newest record of each key, and both may be named (cleanup.policy).",
+        choices=("compact", "delete"),
+    ),
+    Setting(
+        "log.cleaner.enable", "boolean", True, "Whether topics whose cleanup.policy has compact are compacted.",
+    ),
+    Setting(
+        "log.cleaner.backoff.ms", "long", 15_000, "How often to look for topic logs to compact when there was none.", high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.min.cleanable.ratio", "double", 0.5,
+        "A topic's log is compacted when this part of its bytes came since it was compacted last (min.cleanable.dirty.ratio).",
+        high=1,
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted away (min.compaction.lag.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.max.compaction.lag.ms", "long", LONG_MAX,
+        "A log with records that wait longer than this is compacted however few they are (max.compaction.lag.ms).",
+        low=1, high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms", "long", 86_400_000,
+        "How long a record that deletes a key outlives the compaction that applied it, for consumers that are behind (delete.retention.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size", "long", 134_217_728,
+        "Memory for the keys of one compaction; what does not fit is left to the next.", low=1_048_576, high=LONG_MAX, unit="bytes",
+    ),
+    Setting(
+        "log.message.timestamp.type", "string", "CreateTime",
+        "Whether records keep the time at which they were made or get the one at which they came (message.timestamp.type).",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms", "long", LONG_MAX,
+        "How far a record's own time may lie behind the broker's before it is refused (message.timestamp.before.max.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms", "long", 3_600_000,
+        "How far a record's own time may lie ahead of the broker's before it is refused (message.timestamp.after.max.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "compression.type", "string", "producer",
+        "How batches are kept: as their producer packed them, or packed anew (compression.type of the topic).",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    Setting("compression.gzip.level", "int", -1, "The level of gzip, 1 to 9; -1 is the library's own choice.", low=-1, high=9),
+    Setting("compression.lz4.level", "int", 9, "The level of lz4.", low=1, high=17),
+    Setting("compression.zstd.level", "int", 3, "The level of zstd.", low=-131_072, high=22),
+    Setting(
+        "producer.id.expiration.ms", "int", 86_400_000,
+        "A producer that wrote nothing to a partition for so long is forgotten there: its next batch is taken for its first.", low=1, unit="ms",
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms", "int", 600_000, "How often to look for producers to forget.", low=1, unit="ms",
+    ),
+    Setting(
+        "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
+        "How often to write down how far each log is known to be on the disk: what is before needs no check after a crash.", unit="ms",
+    ),
+    Setting(
+        "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000, "How often to write down where each log begins.", unit="ms",
+    ),
     # --- groups and offsets ---
     Setting(
         "group.min.session.timeout.ms", "int", 6000, "The shortest session timeout that a member may ask for.", low=1, unit="ms",

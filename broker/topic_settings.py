@@ -1,11 +1,12 @@
 """The settings a topic may have: Kafka's names, defaults and limits.
 
-A setting that has no effect here yet is kept and shown like any other: tools that create topics name many.
+A setting that has no effect here is kept and shown like any other: tools that create topics name many.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 _INT = (-(1 << 31), (1 << 31) - 1)
@@ -124,6 +125,72 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         TopicSetting("unclean.leader.election.enable", "boolean", "false"),
     )
 }
+
+PRODUCER = "producer"  # compression.type: batches are kept as their producers packed them
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the logs of a topic go by: one value for each setting that has an effect. -1 is no limit, where one may be missing."""
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    retention_ms: int
+    retention_bytes: int
+    compact: bool
+    delete: bool
+    max_message_bytes: int
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    compression: str  # PRODUCER, uncompressed, gzip, snappy, lz4 or zstd
+    gzip_level: int
+    lz4_level: int
+    zstd_level: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    file_delete_delay_ms: int
+
+
+def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:
+    """`topic_settings` are a topic's own, found good; `defaults` the broker's, by the same names; then come Kafka's."""
+
+    def text(name: str) -> str:
+        value = topic_settings.get(name)
+        if value is None:
+            value = defaults.get(name)
+        return (TOPIC_SETTINGS[name].default if value is None else value).strip(_SPACE)
+
+    def number(name: str) -> int:
+        return int(text(name))
+
+    policies = _items(text("cleanup.policy"))
+    return LogSettings(
+        segment_bytes=number("segment.bytes"),
+        segment_ms=number("segment.ms"),
+        segment_jitter_ms=number("segment.jitter.ms"),
+        retention_ms=max(number("retention.ms"), -1),
+        retention_bytes=max(number("retention.bytes"), -1),
+        compact="compact" in policies,
+        delete="delete" in policies,
+        max_message_bytes=number("max.message.bytes"),
+        log_append_time=text("message.timestamp.type") == LOG_APPEND_TIME,
+        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        compression=text("compression.type"),
+        gzip_level=number("compression.gzip.level"),
+        lz4_level=number("compression.lz4.level"),
+        zstd_level=number("compression.zstd.level"),
+        delete_retention_ms=number("delete.retention.ms"),
+        min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        max_compaction_lag_ms=number("max.compaction.lag.ms"),
+        file_delete_delay_ms=number("file.delete.delay.ms"),
+    )
 
 
 def settings_problem(given: list[tuple[str, str | None]]) -> str | None:

@@ -95,10 +95,10 @@ def setting_row(setting: Setting) -> str:
 def values(setting: Setting) -> str:
     if setting.choices:
         return ", ".join(f"`{choice}`" for choice in setting.choices)
-    if setting.kind not in ("int", "long"):
+    if setting.kind not in ("int", "long", "double"):
         return {"boolean": "`true`, `false`", "list": "list"}.get(setting.kind, "text")
     unit = f" {setting.unit}" if setting.unit else ""
-    if setting.low < -1:
+    if setting.low == -(2**63):
         return f"any number of{unit}"
     return f"{setting.low} or more{unit}" if setting.high in (2**31 - 1, 2**63 - 1) else f"{setting.low} to {setting.high}{unit}"
 

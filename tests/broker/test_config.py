@@ -263,7 +263,7 @@ def test_kafkas_other_names_mean_the_same(toml: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["num.network.threads=3", "log.retention.hours=168", "process.roles=broker,controller", "rsm.config.x.y=1", "listener.name.a.max.connections=3"]
+    "setting", ["num.network.threads=3", "log.flush.scheduler.interval.ms=7", "process.roles=broker,controller", "rsm.config.x.y=1", "listener.name.a.max.connections=3"]
 )
 def test_a_kafka_name_without_effect_is_accepted_with_one_line(setting: str) -> None:
     assert load_config(settings=[setting]).notices == (f"{setting} (--set) has no effect here",)
@@ -340,7 +340,8 @@ def test_a_file_written_for_kafka_needs_little_to_be_read(toml: Any) -> None:
         """)
     )
     assert (config.node_id, config.data_directory) == (5, "/tmp/kraft-combined-logs")
-    assert sum("has no effect here" in notice for notice in config.notices) == 7
+    assert config.log_retention_ms == 604_800_000
+    assert sum("has no effect here" in notice for notice in config.notices) == 6
 
 
 def test_values_in_the_file_have_their_types(toml: Any) -> None:
@@ -398,3 +399,29 @@ def test_a_config_cannot_be_changed() -> None:
     config: Config = load_config()
     with pytest.raises(AttributeError):
         config.num_partitions = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("settings", "retention_ms"),
+    [
+        ([], 604_800_000),
+        (["log.retention.hours=1"], 3_600_000),
+        (["log.retention.hours=1", "log.retention.minutes=2"], 120_000),
+        (["log.retention.hours=1", "log.retention.minutes=2", "log.retention.ms=3"], 3),
+        (["log.retention.hours=-1"], -1),
+    ],
+)
+def test_of_several_units_the_finest_that_is_given_counts(settings: list[str], retention_ms: int) -> None:
+    assert load_config(settings=settings).log_retention_ms == retention_ms
+
+
+def test_keeping_nothing_is_refused() -> None:
+    assert problem(settings=["log.retention.hours=0"]).startswith("log.retention.hours=0 (--set): 0 would keep nothing")
+
+
+def test_a_fraction_and_a_list_of_choices_have_their_limits() -> None:
+    assert load_config(settings=["log.cleaner.min.cleanable.ratio=0.25"]).log_cleaner_min_cleanable_ratio == 0.25
+    assert load_config(settings=["log.cleanup.policy=compact,delete"]).log_cleanup_policy == ("compact", "delete")
+    for setting in ("log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=nan", "log.cleaner.min.cleanable.ratio=x"):
+        assert problem(settings=[setting]).endswith("must be a number from 0 to 1")
+    assert problem(settings=["log.cleanup.policy=compact,keep"]).endswith("must name none but compact, delete")

@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
-from broker.config import Config, ConfigError, load_config, parse
+from broker.config import COARSER, Config, ConfigError, load_config, parse
 from broker.known_settings import KNOWN
 from broker.settings import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS
 from docs import configuration
 
-FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_listener_names", "log_dirs"}
+FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_listener_names", "log_dirs"} | {
+    name.replace(".", "_") for name in COARSER
+}
 DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices"}
 # Kafka's type or default is another one here, and settings.py says why.
 OTHER_DEFAULT = {
@@ -18,6 +20,11 @@ OTHER_DEFAULT = {
     "node.id",
     "log.dirs",
     "socket.listen.backlog.size",
+    # There they have none, and those in a coarser unit do.
+    "log.retention.ms",
+    "log.retention.minutes",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
 }
 
 
@@ -36,14 +43,15 @@ def test_defaults_are_kafkas_unless_that_is_said() -> None:
     different = set()
     for setting in SETTINGS:
         if setting.name in KNOWN:
-            default = ",".join(setting.default) if isinstance(setting.default, tuple) else str(setting.default).lower()
+            default = ",".join(setting.default) if isinstance(setting.default, tuple) else str(setting.default)
+            default = default.lower() if setting.kind == "boolean" else default
             if default != ("" if KNOWN[setting.name][1] == "-" else KNOWN[setting.name][1]):
                 different.add(setting.name)
     assert different == OTHER_DEFAULT
 
 
 def test_kinds_are_kafkas() -> None:
-    kinds = {"BOOLEAN": "boolean", "INT": "int", "LONG": "long", "LIST": "list", "STRING": "string"}
+    kinds = {"BOOLEAN": "boolean", "INT": "int", "LONG": "long", "DOUBLE": "double", "LIST": "list", "STRING": "string"}
     wrong = {setting.name for setting in SETTINGS if setting.name in KNOWN and kinds[KNOWN[setting.name][0]] != setting.kind}
     assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # texts with commas there
 
@@ -59,7 +67,8 @@ def test_no_setting_is_both_honoured_and_refused() -> None:
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_every_name_of_kafkas_is_honoured_or_refused_or_said_to_have_no_effect(name: str) -> None:
     default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
-    value = "1" if name in ("node.id", "broker.id", "process.roles") else default
+    number = name in ("node.id", "broker.id", "process.roles") or (name in OTHER_DEFAULT and name.endswith((".ms", ".minutes")))
+    value = "1" if number else default
     problems, notices = outcome(name, value)
     guarded = name.startswith(tuple(GUARDED_PREFIXES))
     if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # 3 copies; no directory
