@@ -31,10 +31,12 @@ from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
 from broker.notes import Notes
+from broker.partitions import Partitions
 from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore, id_text
+from broker.topic_settings import broker_defaults
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
 from broker.turn import Turn
 from coordinator import GroupConfig
@@ -139,9 +141,11 @@ class Server:
             )
             await self._open_registry(store)
             self._open_shards(store)
+            self.partitions = Partitions(self.topics, store, self._loop, broker_defaults(self.config))
             self._serve(node, store.view())
             self.turn.attend(self.connections)
             self.shards.load_all()
+            self.partitions.open_all()
             self.acceptor.start()
             self._announce(addresses)
             number = await self._stop
@@ -246,6 +250,7 @@ class Server:
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
         self.shards.stop()
+        self.partitions.stop()
         self.collector.close()
         cleaned = asyncio.ensure_future(self.cleaning.stop())
         settled = await self._settle()

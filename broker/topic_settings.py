@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from broker.config import Config, shown
+
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
 _SPACE = "".join(map(chr, range(33)))  # what Java trims
@@ -126,6 +128,28 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     )
 }
 
+# Where a topic's setting has its default from, among the broker's.
+BROKER_FIELDS: dict[str, str] = {
+    "cleanup.policy": "log_cleanup_policy",
+    "compression.gzip.level": "compression_gzip_level",
+    "compression.lz4.level": "compression_lz4_level",
+    "compression.type": "compression_type",
+    "compression.zstd.level": "compression_zstd_level",
+    "delete.retention.ms": "log_cleaner_delete_retention_ms",
+    "file.delete.delay.ms": "log_segment_delete_delay_ms",
+    "max.compaction.lag.ms": "log_cleaner_max_compaction_lag_ms",
+    "max.message.bytes": "message_max_bytes",
+    "message.timestamp.after.max.ms": "log_message_timestamp_after_max_ms",
+    "message.timestamp.before.max.ms": "log_message_timestamp_before_max_ms",
+    "message.timestamp.type": "log_message_timestamp_type",
+    "min.cleanable.dirty.ratio": "log_cleaner_min_cleanable_ratio",
+    "min.compaction.lag.ms": "log_cleaner_min_compaction_lag_ms",
+    "retention.bytes": "log_retention_bytes",
+    "retention.ms": "log_retention_ms",
+    "segment.bytes": "log_segment_bytes",
+    "segment.jitter.ms": "log_roll_jitter_ms",
+    "segment.ms": "log_roll_ms",
+}
 PRODUCER = "producer"  # compression.type: batches are kept as their producers packed them
 LOG_APPEND_TIME = "LogAppendTime"
 
@@ -154,6 +178,11 @@ class LogSettings:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     file_delete_delay_ms: int
+
+
+def broker_defaults(config: Config) -> dict[str, str]:
+    """What the broker's settings say of those of its topics, by the topics' names for them."""
+    return {name: shown(getattr(config, field)) for name, field in BROKER_FIELDS.items()}
 
 
 def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:

@@ -16,7 +16,7 @@ from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
-from broker.topics import NOTES_LOG
+from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.workers import Workers
 from protocol.batch import Fact
 from storage import (
@@ -45,6 +45,7 @@ from storage import (
 log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
+OPENING_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them
 OPENING_HANDLES = 8
 
 
@@ -58,6 +59,7 @@ class Rules(NamedTuple):
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
 NOTES_RULES = Rules(16 << 20, "interval", 5.0)
+OUR_LOGS = (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG)
 _IS_LOG = re.compile(r"(.+)-([0-9]+)")
 
 Appended = Callable[[Position | AppendFailed], None]
@@ -88,8 +90,10 @@ class LocalStore:
         self.cluster_id = self.directory.cluster_id
         self.handles = Handles(self._disk)
         self.workers = Workers(loop, FLUSH_THREADS)
+        self.openers = Workers(loop, OPENING_THREADS)
         self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
+        self.topic_rules: Callable[[LogId], int] | None = None  # segment.bytes of the logs that are topics'
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
@@ -109,12 +113,24 @@ class LocalStore:
         if known is not None:
             self._own_again(id, known, done)
         elif self._disk.exists(self._folder(id)):
-            self.workers.submit(partial(self._open, id, Handles(self._disk, OPENING_HANDLES)), partial(self._opened, id, done))
+            workers = self.openers if self._is_topics(id) else self.workers
+            workers.submit(partial(self._open, id, Handles(self._disk, OPENING_HANDLES)), partial(self._opened, id, done))
         else:
             self._opened(id, done, self._open(id, self.handles))
 
     def rules(self, id: LogId) -> Rules:
-        return NOTES_RULES if id.name == NOTES_LOG else self._rules
+        if id.name == NOTES_LOG:
+            return NOTES_RULES
+        if self.topic_rules is not None and self._is_topics(id):
+            return Rules(self.topic_rules(id), "never", 0.0)
+        return self._rules
+
+    def _is_topics(self, id: LogId) -> bool:
+        return self.topic_rules is not None and id.name not in OUR_LOGS
+
+    def owned(self, id: LogId) -> LocalLog | None:
+        """The log, if it is open."""
+        return self._logs.get(id)
 
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
@@ -151,7 +167,9 @@ class LocalStore:
     def _own(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:
         self._logs[id] = owned = LocalLog(self, id, flusher, epoch)
         if self.cleaning is not None:
-            if id.name != NOTES_LOG:
+            if self._is_topics(id):
+                pass
+            elif id.name != NOTES_LOG:
                 self.cleaning.watch(id, flusher.log, flusher.flush, flusher.broke)
             elif self._notes_retention_ms >= 0:
                 self.cleaning.keep_for(id, flusher.log, self._notes_retention_ms, flusher.broke)
@@ -245,6 +263,7 @@ class LocalStore:
 
     def close(self) -> None:
         self.workers.close()
+        self.openers.close()
         self.handles.close()
         self.directory.close()
 
@@ -269,6 +288,7 @@ class Flusher:
         self.log = log
         self.busy = False
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
+        self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
         self._store = store
         self._next: list[Done] = []
 
@@ -300,6 +320,8 @@ class Flusher:
             failure = error
         if self._store.cleaning is not None and failure is None:
             self._store.cleaning.flushed(self.log)
+        if self.grown is not None:
+            self.grown()
         waiting, self._next = self._next, []
         if waiting:
             # Started before anybody hears of this one; after a failure it fails at once.
@@ -336,11 +358,15 @@ class LocalLog:
     def newest_timestamp(self) -> int:
         return self.log.newest_timestamp
 
-    def replay(self) -> Iterator[list[Fact]]:
-        # With `always` nobody was told of what is not flushed, so it is not true yet.
-        return self.log.facts(end=self.log.flushed_offset if self._always else None)
+    @property
+    def durable_offset(self) -> int:
+        """Everything before it is true. With `always` nobody was told of what is not flushed."""
+        return self.log.flushed_offset if self._always else self.log.next_offset
 
-    def append(self, batch: bytes, records: int, done: Appended) -> None:
+    def replay(self) -> Iterator[list[Fact]]:
+        return self.log.facts(end=self.durable_offset)
+
+    def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
         try:
             position = Position(self.log.append(batch, self.epoch))
         except AppendFailed as failure:
@@ -351,6 +377,8 @@ class LocalLog:
             return
         if self._interval:
             self._store.plan_flush(self.flusher, self._rules.flush_seconds)
+        if self.flusher.grown is not None:
+            self.flusher.grown()
         done(position)
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
