@@ -45,6 +45,14 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
+# Answers a request that is like one before on its connection; no bytes: the reply comes later; None: it goes the usual way.
+Repeat = Callable[["Connection", bytes], bytes | None]
+# What a request begins with, and by which its like is found: its size, API key and version. The correlation id follows.
+HEAD_BYTES = 8
+# Kinds of requests of which a connection keeps the newest.
+REPEATS_MAX = 4
+
+
 class Later(Protocol):
     def later(self, connection: TurnEnd) -> None: ...
 
@@ -105,7 +113,7 @@ class Connection:
         self.listener = listener
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
-        self.again: Callable[[bytes], bytes | None] | None = None  # answers a request that is the same as before
+        self.again: dict[bytes, Repeat] | None = None  # requests that come again and again, by their first bytes
         self.recalled: Any = None  # what a handler keeps of requests, to read similar ones faster
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
@@ -135,10 +143,13 @@ class Connection:
         self.last_active = host.clock.tick()
         # Nearly always it is the heartbeat that came before.
         if self.again is not None and not (self.busy or self._stalled or self._waiting or self._out or self._framer.pending):
-            answered = self.again(data)
-            if answered is not None and self._transport is not None:
-                self._transport.write(answered)
-                return
+            repeat = self.again.get(data[:HEAD_BYTES])
+            if repeat is not None:
+                answered = repeat(self, data)
+                if answered is not None:
+                    if answered and self._transport is not None:
+                        self._transport.write(answered)
+                    return
         size = len(data) - 4
         # And a chunk is mostly one request, and nothing waits: then nothing is cut, copied or queued.
         if (
@@ -178,6 +189,7 @@ class Connection:
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
         self._transport = None
+        self.again = None
         self._waiting.clear()
         self._out.clear()
         self.host.ended(self, self.reason)
@@ -212,6 +224,12 @@ class Connection:
         self._go_on_later()
         if self._paused:
             self._pace_reading()
+
+    def repeat(self, head: bytes, repeat: Repeat) -> None:
+        """From now on `repeat` is asked first about a request that begins so."""
+        if self.again is None or len(self.again) >= REPEATS_MAX:
+            self.again = {}  # those that still come will be kept again
+        self.again[head] = repeat
 
     def begin_nothing_more(self) -> None:
         """The broker stops: what is being answered may still be, what waits or comes now is dropped.

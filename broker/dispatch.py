@@ -6,7 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Protocol
 
-from broker.connection import Connection
+from broker.connection import Connection, Repeat
 from broker.logs import get_logger
 from protocol.apis import API_VERSIONS, Api
 from protocol.errors import ErrorCode, ProtocolError
@@ -42,25 +42,23 @@ class Constant:
 
 
 class Again:
-    """How to answer the newest request of its kind on a connection once more without decoding it.
+    """How to answer a request that comes again without decoding it.
 
     Members send the same heartbeat for hours: only the correlation id differs. A handler that leaves one of these on the
     connection is not called for the next request of the same bytes; `answer` is.
     """
 
-    __slots__ = ("_answer", "_front", "_head", "_size", "_tail")
+    __slots__ = ("_answer", "_front", "_rest")
 
     def __init__(self, call: Call, answer: Callable[[], bytes | None], reply_bytes: int) -> None:
         """`answer` gives the reply behind the correlation id, of as many bytes; None: the request goes the usual way."""
-        head, self._tail = call.frame_around_correlation_id()
-        self._head = _INT32(len(head) + 4 + len(self._tail)) + head
-        self._size = len(self._head) + 4 + len(self._tail)
+        self._rest = call.rest
         self._front = _INT32(reply_bytes + 4)
         self._answer = answer
 
-    def __call__(self, data: bytes) -> bytes | None:
+    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
         """The reply to what has just been read, when that is the same request again and nothing else."""
-        if len(data) != self._size or not data.endswith(self._tail) or not data.startswith(self._head):
+        if data[12:] != self._rest:
             return None
         reply = self._answer()
         return self._front + data[8:12] + reply if reply is not None else None
@@ -120,8 +118,15 @@ class Call:
         """Of the request, its header included."""
         return len(self._data) - self._start
 
-    def frame_around_correlation_id(self) -> tuple[bytes, bytes]:
-        return self._data[self._start : self._start + 4], self._data[self._start + 8 :]
+    @property
+    def rest(self) -> bytes:
+        """The request behind its correlation id."""
+        return self._data[self._start + 8 :]
+
+    def remember(self, repeat: Repeat) -> None:
+        """`repeat` is asked first when a request comes that begins as this one does."""
+        data, start = self._data, self._start
+        self.connection.repeat(_INT32(len(data) - start) + data[start : start + 4], repeat)
 
     def answer(self, reply: Response) -> None:
         """The reply to a call that was not answered by returning it."""

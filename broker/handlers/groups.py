@@ -230,7 +230,7 @@ class GroupHandlers:
         connection = call.connection
         if call.size <= REMEMBERED_BYTES_MAX and connection.host.trace is None:
             beat = Beat(self._authorizer, self._clock, journal, request, self._replies[call.version])
-            connection.again = Again(call, beat, len(beat.replies[ErrorCode.NONE]))
+            call.remember(Again(call, beat, len(beat.replies[ErrorCode.NONE])))
 
     def leave(self, call: Call, request: LeaveGroupRequest) -> Response | None:
         if not self._may_read(call, request.group_id):
