@@ -1,4 +1,5 @@
-"""The registry of topics: their ids, partitions and settings, kept as facts in a compacted internal log.
+"""The registry of topics: their ids, partitions and settings, and which producer ids were given out, kept as facts in a
+compacted internal log.
 
 It is a shard like any other: memory changes at once, facts go to the log, replies wait for them (`coordinator.hold`).
 """
@@ -6,11 +7,19 @@ It is a shard like any other: memory changes at once, facts go to the log, repli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordinator import Fact, Hold
-from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
-from protocol.records import read_record, with_version
+from protocol.messages.topics_registry import (
+    DeletedTopicKey,
+    DeletedTopicValue,
+    ProducerIdsKey,
+    ProducerIdsValue,
+    TopicKey,
+    TopicSetting,
+    TopicValue,
+)
+from protocol.records import read_record, read_registry_key, with_version
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 # Where the registry itself lives; not a topic that anybody may list or read.
@@ -20,6 +29,9 @@ NOTES_LOG = "__coordinator_notes"
 # Folders of these names are logs of ours: a topic of such a name would share one with them.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 NO_ID = bytes(16)
+
+# As in Kafka: what of a block is not used when the broker stops is never given out.
+PRODUCER_IDS_AT_ONCE = 1000
 
 NAME_CHARACTERS_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -36,6 +48,16 @@ class Topic:
     @property
     def internal(self) -> bool:
         return self.name == CONSUMER_OFFSETS
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that is gone, whose folders may still have their names."""
+
+    name: str
+    id: bytes
+    partitions: int
+    deleted_ms: int
 
 
 def name_problem(name: str) -> str | None:
@@ -60,6 +82,8 @@ class Topics:
         self.hold = Hold()
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self.deleted: dict[bytes, DeletedTopic] = {}
+        self.next_producer_id = 0
         self.partitions = 0
         # Metric names fold '.' and '_' together, so Kafka refuses a name that differs from another in these alone.
         self._folded: dict[str, str] = {}
@@ -69,7 +93,9 @@ class Topics:
         self.hold = Hold()
         self.by_name.clear()
         self.by_id.clear()
+        self.deleted.clear()
         self._folded.clear()
+        self.next_producer_id = 0
         self.partitions = 0
 
     def colliding(self, name: str) -> str | None:
@@ -84,23 +110,67 @@ class Topics:
         self.hold.emit([_fact(topic)])
         return topic
 
+    def delete(self, name: str, now: int) -> Topic:
+        """The topic that is no more. That it was one of ours is kept until its folders are out of the way: `folders_gone`."""
+        topic = self.by_name[name]
+        self._drop(name)
+        deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
+        self.hold.emit([(_key(name), None), _deletion(deleted)])
+        return topic
+
+    def folders_gone(self, id: bytes) -> None:
+        """No folder has a name of this deleted topic any more."""
+        if self.deleted.pop(id, None) is not None:
+            self.hold.emit([(with_version(DeletedTopicKey(id), 2), None)])
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """The topic with `count` partitions, of which it had fewer."""
+        topic = self.by_name[name]
+        assert count > topic.partitions
+        return self._change(replace(topic, partitions=count))
+
+    def alter(self, name: str, settings: dict[str, str]) -> Topic:
+        """The topic with these settings instead of those it had; they were found good."""
+        return self._change(replace(self.by_name[name], settings=settings))
+
+    def _change(self, topic: Topic) -> Topic:
+        self._put(topic)
+        self.hold.emit([_fact(topic)])
+        return topic
+
+    def reserve_producer_ids(self) -> range:
+        """Ids that nobody had before and nobody gets again, to be used once the fact is durable: when a reply held now leaves.
+
+        Where that fails instead, they must not be used.
+        """
+        first = self.next_producer_id
+        self.next_producer_id = first + PRODUCER_IDS_AT_ONCE
+        self.hold.emit([(with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(self.next_producer_id), 0))])
+        return range(first, self.next_producer_id)
+
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Fold stored facts into the registry: the last one of each name stands."""
+        """Fold stored facts into the registry: the last one of each key stands. Kinds that we do not know are left alone."""
         for key, value in facts:
-            name = read_record(TopicKey, key).name
-            if value is None:
-                self._drop(name)
-            else:
-                stored = read_record(TopicValue, value)
-                self._put(
-                    Topic(
-                        name,
-                        stored.topic_id,
-                        stored.partitions,
-                        stored.created_ms,
-                        {setting.name: setting.value for setting in stored.settings if setting.value is not None},
-                    )
-                )
+            match read_registry_key(key):
+                case TopicKey(name=name):
+                    self._replay_topic(name, value)
+                case ProducerIdsKey():
+                    self.next_producer_id = read_record(ProducerIdsValue, value).next_id if value is not None else 0
+                case DeletedTopicKey(topic_id=id):
+                    self._replay_deletion(id, value)
+
+    def _replay_topic(self, name: str, value: bytes | None) -> None:
+        self._drop(name)
+        if value is not None:
+            stored = read_record(TopicValue, value)
+            settings = {setting.name: setting.value for setting in stored.settings if setting.value is not None}
+            self._put(Topic(name, stored.topic_id, stored.partitions, stored.created_ms, settings))
+
+    def _replay_deletion(self, id: bytes, value: bytes | None) -> None:
+        self.deleted.pop(id, None)
+        if value is not None:
+            stored = read_record(DeletedTopicValue, value)
+            self.deleted[id] = DeletedTopic(stored.name, id, stored.partitions, stored.deleted_ms)
 
     def _put(self, topic: Topic) -> None:
         self._drop(topic.name)
@@ -117,7 +187,15 @@ class Topics:
             self.partitions -= topic.partitions
 
 
+def _key(name: str) -> bytes:
+    return with_version(TopicKey(name), 0)
+
+
 def _fact(topic: Topic) -> Fact:
     settings = [TopicSetting(name, value) for name, value in topic.settings.items()]
-    value = TopicValue(topic.id, topic.partitions, topic.created_ms, settings)
-    return with_version(TopicKey(topic.name), 0), with_version(value, 0)
+    return _key(topic.name), with_version(TopicValue(topic.id, topic.partitions, topic.created_ms, settings), 0)
+
+
+def _deletion(deleted: DeletedTopic) -> Fact:
+    value = DeletedTopicValue(deleted.name, deleted.partitions, deleted.deleted_ms)
+    return with_version(DeletedTopicKey(deleted.id), 2), with_version(value, 0)

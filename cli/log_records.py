@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode, ProtocolError
 from protocol.message import Message, Part, fields_of
 from protocol.messages.consumer_offsets import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
-from protocol.messages.topics_registry import TopicKey, TopicValue
+from protocol.messages.topics_registry import DeletedTopicValue, ProducerIdsKey, ProducerIdsValue, TopicKey, TopicValue
 from protocol.records import (
     NOTE_VERSION,
     NOTES,
@@ -26,6 +26,7 @@ from protocol.records import (
     read_note,
     read_offsets_key,
     read_record,
+    read_registry_key,
     read_subscription,
     version_of,
 )
@@ -40,7 +41,7 @@ Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, note, topic, record, control, or other for what is not understood."""
+    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other for what is not understood."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -109,10 +110,20 @@ def _offsets(record: Record) -> Decoded:
 
 
 def _registry(record: Record) -> Decoded:
-    if newer := _newer_key(record, TopicKey):
-        return newer
-    key = read_record(TopicKey, record.key or b"")
-    return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
+    key = read_registry_key(record.key or b"")
+    if key is None:
+        found = Decoded("other", record)
+        found.remark = f"a key of version {version_of(record.key or b'')}, newer than version 2, the last that this Tenure reads"
+        found.newer = True
+        return found
+    if isinstance(key, TopicKey):
+        return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
+    if isinstance(key, ProducerIdsKey):
+        return _with_value(Decoded("producer-ids", record, key), ProducerIdsValue)
+    found = _with_value(Decoded("deleted-topic", record, key), DeletedTopicValue)
+    if isinstance(found.message, DeletedTopicValue):
+        found.topic = found.message.name
+    return found
 
 
 def _note(record: Record) -> Decoded:

@@ -200,6 +200,20 @@ def _topic(found: Decoded) -> list[str]:
     return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {moment(value['created_ms'])}{settings}"]
 
 
+def _producer_ids(found: Decoded) -> list[str]:
+    value = found.value
+    known = isinstance(value, dict) and "hex" not in value
+    return [f"producer ids below {value['next_id']} are given out" if known else f"producer ids: {shown(value)}"]
+
+
+def _deleted_topic(found: Decoded) -> list[str]:
+    value, key = found.value, found.key
+    head = f"deleted topic of id {key['topic_id'] if isinstance(key, dict) else shown(key)}: "
+    if not isinstance(value, dict) or "hex" in value:
+        return [head + ("its folders are renamed" if value is None else shown(value))]
+    return [f"{head}{shown(value['name'])}, {value['partitions']} partitions, deleted {moment(value['deleted_ms'])}"]
+
+
 def _control(found: Decoded) -> list[str]:
     return [f"control {shown(found.key)}"]
 
@@ -209,4 +223,13 @@ def _record(found: Decoded) -> list[str]:
     return [f"{shown(found.key)} = {'null' if value is None else shown(value)}"]
 
 
-_LINES = {"offset": _offset, "group": _group, "note": _note, "topic": _topic, "control": _control, "record": _record}
+_LINES = {
+    "offset": _offset,
+    "group": _group,
+    "note": _note,
+    "topic": _topic,
+    "producer-ids": _producer_ids,
+    "deleted-topic": _deleted_topic,
+    "control": _control,
+    "record": _record,
+}

@@ -24,6 +24,7 @@ from protocol.messages.coordinator_notes import (
     StaticReplaced,
 )
 from protocol.messages.fixed import pack_h, unpack_h
+from protocol.messages.topics_registry import DeletedTopicKey, ProducerIdsKey, TopicKey
 from protocol.wire import UNREADABLE
 
 M = TypeVar("M", bound=Message)
@@ -70,6 +71,20 @@ def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
         return OffsetCommitKey.decode(data, 2, version)[0]
     if version == 2:
         return GroupMetadataKey.decode(data, 2, version)[0]
+    if version < 0:
+        raise ProtocolError(f"a key of version {version}")
+    return None
+
+
+def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKey | None:
+    """A key of the registry of topics; None for kinds of records that a newer version may have written."""
+    version = version_of(data)
+    if version == 0:
+        return TopicKey.decode(data, 2, version)[0]
+    if version == 1:
+        return ProducerIdsKey.decode(data, 2, version)[0]
+    if version == 2:
+        return DeletedTopicKey.decode(data, 2, version)[0]
     if version < 0:
         raise ProtocolError(f"a key of version {version}")
     return None

@@ -493,6 +493,15 @@ def pack_q(q0: int) -> bytes:
     return out.getvalue()
 
 
+def pack_qb(q0: int, b1: int) -> bytes:
+    out = BytesWriter()
+    write_i64_be(out, q0)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
+    return out.getvalue()
+
+
 def pack_qbb(q0: int, b1: int, b2: int) -> bytes:
     out = BytesWriter()
     write_i64_be(out, q0)

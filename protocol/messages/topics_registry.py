@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_iq, unpack_uiq
+from protocol.messages.fixed import pack_b, pack_iq, pack_iqb, pack_qb, unpack_b, unpack_iq, unpack_q, unpack_u, unpack_uiq
 from protocol.wire import (
     BYTES,
     UNREADABLE,
@@ -164,4 +164,158 @@ class TopicValue(Message):
             out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("TopicValue", version, error) from error
+        return b"".join(out)
+
+
+class ProducerIdsKey(Message):
+    """Key of the record that says which producer ids were given out; scope 0 is the whole cluster, the only one there is, version 1."""
+
+    __slots__ = ("scope",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+
+    def __init__(
+        self,
+        scope: int = 0,
+    ) -> None:
+        self.scope = scope
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ProducerIdsKey, int]:
+        try:
+            (scope,) = unpack_b(data, at)
+            at += 1
+        except UNREADABLE as error:
+            raise cut_short("ProducerIdsKey", version) from error
+        if at > len(data):
+            raise cut_short("ProducerIdsKey", version)
+        return ProducerIdsKey(scope), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_b(self.scope))
+        except UNWRITABLE as error:
+            raise unwritable("ProducerIdsKey", version, error) from error
+        return b"".join(out)
+
+
+class ProducerIdsValue(Message):
+    """All producer ids below this one may have been given out, version 0, flexible from 0."""
+
+    __slots__ = ("next_id",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        next_id: int = 0,
+    ) -> None:
+        self.next_id = next_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ProducerIdsValue, int]:
+        try:
+            (next_id,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("ProducerIdsValue", version) from error
+        if at > len(data):
+            raise cut_short("ProducerIdsValue", version)
+        return ProducerIdsValue(next_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_qb(self.next_id, 0))
+        except UNWRITABLE as error:
+            raise unwritable("ProducerIdsValue", version, error) from error
+        return b"".join(out)
+
+
+class DeletedTopicKey(Message):
+    """Key of a deleted topic whose folders may still have their names; a null value says that none has, version 2."""
+
+    __slots__ = ("topic_id",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 2)
+
+    def __init__(
+        self,
+        topic_id: bytes = ZERO_UUID,
+    ) -> None:
+        self.topic_id = topic_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[DeletedTopicKey, int]:
+        try:
+            (topic_id,) = unpack_u(data, at)
+            at += 16
+        except UNREADABLE as error:
+            raise cut_short("DeletedTopicKey", version) from error
+        if at > len(data):
+            raise cut_short("DeletedTopicKey", version)
+        return DeletedTopicKey(topic_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_uuid(out, self.topic_id)
+        except UNWRITABLE as error:
+            raise unwritable("DeletedTopicKey", version, error) from error
+        return b"".join(out)
+
+
+class DeletedTopicValue(Message):
+    """A deleted topic: whose folders they were, version 0, flexible from 0."""
+
+    __slots__ = ("name", "partitions", "deleted_ms")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        deleted_ms: int = 0,
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.deleted_ms = deleted_ms
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[DeletedTopicValue, int]:
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                name = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                name, at = compact_text(data, at)
+            partitions, deleted_ms = unpack_iq(data, at)
+            at += 12
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("DeletedTopicValue", version) from error
+        if at > len(data):
+            raise cut_short("DeletedTopicValue", version)
+        return DeletedTopicValue(name, partitions, deleted_ms), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            text = self.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_iqb(self.partitions, self.deleted_ms, 0))
+        except UNWRITABLE as error:
+            raise unwritable("DeletedTopicValue", version, error) from error
         return b"".join(out)

@@ -21,7 +21,9 @@ from protocol.messages.coordinator_notes import (
     StateChange,
     StaticReplaced,
 )
+from protocol.messages.topics_registry import DeletedTopicKey, DeletedTopicValue, ProducerIdsKey, ProducerIdsValue
 from protocol.records import NOTES as KINDS_OF_NOTES
+from protocol.records import with_version
 from tests.cli.log_folders import (
     MOMENT,
     NOTES,
@@ -178,7 +180,8 @@ def test_numbers_and_kinds_of_something_newer_stay_numbers(folder: Folder, comma
         (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
         (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
         (TOPICS, "00000001", "0000", "other", "cannot be read: TopicKey v0 is cut short", 65),
-        (TOPICS, "0001000161", "0000", "other", "a key of version 1, newer than version 0, the last that this Tenure reads", 0),
+        (TOPICS, "0003000161", "0000", "other", "a key of version 3, newer than version 2, the last that this Tenure reads", 0),
+        (TOPICS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
         (NOTES, "0001000161", "0000", "other", "a key of version 1, newer than version 0, the last that this Tenure reads", 0),
         (OFFSETS, OFFSET_KEY, "00030000", "other", "cannot be read: OffsetCommitValue v3 is cut short", 65),
         (OFFSETS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
@@ -246,3 +249,25 @@ def test_long_values_are_shortened_in_words_and_whole_in_json(folder: Folder, co
     assert hexadecimal.endswith("ff... (5000 bytes)")
     assert len(hexadecimal) < 300
     assert [record["value"] for record in command.records(folder.path / "orders-1")] == ["x" * 5000, {"hex": "ff" * 5000}]
+
+
+def test_what_else_the_registry_of_topics_keeps(folder: Folder, command: Command) -> None:
+    key = with_version(DeletedTopicKey(bytes(range(16))), 2)
+    folder.append(
+        TOPICS,
+        0,
+        [
+            (with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(3000), 0)),
+            (key, with_version(DeletedTopicValue("orders", 3, 1_700_000_000_000), 0)),
+            (key, None),
+        ],
+    )
+    ids, deleted, gone = command.records(folder.path / f"{TOPICS}-0")[-3:]
+    assert (ids["kind"], ids["key"], ids["value"]) == ("producer-ids", {"scope": 0}, {"version": 0, "next_id": 3000})
+    assert (deleted["kind"], deleted["key"]) == ("deleted-topic", {"topic_id": "AAECAwQFBgcICQoLDA0ODw"})
+    assert deleted["value"] == {"version": 0, "name": "orders", "partitions": 3, "deleted_ms": 1_700_000_000_000}
+    assert gone["value"] is None
+    lines = command.lines(folder.path / f"{TOPICS}-0")[-3:]
+    assert "producer ids below 3000 are given out" in lines[0]
+    assert "deleted topic of id AAECAwQFBgcICQoLDA0ODw: orders, 3 partitions, deleted 2023-11-14" in lines[1]
+    assert "its folders are renamed" in lines[2]
