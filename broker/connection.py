@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from broker.clock import Clock
+from broker.long_replies import LongReplies, LongReply, ReplyLost
 from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
 from protocol.framing import Framer, frame_size
@@ -37,6 +38,7 @@ class Transport(Protocol):
     """What is used of an asyncio transport."""
 
     def write(self, data: bytes, /) -> None: ...
+    def writelines(self, parts: list[bytes], /) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
     def pause_reading(self) -> None: ...
@@ -60,7 +62,17 @@ class Later(Protocol):
 class Host:
     """What all connections share: the clock, the turn, where frames go, who must hear of an end, and the limits."""
 
-    __slots__ = ("clock", "dispatch", "ended", "frame_bytes_max", "trace", "turn", "unread_bytes_max", "waiting_bytes_max")
+    __slots__ = (
+        "clock",
+        "dispatch",
+        "ended",
+        "frame_bytes_max",
+        "long_replies",
+        "trace",
+        "turn",
+        "unread_bytes_max",
+        "waiting_bytes_max",
+    )
 
     def __init__(
         self,
@@ -75,6 +87,7 @@ class Host:
     ) -> None:
         self.clock = clock
         self.turn = turn
+        self.long_replies = LongReplies(turn)
         self.dispatch = dispatch
         self.ended = ended
         self.frame_bytes_max = frame_bytes_max
@@ -88,6 +101,8 @@ class Connection:
 
     __slots__ = (
         "_framer",
+        "_full",
+        "_long_reply",
         "_out",
         "_out_bytes",
         "_paused",
@@ -101,6 +116,7 @@ class Connection:
         "closed",
         "host",
         "last_active",
+        "leave",
         "listener",
         "peer",
         "reason",
@@ -115,6 +131,7 @@ class Connection:
         self.last_active = host.clock.tick()
         self.again: dict[bytes, Repeat] | None = None  # requests that come again and again, by their first bytes
         self.recalled: Any = None  # what a handler keeps of requests, to read similar ones faster
+        self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
         self.stopping = False
@@ -124,7 +141,9 @@ class Connection:
         self._waiting_bytes = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._stalled = False  # the peer does not read its replies
+        self._long_reply: LongReply | None = None  # what is being written piece by piece
+        self._full = False  # the peer does not read its replies
+        self._stalled = False  # for that, or because a long reply is being written, no request is worked
         self._paused = False  # we do not read from the peer
         self._working = False
         self._transport: Transport | None = None
@@ -177,11 +196,16 @@ class Connection:
         return False
 
     def pause_writing(self) -> None:
-        self._stalled = True
+        self._full = self._stalled = True
         self._pace_reading()
 
     def resume_writing(self) -> None:
         self.last_active = self.host.clock.tick()
+        self._full = False
+        if self._long_reply is not None:
+            self._pace_reading()
+            self.host.long_replies.go_on(self)
+            return
         self._stalled = False
         self._pace_reading()
         self.host.turn.later(self)
@@ -192,6 +216,11 @@ class Connection:
         self.again = None
         self._waiting.clear()
         self._out.clear()
+        if self._long_reply is not None:
+            self._long_reply.close()
+            self._long_reply = None
+        if self.leave is not None:
+            self.leave()
         self.host.ended(self, self.reason)
 
     # What the broker calls.
@@ -204,6 +233,53 @@ class Connection:
         self._out.append(reply)
         self._out_bytes += len(reply)
         if not self._working:
+            self.host.turn.later(self)
+
+    def send_in_pieces(self, reply: LongReply) -> None:
+        """The reply to the one request at work here, too long for one write; the requests behind it wait for its end."""
+        self.busy = False
+        if self.closed or self._transport is None:
+            reply.close()
+            return
+        self._long_reply = reply
+        self._transport.set_write_buffer_limits(0, 0)  # a piece is made when the one before has left
+        if not self._full:
+            self._stalled = True
+            self.host.long_replies.go_on(self)
+
+    @property
+    def writes_on(self) -> bool:
+        return self._long_reply is not None and not self._full and not self.closed
+
+    def write_piece(self, bytes_max: int) -> int:
+        """How much was written; whatever was answered before goes first."""
+        reply = self._long_reply
+        if reply is None or self.closed or self._transport is None:
+            return 0
+        if self._out:
+            self._write()
+        try:
+            parts = reply.piece(bytes_max)
+        except ReplyLost as lost:
+            self.abort(str(lost))
+            return 0
+        size = sum(map(len, parts))
+        self._transport.writelines(parts)
+        if reply.ended:
+            self._end_long_reply()
+        return size
+
+    def _end_long_reply(self) -> None:
+        assert self._long_reply is not None
+        self._long_reply.close()
+        self._long_reply = None
+        if self._transport is None:
+            return
+        limit = self.host.unread_bytes_max
+        self._transport.set_write_buffer_limits(limit, limit // 2)
+        if not self._full:
+            self._stalled = False
+            self._pace_reading()
             self.host.turn.later(self)
 
     def end_turn(self) -> None:
@@ -246,6 +322,8 @@ class Connection:
 
     def close_when_sent(self) -> None:
         """End in order, if the kernel has taken every reply by now."""
+        if self._long_reply is not None:
+            return
         if self._out:
             self._write()
         if self._transport is None or not self._transport.get_write_buffer_size():
@@ -311,7 +389,7 @@ class Connection:
     def _pace_reading(self) -> None:
         if self._transport is None or self.closed or self.stopping:
             return
-        hold = self._stalled or self._waiting_bytes > self.host.waiting_bytes_max
+        hold = self._full or self._waiting_bytes > self.host.waiting_bytes_max
         if hold and not self._paused:
             self._paused = True
             self._transport.pause_reading()
