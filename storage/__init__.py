@@ -2,11 +2,15 @@
 
 from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk
-from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided
+from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided, told
+from storage.flush import Flush
 from storage.handles import Handles
-from storage.log import Flush, Log, told
+from storage.log import Log
 from storage.opening import Recovery, Repair
+from storage.producers import Producer, Producers, Verdict
+from storage.removal import folders_set_aside, remove_folder
 from storage.store import Acquired, ClusterView, HeldBy, LogId, LogStore, NodeInfo, OwnedLog, Position, Unreadable
+from storage.times import Found
 
 __all__ = [
     "Acquired",
@@ -20,6 +24,7 @@ __all__ = [
     "Disk",
     "Fenced",
     "Flush",
+    "Found",
     "Handles",
     "HeldBy",
     "Log",
@@ -29,9 +34,14 @@ __all__ = [
     "OsDisk",
     "OwnedLog",
     "Position",
+    "Producer",
+    "Producers",
     "Recovery",
     "Repair",
     "Undecided",
     "Unreadable",
+    "Verdict",
+    "folders_set_aside",
+    "remove_folder",
     "told",
 ]

@@ -57,6 +57,14 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None: ...
 
+    def remove_folder(self, path: str) -> None:
+        """An empty one."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was written last, in milliseconds since 1970."""
+        ...
+
     def sync_folder(self, path: str) -> None:
         """Names made, renamed or removed in it, safe against power loss."""
         ...
@@ -173,6 +181,12 @@ class OsDisk:
 
     def remove(self, path: str) -> None:
         os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_folder(self, path: str) -> None:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)

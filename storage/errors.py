@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class AppendFailed(Exception):
     """An append or flush that did not happen; the log is as it was before, or unusable until it is recovered."""
@@ -37,3 +39,12 @@ class DirectoryLocked(Exception):
 
 class DirectoryForeign(Exception):
     """The data directory belongs to another broker or cluster, or was written by a newer version."""
+
+
+def told(error: Exception, folder: str) -> str:
+    """Why, in words for people."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk of {folder} is full"
+    if isinstance(error, DamagedLog):
+        return str(error)
+    return f"{folder}: {(error.strerror if isinstance(error, OSError) else None) or error}"

@@ -51,6 +51,11 @@ class Index:
         found = bisect_right(self.offsets, offset - self.base) - 1
         return (self.positions[found], self.base + self.offsets[found]) if found >= 0 else (0, -1)
 
+    def before(self, position: int) -> tuple[int, int]:
+        """The last batch that is named and begins at `position` or before, and its last offset; (0, -1) if unknown."""
+        found = bisect_right(self.positions, position) - 1
+        return (self.positions[found], self.base + self.offsets[found]) if found >= 0 else (0, -1)
+
     def time_before(self, timestamp: int) -> tuple[int, int]:
         """The last entry that is earlier than `timestamp`, so nothing before its offset is as late; (-1, base) for none."""
         found = bisect_right(self.times, timestamp - 1) - 1

@@ -58,6 +58,42 @@ def open_segments(handles: Handles, folder: str, recovery_point: int, clean: boo
     return segments, recovery
 
 
+def open_deferred(handles: Handles, folder: str, recovery_point: int, clean: bool) -> tuple[list[Segment], Recovery]:
+    """As `open_segments`, where flushing was left to the operating system: after an unclean stop every segment that does
+    not end before `recovery_point` may be torn, and is read from its start. What is behind the first cut goes, as in Kafka.
+    """
+    bases = segment_bases(handles.disk, folder)
+    segments: list[Segment] = []
+    for number, base in enumerate(bases):
+        segment = Segment(handles, folder, base)
+        may_be_torn = not clean and (number == len(bases) - 1 or bases[number + 1] > recovery_point)
+        reason = segment.check(from_start=may_be_torn)
+        if segments and segments[-1].next_offset > base:
+            raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
+        segments.append(segment)
+        if reason:
+            recovery = _cut_torn_end(segment, reason, recovery_point, not may_be_torn)
+            gone = _remove_segments(handles, folder, bases[number + 1 :])
+            return segments, Recovery(recovery.path, recovery.position, recovery.cut_bytes + gone, recovery.reason)
+    return segments, Recovery()
+
+
+def _remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
+    """The last ones; how many bytes they had."""
+    if not bases:
+        return 0
+    size = 0
+    for base in reversed(bases):
+        segment = Segment(handles, folder, base)
+        size += handles.file(segment.log_path).size()
+        segment.close()
+        for ending in ENDINGS:
+            if handles.disk.exists(segment.path + ending):
+                handles.disk.remove(segment.path + ending)
+    handles.disk.sync_folder(folder)
+    return size
+
+
 def _cut_torn_end(segment: Segment, reason: str, recovery_point: int, clean: bool) -> Recovery:
     if clean or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
@@ -80,7 +116,14 @@ class Repair:
     """One attempt to make a log usable again. `run` blocks and may be called in any thread: it has handles of its own."""
 
     def __init__(
-        self, disk: Disk, folder: str, flushed_offset: int, next_offset: int, rewrite: bool, exchange_failed: bool = False
+        self,
+        disk: Disk,
+        folder: str,
+        flushed_offset: int,
+        next_offset: int,
+        rewrite: bool,
+        exchange_failed: bool = False,
+        deferred: bool = False,
     ) -> None:
         self.segments: list[Segment] = []
         self._disk = disk
@@ -89,6 +132,7 @@ class Repair:
         self._next_offset = next_offset
         self._rewrite = rewrite
         self._exchange_failed = exchange_failed
+        self._deferred = deferred
 
     def run(self) -> None:
         """Raises OSError while the disk still refuses, DamagedLog when what was told to somebody is not there."""
@@ -99,10 +143,11 @@ class Repair:
             finish_exchanges(self._disk, self._folder)
         handles = Handles(self._disk, 8)
         try:
-            segments, _ = open_segments(handles, self._folder, self._flushed_offset, False)
+            opened = open_deferred if self._deferred else open_segments
+            segments, _ = opened(handles, self._folder, self._flushed_offset, False)
             _keep_to(self._folder, segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
-                segments = self._rewritten(handles, segments)
+                segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
             sync(handles, self._folder, segments)
             self.segments = segments
         finally:
@@ -126,12 +171,27 @@ class Repair:
         The old bytes go only when the new ones are safe.
         """
         old = segments[-1]
-        new = Segment(handles, self._folder, max(self._flushed_offset, old.base))
+        new = self._written_anew(handles, old, max(self._flushed_offset, old.base))
+        if new.base == old.base:
+            return [*segments[:-1], new]
+        old.cut(old.position_from(new.base))
+        old.unsynced = True
+        return [*segments, new]
+
+    def _all_rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
+        """Each that is not flushed to its end, in its place."""
+        return [
+            self._written_anew(handles, segment, segment.base) if segment.next_offset > self._flushed_offset else segment
+            for segment in segments
+        ]
+
+    def _written_anew(self, handles: Handles, old: Segment, base: int) -> Segment:
+        new = Segment(handles, self._folder, base)
         path = f"{new.log_path}{REWRITING}"
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
-            for chunk in old.chunks(new.base, old.next_offset):
+            for chunk in old.chunks(base, old.next_offset):
                 file.write(file.size(), chunk)
             file.sync()
         finally:
@@ -141,11 +201,7 @@ class Repair:
         self._disk.sync_folder(self._folder)
         if reason := new.check(from_start=True):
             raise new.damaged_at(reason)
-        if new.base == old.base:
-            return [*segments[:-1], new]
-        old.cut(old.position_from(new.base))
-        old.unsynced = True
-        return [*segments, new]
+        return new
 
 
 def _keep_to(folder: str, segments: list[Segment], offset: int) -> None:

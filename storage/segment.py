@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final
 
-from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, Fact, batch_end, read_header, records, validate
+from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, BatchHeader, CorruptBatch, Fact, batch_end, read_header, validate
 from protocol.batch_facts import FactReader
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
@@ -14,9 +15,13 @@ from storage.index import Index, index_bytes_max, read_index
 from storage.verifying import CHUNK_BYTES, verify_all
 
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
-LOOK_BYTES: Final = 16_384  # what a look-up reads at once: about an index interval, no chunk
+LOOK_BYTES: Final = 8_192  # what a look-up reads at once: two index intervals, no chunk
+PART_BYTES: Final = 65_536  # a read of more than this may be an index interval short of what it may be
+PLACES_MAX: Final = 16  # readers of one segment that need no look-up
 NAME_DIGITS: Final = 20
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
+
+_PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 
 
 def segment_name(base: int) -> str:
@@ -36,6 +41,7 @@ class Segment:
         "base",
         "epoch",
         "epoch_start",
+        "first_timestamp",
         "handles",
         "index",
         "index_saved",
@@ -44,6 +50,7 @@ class Segment:
         "max_timestamp_offset",
         "next_offset",
         "path",
+        "places",
         "readers",
         "size",
         "suffix",
@@ -60,12 +67,14 @@ class Segment:
         self.next_offset = base
         self.max_timestamp = -1
         self.max_timestamp_offset = base
+        self.first_timestamp = -2  # not looked for yet
         self.epoch = -1  # the newest among its batches, and the offset where that begins
         self.epoch_start = base
         self.index = Index(base)
         self.index_saved = False
         self.unsynced = False
         self.verified = True  # every checksum was computed or seen to be right by this process
+        self.places: dict[int, int] = {}  # where reads ended: offset and position behind their last batch
         self.readers = 0
         self.kept: File | None = None  # its own file, for those who were reading it then
 
@@ -229,56 +238,80 @@ class Segment:
 
     def position_from(self, offset: int) -> int:
         """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
+        if offset >= self.next_offset:
+            return self.size
+        known = self.places.get(offset, -1)
+        if known >= 0:
+            return known
         at = self._near(offset)
+        unpack = _PLACE.unpack_from
+        base: int
+        length: int
+        delta: int
+        magic: int
         try:
-            for header, _, _ in self.batches(at, self.size, False, LOOK_BYTES):
-                if header.last_offset >= offset:
-                    return at
-                at += header.size
+            while at < self.size:
+                chunk = self.bytes_at(at, min(LOOK_BYTES, self.size - at))
+                end = len(chunk)
+                where = 0
+                while end - where >= HEADER_BYTES:
+                    base, length, magic, delta = unpack(chunk, where)
+                    if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
+                        read_header(chunk, where)  # says what is wrong
+                    if base + delta >= offset:
+                        return at + where
+                    where += LENGTH_FROM + length
+                at += where
+                if not where or at > self.size:
+                    raise CorruptBatch("a batch is cut short")
         except CorruptBatch as error:
             raise DamagedLog(self.log_path, at, str(error)) from error
         return at
 
-    def read(self, offset: int, bytes_max: int) -> bytes:
-        """Whole batches from the one that holds `offset` on: as many as fit, but one at least; nothing behind the end."""
+    def read(self, offset: int, bytes_max: int, end: int) -> bytes:
+        """Whole batches from the one that holds `offset` on, that end before `end`: as many as fit, but one at least."""
         begin = at = self.position_from(offset)
-        end = min(self.size, begin + max(bytes_max, HEADER_BYTES))
+        stop = self.size if end >= self.next_offset else self.position_from(end)
+        if begin >= stop:
+            return b""
         try:
-            data = self.bytes_at(begin, end - begin)
-            if data and batch_end(data, 0) > len(data):
-                if begin + batch_end(data, 0) > self.size:
-                    raise CorruptBatch("a batch is cut short")
-                return self.bytes_at(begin, batch_end(data, 0))
-            while end - at >= HEADER_BYTES and (behind := begin + batch_end(data, at - begin)) <= end:
-                at = behind
+            behind = begin + max(bytes_max, HEADER_BYTES)
+            if behind < stop:
+                return self._read_part(begin, behind, stop)
+            data = self.bytes_at(begin, stop - begin)
+            read_header(data, 0)
+            self.remember(min(end, self.next_offset), stop)
+            return data
         except CorruptBatch as error:
             raise DamagedLog(self.log_path, at, str(error)) from error
-        return data[: at - begin]
 
-    def find_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record that is at least as late."""
-        if self.max_timestamp < timestamp:
-            return None
-        at = self._near_time(timestamp)
-        try:
-            for header, chunk, where in self.batches(at, self.size, False, LOOK_BYTES):
-                if header.max_timestamp >= timestamp:
-                    for record in records(chunk, where):
-                        if record.timestamp >= timestamp:
-                            return record.timestamp, record.offset
-                at += header.size
-        except CorruptBatch as error:
-            raise DamagedLog(self.log_path, at, str(error)) from error
-        return None
+    def _read_part(self, begin: int, behind: int, stop: int) -> bytes:
+        """As many whole batches as are before `behind`; of many to within what the index knows, so that they are read once."""
+        if behind - begin >= PART_BYTES:
+            position, last_offset = self.index.before(behind)
+            header = self._header_at(position, last_offset, stop) if position > begin else None
+            if header is not None:
+                self.remember(header.base_offset, position)
+                return self.bytes_at(begin, position - begin)
+        data = self.bytes_at(begin, behind - begin)
+        header = read_header(data, 0)
+        if header.size > len(data):
+            if begin + header.size > stop:
+                raise CorruptBatch("a batch is cut short")
+            self.remember(header.next_offset, begin + header.size)
+            return self.bytes_at(begin, header.size)
+        last = at = 0
+        while len(data) - at >= HEADER_BYTES and (after := batch_end(data, at)) <= len(data):
+            last, at = at, after
+        self.remember(read_header(data, last).next_offset, begin + at)
+        return data[:at]
 
-    def _near_time(self, timestamp: int) -> int:
-        """Where to begin looking for `timestamp`; the start if the index does not lead to the batch that it means."""
-        earlier, offset = self.index.time_before(timestamp)
-        if earlier < 0:
-            return 0
-        position = self.position_from(offset)
-        header = next((header for header, _, _ in self.batches(position, self.size, False, LOOK_BYTES)), None)
-        return position if header is not None and header.max_timestamp == earlier else 0
+    def remember(self, offset: int, position: int) -> None:
+        """A batch that ends before `offset` ends at `position`: who read up to it asks for what is behind."""
+        places = self.places
+        if len(places) >= PLACES_MAX and offset not in places:
+            del places[next(iter(places))]
+        places[offset] = position
 
     def _near(self, offset: int) -> int:
         """Where to begin reading for `offset`; the start if the index does not lead to the batch that it names."""
@@ -286,6 +319,15 @@ class Segment:
         if position and self._header_at(position, last_offset, self.size) is None:
             return 0
         return position
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header of the batch that begins at `position`, if one does."""
+        if self.size - position < HEADER_BYTES:
+            return None
+        try:
+            return read_header(self.file.read(position, HEADER_BYTES), 0)
+        except CorruptBatch:
+            return None
 
     def _header_at(self, position: int, last_offset: int, end: int) -> BatchHeader | None:
         """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
@@ -308,6 +350,7 @@ class Segment:
             self.unsynced = True
         if position == self.size:
             return
+        self.places.clear()
         self.index.cut(position)
         self._resume()
         try:

@@ -74,7 +74,7 @@ class OwnedLog(Protocol):
         """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it."""
         ...
 
-    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
         """In order; `done` is called when the batch is as safe as asked for, or is not there."""
         ...
 

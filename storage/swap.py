@@ -14,6 +14,7 @@ from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.segment import NAME_DIGITS, Segment, segment_bases, segment_name
+from storage.snapshots import snapshot_path
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -95,6 +96,8 @@ def remove_deleted(disk: Disk, folder: str, bases: Sequence[int]) -> None:
         disk.sync_folder(folder)
     for base in bases:
         disk.remove(f"{folder}/{segment_name(base)}.log{DELETED}")
+        if disk.exists(snapshot_path(folder, base)):
+            disk.remove(snapshot_path(folder, base))
 
 
 def remove_unfinished(disk: Disk, folder: str) -> None:

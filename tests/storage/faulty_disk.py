@@ -186,6 +186,7 @@ class FaultyDisk:
         self.read_only = False
         self.crash_at = -1  # before change number so many from now
         self.syncs = 0
+        self.time = 0  # of which every file is
         self.changes: list[str] = []  # paths, as they were changed
         self.locks: dict[str, str] = {}
 
@@ -296,10 +297,12 @@ class FaultyDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.step(new)
-        content = self._content(old)
         folder, _, name = old.rpartition("/")
         new_folder, _, new_name = new.rpartition("/")
         assert folder == new_folder
+        content = self.folder(folder).cached.get(name)
+        if content is None:
+            raise system_error(errno.ENOENT)
         self.folder(folder).change(remove=name, put=new_name, what=content)
 
     def remove(self, path: str) -> None:
@@ -307,6 +310,17 @@ class FaultyDisk:
         self._content(path)
         folder, _, name = path.rpartition("/")
         self.folder(folder).change(remove=name)
+
+    def remove_folder(self, path: str) -> None:
+        self.step(path)
+        if self.folder(path).cached:
+            raise system_error(errno.ENOTEMPTY)
+        folder, _, name = path.rpartition("/")
+        self.folder(folder).change(remove=name)
+
+    def modified_ms(self, path: str) -> int:
+        self._content(path)
+        return self.time
 
     def sync_folder(self, path: str) -> None:
         self.step(path)

@@ -1,0 +1,134 @@
+"""Who wrote what last: per producer id its newest batches, so that a batch sent twice is stored once.
+
+The rules are Kafka's. A batch that is among the newest five of its producer is answered again; one that does not follow
+is refused. Of a producer that is not known (new, expired, or its records are gone) any sequence is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from protocol.batch import BatchHeader
+from protocol.errors import ErrorCode
+
+NEWEST_BATCHES: Final = 5  # as many requests as a producer may have under way
+SEQUENCE_MAX: Final = (1 << 31) - 1
+NO_SEQUENCE: Final = -1
+NO_EPOCH: Final = -1
+
+
+class Verdict:
+    """What is to become of a batch. `error` refuses it; `offset` says where it stands already, -1 for one that is new."""
+
+    __slots__ = ("error", "offset", "timestamp")
+
+    def __init__(self, error: ErrorCode, offset: int, timestamp: int) -> None:
+        self.error = error
+        self.offset = offset
+        self.timestamp = timestamp  # of the batch that stands there
+
+
+FRESH: Final = Verdict(ErrorCode.NONE, -1, -1)
+OUT_OF_ORDER: Final = Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1)
+OLD_EPOCH: Final = Verdict(ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
+
+Written = tuple[int, int, int, int]  # a batch: first and last sequence, base offset, newest timestamp
+
+
+class Producer:
+    """One producer id. The last two fields are not ours to set: a Kafka's transactions, kept as they were found."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_offset")
+
+    def __init__(self, epoch: int = NO_EPOCH, last_timestamp: int = -1, coordinator_epoch: int = -1, transaction_offset: int = -1) -> None:
+        self.epoch = epoch
+        self.last_timestamp = last_timestamp
+        self.batches: list[Written] = []  # of this epoch, the newest last
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_offset = transaction_offset
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1][1] if self.batches else NO_SEQUENCE
+
+
+class Producers:
+    """Those of one log. `check` a batch, append it, `note` it."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._known))
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._known.get(producer_id)
+
+    def put(self, producer_id: int, producer: Producer) -> None:
+        self._known[producer_id] = producer
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def check(self, header: BatchHeader) -> Verdict:
+        """Of a batch whose producer has an id; nothing is changed."""
+        producer = self._known.get(header.producer_id)
+        if producer is None:
+            return FRESH
+        first = header.base_sequence
+        if header.producer_epoch == producer.epoch:
+            last = producer.last_sequence
+            if first == last + 1 or (first == 0 and last == SEQUENCE_MAX):
+                return FRESH
+            behind = last_sequence(header)
+            for batch in producer.batches:
+                if batch[0] == first and batch[1] == behind:
+                    return Verdict(ErrorCode.NONE, batch[2], batch[3])
+            return OUT_OF_ORDER
+        if header.producer_epoch < producer.epoch:
+            return OLD_EPOCH
+        return FRESH if first == 0 or producer.epoch == NO_EPOCH else OUT_OF_ORDER
+
+    def note(self, header: BatchHeader, base_offset: int) -> None:
+        """The batch is in the log, from `base_offset` on."""
+        producer = self._known.get(header.producer_id)
+        if producer is None:
+            producer = self._known[header.producer_id] = Producer(header.producer_epoch)
+        elif header.producer_epoch != producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches = []
+        producer.last_timestamp = header.max_timestamp
+        if header.is_control:
+            producer.transaction_offset = -1  # the end of a transaction has no sequence
+            return
+        if header.is_transactional and producer.transaction_offset < 0:
+            producer.transaction_offset = base_offset
+        batches = producer.batches
+        batches.append((header.base_sequence, last_sequence(header), base_offset, header.max_timestamp))
+        if len(batches) > NEWEST_BATCHES:
+            del batches[0]
+
+    def expire(self, now: int, expiration_ms: int) -> int:
+        """Forget those that wrote nothing for so long, by the time in their records; how many they were."""
+        gone = [
+            id for id, producer in self._known.items() if now - producer.last_timestamp >= expiration_ms and producer.transaction_offset < 0
+        ]
+        for id in gone:
+            del self._known[id]
+        return len(gone)
+
+    def last_offsets(self) -> dict[int, int]:
+        """The offset of the last batch of each: a cleaner leaves at least that batch's head."""
+        return {id: producer.batches[-1][2] for id, producer in self._known.items() if producer.batches}
+
+
+def last_sequence(header: BatchHeader) -> int:
+    """Of the batch: sequences begin at 0 again behind the largest."""
+    last = header.base_sequence + header.last_offset_delta
+    return last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1

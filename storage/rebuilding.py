@@ -1,0 +1,86 @@
+"""What a log's producers wrote, when it is opened: from the newest snapshot that is whole, and the batches behind it."""
+
+from __future__ import annotations
+
+import contextlib
+from struct import Struct
+from typing import Final
+
+from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, CorruptBatch, read_header
+from storage.disk import Disk
+from storage.errors import DamagedLog
+from storage.producers import Producers
+from storage.segment import Segment
+from storage.snapshots import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
+from storage.verifying import CHUNK_BYTES
+
+_WHO: Final = Struct(">8xi4xb26xq")  # length, magic, producer id
+
+
+def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, producers: Producers, clean: bool) -> None:
+    """Fill `producers`. Snapshots that are of no use, or say what is not in the log any more, are removed.
+
+    Raises DamagedLog and OSError as reading does.
+    """
+    offsets = snapshot_offsets(disk.list(folder))
+    producers.clear()
+    newest = -1
+    for offset in reversed(offsets):
+        if offset <= next_offset and read_snapshot(disk, folder, offset, producers):
+            newest = offset
+            break
+    bases = {segment.base for segment in segments}
+    with contextlib.suppress(OSError):  # it is tried again by the next opening
+        for offset in offsets:
+            if offset > newest or (offset < newest and offset not in bases):
+                disk.remove(snapshot_path(folder, offset))
+    if newest < 0 and clean:
+        return  # an orderly stop leaves a snapshot, unless there was nobody to tell of
+    for segment in segments:
+        if segment.next_offset > newest:
+            _note_all(segment, segment.position_from(newest) if newest > segment.base else 0, producers)
+
+
+def _note_all(segment: Segment, at: int, producers: Producers) -> None:
+    try:
+        while at < segment.size:
+            chunk = segment.bytes_at(at, min(CHUNK_BYTES, segment.size - at))
+            used = _note(chunk, producers)
+            if not used:
+                size = read_header(chunk, 0).size
+                if size > segment.size - at:
+                    raise CorruptBatch("a batch is cut short")
+                used = _note(segment.bytes_at(at, size), producers)
+            at += used
+    except CorruptBatch as error:
+        raise DamagedLog(segment.log_path, at, str(error)) from error
+
+
+def _note(chunk: bytes, producers: Producers) -> int:
+    """Those of the batches that are whole; how many bytes they are."""
+    unpack = _WHO.unpack_from
+    end = len(chunk)
+    at = 0
+    length: int
+    magic: int
+    producer: int
+    while end - at >= HEADER_BYTES:
+        length, magic, producer = unpack(chunk, at)
+        if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
+            read_header(chunk, at)  # says what is wrong
+        after = at + LENGTH_FROM + length
+        if after > end:
+            break
+        if producer >= 0:
+            header = read_header(chunk, at)
+            producers.note(header, header.base_offset)
+        at = after
+    return at
+
+
+def save_producers(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
+    """At the end of a segment, or of an orderly run. Where nobody ever wrote with an id there is nothing to save."""
+    known = snapshot_offsets(disk.list(folder))
+    if offset in known or not (known or len(producers)):
+        return
+    write_snapshot(disk, folder, offset, producers)

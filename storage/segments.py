@@ -1,0 +1,235 @@
+"""The segments of one log, in order: reading what they hold, and what closed ones give way to.
+
+The half of a log that does not grow; log.py has the other one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from protocol.batch import Fact
+from storage.disk import Disk
+from storage.epochs import Epochs, epoch_at, epoch_end
+from storage.errors import AppendFailed, told
+from storage.handles import Handles
+from storage.reading import Reading
+from storage.segment import Segment
+from storage.swap import Cleaned, Closed, exchange, set_aside
+from storage.times import Found, find_time, first_timestamp, latest
+
+
+class Segments:
+    """What is there, up to `next_offset`. `start_offset` is where it begins for those who read: in the first segment, or at it."""
+
+    __slots__ = ("_disk", "_epochs", "_exchange_failed", "_handles", "_segments", "epoch", "folder", "start_offset", "usable")
+
+    def __init__(self, handles: Handles, folder: str) -> None:
+        self.folder = folder
+        self.usable = True
+        self.epoch = 0
+        self.start_offset = 0
+        self._handles = handles
+        self._disk: Disk = handles.disk
+        self._segments: list[Segment] = []
+        self._epochs: Epochs = []
+        self._exchange_failed = False  # halfway: what the folder holds is not what `_segments` says
+
+    def use(self, handles: Handles) -> None:
+        """From now on these open files: the log was opened in another thread, with handles of its own."""
+        self._handles = handles
+        for segment in self._segments:
+            segment.handles = handles
+
+    @property
+    def next_offset(self) -> int:
+        return self._segments[-1].next_offset if self._segments else 0
+
+    @property
+    def size(self) -> int:
+        return sum([segment.size for segment in self._segments])
+
+    @property
+    def newest_timestamp(self) -> int:
+        return max([segment.max_timestamp for segment in self._segments], default=-1)
+
+    # Reading.
+
+    def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
+        """Whole batches from the one that holds `offset` on, of one segment; b"" at the end, which is `end` where that is given.
+
+        As many as fit, or some KiB less where that is much; but one at least. Checksums are the reader's to verify, as in
+        Kafka; DamagedLog where no batch can be.
+        """
+        segments = self._segments
+        if not segments:
+            return b""
+        last = segments[-1]
+        if end < 0:
+            end = last.next_offset
+        if offset >= end:
+            return b""
+        if offset >= last.base:  # nearly everybody reads here
+            return last.read(offset, bytes_max, end)
+        for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
+            segment = segments[number]
+            if offset < segment.next_offset and (data := segment.read(offset, bytes_max, end)):
+                return data
+        return b""
+
+    def scan(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Whole batches from the one that holds `offset` up to `end`, or to what is the end now; about a MiB at a time.
+
+        Raises DamagedLog where they are not as they were written.
+        """
+        stop = self.next_offset if end is None else end
+        segments = self._between(offset, stop)
+        return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
+
+    def _between(self, offset: int, end: int) -> list[Segment]:
+        return [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
+
+    def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
+        """Key and value of every record of the log, up to `end`, or to what is the end now; some thousand at a time.
+
+        Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
+        """
+        stop = self.next_offset if end is None else end
+        segments = self._between(-1, stop)
+        return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
+
+    def find_time(self, timestamp: int) -> Found | None:
+        """The first record that is at least as late."""
+        for segment in self._segments:
+            if segment.next_offset > self.start_offset:
+                found = find_time(segment, timestamp, self.start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def latest_record(self) -> Found | None:
+        """The record with the largest timestamp, the first of several."""
+        best: Found | None = None
+        for segment in self._segments:
+            if segment.next_offset > self.start_offset and segment.size and (best is None or segment.max_timestamp > best.timestamp):
+                found = latest(segment, self.start_offset)
+                if found is not None and (best is None or found.timestamp > best.timestamp):
+                    best = found
+        return best
+
+    def epoch_at(self, offset: int) -> int:
+        """Under which epoch the record at `offset` was written; -1 where nobody knows."""
+        return epoch_at(self._epochs, offset)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The newest epoch not above `epoch`, and the offset where it ended: as Kafka's OffsetForLeaderEpoch has it.
+
+        Of what nobody has written under it is (-1, -1).
+        """
+        if epoch == self.epoch:
+            return epoch, self.next_offset
+        known = self._epochs
+        if not known or known[-1][0] != self.epoch:
+            known = [*known, (self.epoch, self.next_offset)]
+        return epoch_end(known, epoch)
+
+    # Cleaning and dropping: what is closed gives way.
+
+    @property
+    def closed(self) -> list[Closed]:
+        """All segments but the last one, which grows."""
+        return [Closed(segment.base, segment.size) for segment in self._segments[:-1]]
+
+    @property
+    def last_base(self) -> int:
+        """Where the closed segments end."""
+        return self._segments[-1].base if self._segments else 0
+
+    def closed_before(self, timestamp: int) -> tuple[list[Closed], int]:
+        """The closed segments up to the first that has a record as late as `timestamp`, and where they end: the others
+        must not be compacted yet.
+        """
+        found: list[Closed] = []
+        for segment in self._segments[:-1]:
+            if segment.max_timestamp >= timestamp:
+                return found, segment.base
+            found.append(Closed(segment.base, segment.size))
+        return found, self.last_base
+
+    def bytes_since(self, offset: int) -> int:
+        """How large the segments are that do not end before `offset`."""
+        return sum([segment.size for segment in self._segments if segment.next_offset > offset])
+
+    def first_timestamp_since(self, offset: int) -> int:
+        """Of the first batch in the segments that do not end before `offset`; -1 where there is none."""
+        for segment in self._segments:
+            if segment.next_offset > offset and segment.size:
+                return first_timestamp(segment)
+        return -1
+
+    def exchange(self, cleaned: Sequence[Cleaned], promoted: Sequence[Segment]) -> list[int]:
+        """Promoted segments take the place of those that they were made from; the bases of the files set aside.
+
+        A few renames for each; who reads the old segments reads on. Raises AppendFailed, with the log to be repaired,
+        when that fails halfway.
+        """
+        bases: list[int] = []
+        try:
+            for new, segment in zip(cleaned, promoted, strict=True):
+                first = self._bases.index(new.base)
+                behind = first + len(new.replaces)
+                assert self._bases[first:behind] == list(new.replaces)
+                assert behind < len(self._segments), "the last segment grows"
+                self._give_up(first, behind)
+                exchange(self._disk, segment, new.replaces, self.folder)
+                segment.handles = self._handles
+                self._segments[first:behind] = [segment]
+                bases += new.replaces
+        except OSError as error:
+            self.usable = False
+            self._exchange_failed = True
+            raise AppendFailed(told(error, self.folder)) from error
+        return bases
+
+    def drop_before(self, timestamp: int) -> list[int]:
+        """Set aside the closed segments at the log's beginning in which everything is older; the bases of their files.
+
+        Raises AppendFailed as `exchange` does.
+        """
+        count = 0
+        while count < len(self._segments) - 1 and 0 <= self._segments[count].max_timestamp < timestamp:
+            count += 1
+        return self._drop(count)
+
+    def _drop(self, count: int) -> list[int]:
+        """The first so many segments, of which the last one stays."""
+        bases = self._bases[:count]
+        try:
+            self._give_up(0, count)
+            for base in bases:
+                set_aside(self._disk, self.folder, base)
+        except OSError as error:
+            self.usable = False
+            self._exchange_failed = True
+            raise AppendFailed(told(error, self.folder)) from error
+        del self._segments[:count]
+        if self._segments:
+            self._begins_at(max(self.start_offset, self._segments[0].base))
+        return bases
+
+    def _begins_at(self, offset: int) -> None:
+        self.start_offset = offset
+
+    @property
+    def _bases(self) -> list[int]:
+        return [segment.base for segment in self._segments]
+
+    def _give_up(self, first: int, behind: int) -> None:
+        for segment in self._segments[first:behind]:
+            segment.keep_for_readers()
+            segment.close()
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base

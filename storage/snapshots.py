@@ -1,0 +1,107 @@
+"""What is known of a log's producers, in Kafka's own `.snapshot` files: so that an opening need not read the whole log.
+
+    version  CRC-32C of what follows  count  entries
+    2        4                        4      47 each
+
+A file is named by an offset: it says what was known when the log ended there. It only saves work: one that is torn or
+wrong is passed over for an older one, and the batches behind are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct, error
+from typing import Final
+
+import google_crc32c
+
+from storage.disk import Disk
+from storage.producers import SEQUENCE_MAX, Producer, Producers
+from storage.segment import NAME_DIGITS, segment_name
+
+SNAPSHOT: Final = ".snapshot"
+VERSION: Final = 1
+
+_HEAD: Final = Struct(">hI")
+_COUNT: Final = Struct(">i")
+# Producer id, epoch, last sequence, last offset, offset delta, newest timestamp, coordinator epoch, transaction's offset.
+_ENTRY: Final = Struct(">qhiqiqiq")
+
+
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Of which offsets there are snapshots among these files, in order."""
+    found = [name[:NAME_DIGITS] for name in names if name.endswith(SNAPSHOT) and len(name) == NAME_DIGITS + len(SNAPSHOT)]
+    return sorted(int(name) for name in found if name.isascii() and name.isdigit())
+
+
+def snapshot_path(folder: str, offset: int) -> str:
+    return f"{folder}/{segment_name(offset)}{SNAPSHOT}"
+
+
+def write_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
+    """Raises OSError; without a wait for the disk, for who reads it looks at its checksum."""
+    data = snapshot_bytes(producers)
+    file = disk.open(snapshot_path(folder, offset), create=True)
+    try:
+        file.truncate(0)
+        file.write(0, data)
+    finally:
+        file.close()
+
+
+def snapshot_bytes(producers: Producers) -> bytes:
+    parts = [_COUNT.pack(len(producers))]
+    for id in producers:
+        producer = producers.get(id)
+        assert producer is not None
+        sequence, offset, delta = -1, -1, 0
+        if producer.batches:
+            first, sequence, base, _ = producer.batches[-1]
+            delta = sequence - first if sequence >= first else sequence + SEQUENCE_MAX + 1 - first
+            offset = base + delta
+        parts.append(
+            _ENTRY.pack(
+                id,
+                producer.epoch,
+                sequence,
+                offset,
+                delta,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.transaction_offset,
+            )
+        )
+    body = b"".join(parts)
+    return _HEAD.pack(VERSION, google_crc32c.value(body)) + body
+
+
+def read_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> bool:
+    """Fill `producers`; whether the file was whole and one that we understand."""
+    try:
+        file = disk.open(snapshot_path(folder, offset))
+        try:
+            data = file.read(0, file.size())
+        finally:
+            file.close()
+    except OSError:
+        return False
+    return parse_snapshot(data, producers)
+
+
+def parse_snapshot(data: bytes, producers: Producers) -> bool:
+    try:
+        version, crc = _HEAD.unpack_from(data)
+        (count,) = _COUNT.unpack_from(data, _HEAD.size)
+    except error:
+        return False
+    entries_at = _HEAD.size + _COUNT.size
+    if version != VERSION or google_crc32c.value(data[_HEAD.size :]) != crc or len(data) != entries_at + count * _ENTRY.size:
+        return False
+    producers.clear()
+    for id, epoch, sequence, last, delta, timestamp, coordinator_epoch, transaction in _ENTRY.iter_unpack(data[entries_at:]):
+        producer = Producer(epoch, timestamp, coordinator_epoch, transaction)
+        if last >= 0:
+            first = sequence - delta if sequence >= delta else sequence + SEQUENCE_MAX + 1 - delta
+            producer.batches.append((first, sequence, last - delta, timestamp))
+        producers.put(id, producer)
+    return True
