@@ -13,6 +13,7 @@ from protocol.batch import Fact
 from storage.disk import Disk
 from storage.epochs import Epochs, epoch_at, epoch_end
 from storage.errors import AppendFailed, told
+from storage.extents import Extent, extent_of
 from storage.handles import Handles
 from storage.reading import Reading
 from storage.segment import Segment
@@ -77,6 +78,27 @@ class Segments:
             if offset < segment.next_offset and (data := segment.read(offset, bytes_max, end)):
                 return data
         return b""
+
+    def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
+        """What `read` would give, found and not read; None at the end, and where the first batch is too large and need not be had."""
+        segments = self._segments
+        if not segments:
+            return None
+        last = segments[-1]
+        if end < 0:
+            end = last.next_offset
+        if offset >= end:
+            return None
+        if offset >= last.base:
+            return extent_of(last, offset, bytes_max, end, False, one_at_least)
+        for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
+            segment = segments[number]
+            if offset < segment.next_offset and segment.size:
+                closed = segment is not last
+                found = extent_of(segment, offset, bytes_max, end, closed, one_at_least)
+                if found is not None or segment.position_from(offset) < segment.size:
+                    return found
+        return None
 
     def scan(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Whole batches from the one that holds `offset` up to `end`, or to what is the end now; about a MiB at a time.
