@@ -1,0 +1,160 @@
+"""Idempotent producers beside a real Kafka: the same batches get the same answers, and each reads the other's snapshots."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.batch import Record, build, read_header
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage import Handles, Log, OsDisk, Producers
+from tests.clients.lasting_kafka import LastingKafka
+from tests.oracle import run_java
+from tests.running import Client
+from tests.storage.test_with_kafka import DUMP
+
+pytestmark = [pytest.mark.once, pytest.mark.kafka]
+
+TOPIC = "written"
+SEQUENCE_MAX = (1 << 31) - 1
+Answer = tuple[int, int, int]  # error, base offset, log append time
+
+
+class Beside:
+    """A Kafka and a log of ours that are sent the same batches."""
+
+    def __init__(self, kafka: LastingKafka, place: Path) -> None:
+        self.kafka = kafka
+        self.folder = kafka.data / f"{TOPIC}-0"
+        self.producers = Producers()
+        self.log, _ = Log.open(Handles(OsDisk()), str(place / f"{TOPIC}-0"), 1 << 20, 0, False, deferred=True, producers=self.producers)
+        self.timestamp = int(time.time() * 1000)
+
+    def batch(self, producer: int, epoch: int, sequence: int, records: int) -> bytes:
+        self.timestamp += 1
+        made = [Record(number, self.timestamp, b"key", b"value") for number in range(records)]
+        return build(made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+    def ask_kafka(self, client: Client, batch: bytes) -> Answer:
+        while True:
+            request = ProduceRequest(None, -1, 5_000, [TopicProduceData(TOPIC, [PartitionProduceData(0, batch)])])
+            (reply,) = client.ask(request, 7).responses[0].partition_responses
+            if reply.error_code not in (3, 6):  # no leader yet
+                return reply.error_code, reply.base_offset, reply.log_append_time_ms
+            time.sleep(0.05)
+
+    def ask_us(self, batch: bytes) -> Answer:
+        header = read_header(batch, 0)
+        verdict = self.producers.check(header)
+        if verdict.error or verdict.offset >= 0:
+            return int(verdict.error), verdict.offset, verdict.timestamp
+        offset = self.log.append(batch, self.log.epoch)
+        self.producers.note(header, offset)
+        return 0, offset, -1
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+    kafka = LastingKafka(tmp_path_factory.mktemp("kafka") / "kafka")
+    kafka.start()
+    with Client(kafka.port) as client:
+        client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)]), 4)
+    yield Beside(kafka, tmp_path_factory.mktemp("ours"))
+    kafka.kill()
+
+
+def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
+    """Producer, epoch, first sequence and count of records: mostly what follows, and everything that does not."""
+    for producer in range(1, 25):
+        epoch = random.choice((0, 0, 3))
+        sequence = random.choice((0, 0, 5, SEQUENCE_MAX - 3, SEQUENCE_MAX))
+        sent: list[tuple[int, int, int]] = []
+        for _ in range(14):
+            count = random.randint(1, 4)
+            match random.randint(0, 9):
+                case 0 | 1 if sent:
+                    asked = random.choice(sent[-7:])  # again: of the newest five, or older
+                case 2:
+                    asked = (epoch, (sequence + random.choice((1, 2, -1, -2, 7))) % (SEQUENCE_MAX + 1), count)
+                case 3:
+                    asked = (max(epoch - 1, 0), sequence, count)
+                case 4:
+                    asked = (epoch + 1, random.choice((0, 0, 1, sequence)), count)
+                case 5 if sent:
+                    asked = (sent[-1][0], sent[-1][1], sent[-1][2] + 1)  # as before, but longer
+                case _:
+                    asked = (epoch, sequence, count)
+            yield (producer, *asked)
+            if asked[0] >= epoch:
+                sent.append(asked)
+                epoch, sequence = asked[0], (asked[1] + asked[2]) % (SEQUENCE_MAX + 1)
+
+
+def test_the_same_batches_get_the_same_answers(beside: Beside) -> None:
+    seen: set[int] = set()
+    again = 0
+    with Client(beside.kafka.port) as client:
+        for question in questions(Random(1)):
+            batch = beside.batch(*question)
+            answers = beside.ask_us(batch), beside.ask_kafka(client, batch)
+            assert answers[0] == answers[1], question
+            seen.add(answers[0][0])
+            again += answers[0][2] >= 0
+    assert seen == {0, 45, 47}
+    assert again > 10
+
+
+def last_batches(producers: Producers) -> dict[int, tuple[int, int, tuple[int, int, int, int]]]:
+    found = {}
+    for id in producers:
+        producer = producers.get(id)
+        assert producer is not None
+        found[id] = producer.epoch, producer.last_timestamp, producer.batches[-1]
+    return found
+
+
+def test_what_kafka_left_is_read_and_kafka_goes_on_with_what_we_left(beside: Beside, tmp_path: Path) -> None:
+    beside.kafka.stop()
+    (snapshot,) = beside.folder.glob("*.snapshot")
+    assert int(snapshot.stem) == beside.log.next_offset
+    for name, gone in (("orderly", False), ("rebuilt", True)):
+        copied = tmp_path / name / f"{TOPIC}-0"
+        shutil.copytree(beside.folder, copied)
+        if gone:
+            (copied / snapshot.name).unlink()
+        read = Producers()
+        log, _ = Log.open(Handles(OsDisk()), str(copied), 1 << 20, 0, not gone, deferred=True, producers=read)
+        assert last_batches(read) == last_batches(beside.producers)
+        assert log.next_offset == beside.log.next_offset
+
+    # One more batch of each producer, and an orderly end of ours, in Kafka's own folder.
+    producers = Producers()
+    log, _ = Log.open(Handles(OsDisk()), str(beside.folder), 1 << 20, 0, True, deferred=True, producers=producers)
+    sent: list[tuple[bytes, int]] = []
+    for id in producers:
+        known = producers.get(id)
+        assert known is not None
+        batch = beside.batch(id, known.epoch, (known.last_sequence + 1) % (SEQUENCE_MAX + 1), 2)
+        offset = log.append(batch, log.epoch)
+        producers.note(read_header(batch, 0), offset)
+        sent.append((batch, offset))
+    log.flush()
+    log.close()
+    printed = run_java(DUMP, "--files", beside.folder / f"{log.next_offset:020d}.snapshot")
+    dumped = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .*?lastTimestamp: (\d+) firstSequence: (\d+) lastSequence: (\d+)", printed)
+    expected = [(id, epoch, when, batch[0], batch[1]) for id, (epoch, when, batch) in last_batches(producers).items()]
+    assert sorted(tuple(map(int, line)) for line in dumped) == sorted(expected)
+
+    point = beside.kafka.data / "recovery-point-offset-checkpoint"
+    point.write_text(re.sub(rf"(?m)^{TOPIC} 0 \d+$", f"{TOPIC} 0 {log.next_offset}", point.read_text()))
+    beside.kafka.start()
+    with Client(beside.kafka.port) as client:
+        for batch, offset in sent:
+            assert beside.ask_kafka(client, batch) == (0, offset, read_header(batch, 0).max_timestamp)
