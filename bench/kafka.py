@@ -17,6 +17,7 @@ from bench.servers import Server, ServerError, environment, served_versions, sto
 
 START_SECONDS = 90.0
 FORMAT_SECONDS = 60.0
+STOP_SECONDS = 60.0  # with thousands of partitions it takes its time
 CLUSTER = "dGVudXJlLWJlbmNoLTEyMw"  # any 16 bytes, as Kafka writes them
 
 PROPERTIES = """\
@@ -46,34 +47,43 @@ rootLogger.appenderRef.out.ref=out
 
 @contextmanager
 def kafka(jars: Path, core: int | None) -> Iterator[Server]:
-    """Formatted beforehand, so that `born` to the first answer is what a start costs."""
+    """With a data directory that goes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="tenure-bench-kafka-"))
+    try:
+        with kafka_on(folder, jars, core) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def kafka_on(folder: Path, jars: Path, core: int | None) -> Iterator[Server]:
+    """Formatted beforehand where it is new, so that `born` to the first answer is what a start costs."""
     java = shutil.which("java")
     if java is None:
         raise ServerError("there is no java")
-    folder = Path(tempfile.mkdtemp(prefix="tenure-bench-kafka-"))
-    try:
-        port, controller = free_ports()
-        settings, logging = folder / "server.properties", folder / "log4j2.properties"
-        settings.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
-        logging.write_text(LOGGING)
-        run = [java, "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
+    port, controller = free_ports()
+    settings, logging = folder / "server.properties", folder / "log4j2.properties"
+    settings.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
+    logging.write_text(LOGGING)
+    run = [java, "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
+    if not (folder / "data").exists():
         formatting = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(settings)]
-        subprocess.run(formatting, check=True, capture_output=True, timeout=FORMAT_SECONDS, env=environment())
-        born = time.monotonic()
-        with pinned(core), (folder / "out").open("w") as out:
-            process = subprocess.Popen(
-                [*run, "kafka.Kafka", str(settings)],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True, env=environment(), cwd=os.sep,
-            )  # fmt: skip
         try:
-            await_answer(process, port)
-            yield Server(process, port, born)
-        finally:
-            stop(process)
-    except subprocess.SubprocessError as error:
-        raise ServerError(f"Kafka's directory could not be formatted: {error}") from None
+            subprocess.run(formatting, check=True, capture_output=True, timeout=FORMAT_SECONDS, env=environment())
+        except subprocess.SubprocessError as error:
+            raise ServerError(f"Kafka's directory could not be formatted: {error}") from None
+    born = time.monotonic()
+    with pinned(core), (folder / "out").open("w") as out:
+        process = subprocess.Popen(
+            [*run, "kafka.Kafka", str(settings)],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True, env=environment(), cwd=os.sep,
+        )  # fmt: skip
+    try:
+        await_answer(process, port)
+        yield Server(process, port, born)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        stop(process, STOP_SECONDS)
 
 
 def await_answer(process: subprocess.Popen[str], port: int) -> None:

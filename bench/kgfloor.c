@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +46,25 @@ static const char metadata_v12[] = TAGS ZERO LIST("\2") ONE "\12" "127.0.0.1" "\
     LIST("\2") NONE "\17" "kgload-topic-0" ID16 "\0"
     LIST("\2") NONE ZERO ONE ZERO LIST("\2") ONE LIST("\2") ONE LIST("\1") TAGS ZERO TAGS TAGS;
 
+static const char produce_v12[] = TAGS LIST("\2") "\17" "kgdata-topic-0" LIST("\2") ZERO NONE ZERO ZERO
+    "\377\377\377\377\377\377\377\377" ZERO ZERO LIST("\1") NULL_ TAGS TAGS ZERO TAGS;
+
+/* Fetch: a mebibyte of records, once in memory, with its size and a correlation id in front. */
+#define ZERO16 ZERO ZERO ZERO ZERO
+#define RECORDS (1u << 20)
+static const char fetch_v17_head[] = TAGS ZERO NONE ZERO LIST("\2") ZERO16 LIST("\2") ZERO NONE
+    "\0\0\0\0\0\20\0\0" "\0\0\0\0\0\20\0\0" ZERO ZERO NULL_ "\377\377\377\377" "\201\200\100";
+static const char fetch_v17_tail[] = TAGS TAGS TAGS;
+#define HEAD (sizeof fetch_v17_head - 1)
+#define TAIL (sizeof fetch_v17_tail - 1)
+static uint8_t records[8 + HEAD + RECORDS + TAIL];
+
 #define ANSWER_MAX 256
 #define IS(name) (*size = sizeof name - 1, name)
 
 static const char *body(int key, size_t *size) {
     switch (key) {
+    case 0: return IS(produce_v12);
     case 3: return IS(metadata_v12);
     case 8: case 9: return IS(offsets_v8);
     case 11: return IS(join_v9);
@@ -70,6 +86,33 @@ static size_t answer(uint8_t *w, const uint8_t *f, uint32_t n) {
 }
 
 /* ---------------------------------------------------------------- server */
+
+/* All of it: this floor has nothing else to do than to wait for a reader who takes more. */
+static bool send_all(int fd, const uint8_t *p, size_t n) {
+    while (n) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k < 0 && errno != EAGAIN) return false;
+        if (k > 0) {
+            p += k;
+            n -= k;
+        } else if (poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 10000) <= 0) return false;
+    }
+    return true;
+}
+
+static bool is_fetch(const uint8_t *f, uint32_t n) { return n >= 8 && !f[0] && f[1] == 1; }
+
+static bool answer_fetch(int fd, const uint8_t *f) {
+    memcpy(records + 4, f + 4, 4); /* correlation id */
+    return send_all(fd, records, sizeof records);
+}
+
+static void make_records(void) {
+    uint32_t x = htonl(sizeof records - 4);
+    memcpy(records, &x, 4);
+    memcpy(records + 8, fetch_v17_head, HEAD);
+    memcpy(records + 8 + HEAD + RECORDS, fetch_v17_tail, TAIL);
+}
 
 static int listen_on(int port) {
     int one = 1, ls = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -96,7 +139,17 @@ static void accept_all(int ep, int ls) {
 }
 
 static void serve(int fd) {
-    ssize_t n = recv(fd, in, sizeof in, 0);
+    uint8_t *into = in;
+    size_t room = sizeof in, before = part[fd].n;
+    if (before) { /* the rest of a frame whose beginning came earlier */
+        if (part[fd].cap < before + sizeof in) {
+            part[fd].cap = (before + sizeof in) * 2;
+            part[fd].p = realloc(part[fd].p, part[fd].cap);
+        }
+        into = part[fd].p + before;
+        room = part[fd].cap - before;
+    }
+    ssize_t n = recv(fd, into, room, 0);
     if (n <= 0) {
         if (n < 0 && errno == EAGAIN) return;
         close(fd);
@@ -104,27 +157,20 @@ static void serve(int fd) {
         memset(&part[fd], 0, sizeof part[fd]);
         return;
     }
-    const uint8_t *p = in;
-    size_t left = n, o = 0;
-    if (part[fd].n) { /* the rest of a frame whose beginning came earlier */
-        if (part[fd].cap < part[fd].n + n) {
-            part[fd].cap = (part[fd].n + n) * 2;
-            part[fd].p = realloc(part[fd].p, part[fd].cap);
-        }
-        memcpy(part[fd].p + part[fd].n, in, n);
-        part[fd].n += n;
-        p = part[fd].p;
-        left = part[fd].n;
-    }
+    const uint8_t *p = into - before;
+    size_t left = before + n, o = 0;
     while (left >= 4) {
         uint32_t len;
         memcpy(&len, p, 4);
         len = ntohl(len);
         if (len > 100u << 20 || left - 4 < len) break;
-        o += answer(out + o, p + 4, len);
+        if (is_fetch(p + 4, len)) {
+            if (!send_all(fd, out, o) || !answer_fetch(fd, p + 4)) break;
+            o = 0;
+        } else o += answer(out + o, p + 4, len);
         p += 4 + len;
         left -= 4 + len;
-        if (o > sizeof out - ANSWER_MAX) { if (send(fd, out, o, MSG_NOSIGNAL) < 0) break; o = 0; }
+        if (o > sizeof out - ANSWER_MAX) { if (!send_all(fd, out, o)) break; o = 0; }
     }
     if (left && part[fd].cap < left) {
         uint8_t *grown = malloc(left * 2 + 64);
@@ -134,7 +180,7 @@ static void serve(int fd) {
         part[fd].cap = left * 2 + 64;
     } else if (left) memmove(part[fd].p, p, left);
     part[fd].n = left;
-    if (o) send(fd, out, o, MSG_NOSIGNAL);
+    send_all(fd, out, o);
 }
 
 int main(int argc, char **argv) {
@@ -143,6 +189,7 @@ int main(int argc, char **argv) {
     rl.rlim_cur = rl.rlim_max;
     setrlimit(RLIMIT_NOFILE, &rl);
     if (argc > 2) alarm(atoi(argv[2]));
+    make_records();
     int ls = listen_on(argc > 1 ? atoi(argv[1]) : 19092), ep = epoll_create1(0);
     struct epoll_event e = {.events = EPOLLIN, .data.fd = ls}, ev[1024];
     epoll_ctl(ep, EPOLL_CTL_ADD, ls, &e);

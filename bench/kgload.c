@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blocking.h"
 #include "histogram.h"
 #include "process.h"
 #include "wire.h"
@@ -686,46 +687,13 @@ static double handshake_all(void) {
     return (now - t0) / 1e9;
 }
 
-/* ---------------------------------------------------------------- preflight: blocking socket */
-
-static int32_t call(int fd, buf *q, buf *a) {
-    frame_end(q, 0);
-    for (size_t at = 0; at < q->n;) {
-        ssize_t k = send(fd, q->p + at, q->n - at, MSG_NOSIGNAL);
-        if (k <= 0) die("preflight send: %s", strerror(errno));
-        at += k;
-    }
-    uint8_t h[4];
-    for (size_t at = 0; at < 4;) {
-        ssize_t k = recv(fd, h + at, 4 - at, 0);
-        if (k <= 0) die("preflight: the broker closed the connection");
-        at += k;
-    }
-    uint32_t len;
-    memcpy(&len, h, 4);
-    len = ntohl(len);
-    if (len > 64u << 20) die("preflight: a frame of %u bytes", len);
-    a->n = 0;
-    need(a, len);
-    while (a->n < len) {
-        ssize_t k = recv(fd, a->p + a->n, len - a->n, 0);
-        if (k <= 0) die("preflight recv: %s", strerror(errno));
-        a->n += k;
-    }
-    q->n = 0;
-    return 0;
-}
+/* ---------------------------------------------------------------- preflight */
 
 static void preflight(void) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (void *)&addr, sizeof addr)) die("connect %s:%d: %s", o.host, o.port, strerror(errno));
-    struct timeval tv = {30, 0};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+    int fd = blocking_connect(&addr);
     buf q = {0}, a = {0};
     build_api_versions(&q, 1);
-    call(fd, &q, &a);
-    rd r = {a.p, a.p + a.n, false};
-    r32(&r);
+    rd r = exchange(fd, &q, &a);
     int e = r16(&r);
     if (e) die("ApiVersions: error %d", e);
     static const int want[][2] = {{12, 4}, {8, 8}, {9, 8}, {11, 9}, {14, 5}, {13, 5}, {10, 4}};
@@ -747,9 +715,8 @@ static void preflight(void) {
             w32(&q, o.create_parts); w16(&q, 1); wv(&q, 1); wv(&q, 1); w8(&q, 0);
         }
         w32(&q, 30000); w8(&q, 0); w8(&q, 0);
-        call(fd, &q, &a);
-        r = (rd){a.p, a.p + a.n, false};
-        r32(&r); rtags(&r); r32(&r);
+        r = exchange(fd, &q, &a);
+        rtags(&r); r32(&r);
         for (int k = (int)rv(&r) - 1; k > 0 && !r.bad; k--) {
             int n;
             rbytes(&r, &n);
@@ -763,9 +730,8 @@ static void preflight(void) {
         group_name(g, 0);
         frame_start(&q, 10, 4, 3);
         w8(&q, 0); wv(&q, 2); wstr(&q, g); w8(&q, 0);
-        call(fd, &q, &a);
-        r = (rd){a.p, a.p + a.n, false};
-        r32(&r); rtags(&r); r32(&r);
+        r = exchange(fd, &q, &a);
+        rtags(&r); r32(&r);
         int n;
         e = -1;
         if (rv(&r) == 2) { rbytes(&r, &n); r32(&r); rbytes(&r, &n); r32(&r); e = r16(&r); }

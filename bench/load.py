@@ -1,4 +1,4 @@
-"""kgload's runs, and the comparison of floor and brokers over several rounds."""
+"""The generators' runs, and the comparison of floor and brokers over several rounds."""
 
 from __future__ import annotations
 
@@ -28,23 +28,34 @@ class LoadError(Exception):
     """The broker lost a connection, answered wrongly or not at all."""
 
 
-def kgload(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
-    """One run; raises LoadError when anything was lost or malformed."""
-    command = [str(program), "-p", str(server.port), "--pid", str(server.pid), "--setup-limit", str(SETUP_SECONDS)]
-    command += ["-W", str(WARMUP_SECONDS), "-t", str(seconds), "--json", *arguments]
+def generate(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
+    """One run of kgload or kgdata; raises LoadError when anything was lost or malformed."""
     bound = SETUP_SECONDS + WARMUP_SECONDS + seconds + SLACK_SECONDS
     with pinned(core):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=bound, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command_line(program, server, arguments, seconds),
+                capture_output=True, text=True, timeout=bound, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise LoadError(f"kgload did not end within {bound:.0f} s") from None
-    if done.returncode == 0:
-        sample: Sample = json.loads(done.stdout)
+            raise LoadError(f"{program.name} did not end within {bound:.0f} s") from None
+    return taken(program.name, done.returncode, done.stdout, done.stderr)
+
+
+def command_line(program: Path, server: Server, arguments: tuple[str, ...], seconds: float) -> list[str]:
+    command = [str(program), "-p", str(server.port), "--pid", str(server.pid), "--setup-limit", str(SETUP_SECONDS)]
+    return [*command, "-W", str(WARMUP_SECONDS), "-t", str(seconds), "--json", *arguments]
+
+
+def taken(name: str, code: int, out: str, complaints: str) -> Sample:
+    """What a generator found; LoadError with its own words when something was wrong."""
+    if code == 0:
+        sample: Sample = json.loads(out)
         return sample
-    said = done.stderr.strip().splitlines()
-    counted = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-    wrong = [f"{counted[name]} {name}" for name in ("errors", "lost_conns", "malformed") if counted.get(name)]
-    raise LoadError("; ".join(wrong + said[-1:]) or f"kgload ended with {done.returncode}")
+    said = complaints.strip().splitlines()
+    counted = json.loads(out) if out.startswith("{") else {}
+    wrong = [f"{counted[count]} {count}" for count in ("errors", "lost_conns", "malformed") if counted.get(count)]
+    raise LoadError("; ".join(wrong + said[-1:]) or f"{name} ended with {code}")
 
 
 def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,7 +118,7 @@ class Comparison:
         return samples
 
     def _run(self, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
-        return kgload(self._tools.kgload, self._cores.generator, server, arguments, seconds)
+        return generate(self._tools.kgload, self._cores.generator, server, arguments, seconds)
 
     @contextmanager
     def _pair(self, *settings: str) -> Iterator[tuple[Server, Server]]:

@@ -1,4 +1,4 @@
-"""The load generator and the floor, compiled when their sources are newer than what was built."""
+"""The load generators and the floor, compiled when their sources are newer than what was built."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class BuildError(Exception):
 
 class Tools(NamedTuple):
     kgload: Path
+    kgdata: Path
     kgfloor: Path
 
 
@@ -28,7 +29,7 @@ def tools() -> Tools:
     if sys.platform != "linux":
         raise BuildError("the load generator needs Linux (epoll): only the rows that do without it are measured")
     BUILD.mkdir(parents=True, exist_ok=True)
-    return Tools(_built("kgload"), _built("kgfloor"))
+    return Tools(_built("kgload"), _built("kgdata"), _built("kgfloor"))
 
 
 def _compiler() -> str:

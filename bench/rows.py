@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Requests as kgload sends them: API key and version.
+# Requests as kgload and kgdata send them: API key and version.
+PRODUCE, FETCH_RECORDS, INIT_PRODUCER_ID = (0, 12), (1, 17), (22, 4)
 METADATA, COMMIT, FETCH = (3, 12), (8, 8), (9, 8)
 COORDINATOR, JOIN, HEARTBEAT, SYNC = (10, 4), (11, 9), (12, 4), (14, 5)
 API_VERSIONS, CREATE_TOPICS = (18, 3), (19, 5)
-NAMES = {3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat",
-         14: "SyncGroup", 18: "ApiVersions", 19: "CreateTopics"}  # fmt: skip
+NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat",
+         14: "SyncGroup", 18: "ApiVersions", 19: "CreateTopics",
+         22: "InitProducerId"}  # fmt: skip
 MEMBER = (COORDINATOR, JOIN, SYNC, HEARTBEAT)
 
 SECONDS_OF_TAILS = 3.0  # a 99.9th percentile of 10,000 requests a second wants some
@@ -54,7 +56,11 @@ class LoadRow(NamedTuple):
 
     def missing(self, served: dict[int, tuple[int, int]]) -> list[str]:
         """What the broker does not offer of this, by name."""
-        return [f"{NAMES[key]} v{version}" for key, version in self.needs if not _offers(served, key, version)]
+        return missing(self.needs, served)
+
+
+def missing(needs: tuple[tuple[int, int], ...], served: dict[int, tuple[int, int]]) -> list[str]:
+    return [f"{NAMES[key]} v{version}" for key, version in needs if not _offers(served, key, version)]
 
 
 def _offers(served: dict[int, tuple[int, int]], key: int, version: int) -> bool:
@@ -113,6 +119,109 @@ LOAD_ROWS = (
 )
 
 
+class Figure(NamedTuple):
+    """One figure of a row of data, in a unit of its own; a target is the least it may be, or the most."""
+
+    name: str
+    field: str  # of the generator's answer
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+    divisor: float = 1.0  # from the field's unit to ours
+
+    def met(self, value: float) -> bool:
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+    @property
+    def target(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "-" if self.at_most is None else f"<= {self.at_most:g}"
+
+
+class DataRow(NamedTuple):
+    """What kgdata does to topics of their own; `seconds_min` of each round, `on_floor` where the floor has an answer."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    needs: tuple[tuple[int, int], ...] = (PRODUCE, FETCH_RECORDS, METADATA, CREATE_TOPICS)
+    on_floor: bool = False
+    seconds_min: float = 0.0
+
+    def missing(self, served: dict[int, tuple[int, int]]) -> list[str]:
+        return missing(self.needs, served)
+
+
+MEGABYTE = ("-c", "4", "-P", "4", "-r", "1000", "-b", "1024")  # batches of 1.03 MB: below Kafka's message.max.bytes
+SMALL = ("-w", "produce", "-c", "50", "-P", "10")
+
+PRODUCE_1MB = DataRow(
+    "produce-1mb",
+    "produce, batches of 1 MB, 4 connections",
+    ("-w", "produce", *MEGABYTE, "--mb-max", "256"),
+    (Figure("CPU", "mb_per_cpu_s", "MB/CPU s", at_least=300), Figure("rate", "mb_per_s", "MB/s")),
+    on_floor=True,
+)
+FETCH_1MB = DataRow(
+    "fetch-1mb",
+    "fetch of the same",
+    ("-w", "fetch", *MEGABYTE, "--fill", "16"),
+    (Figure("CPU", "mb_per_cpu_s", "MB/CPU s", at_least=600), Figure("rate", "mb_per_s", "MB/s")),
+    on_floor=True,
+)
+PRODUCE_SMALL = DataRow(
+    "produce-small",
+    "produce, one record of 100 bytes, 50 connections",
+    SMALL,
+    (Figure("CPU", "rps_per_cpu_s", "1/CPU s", at_least=40_000), Figure("rate", "rps", "1/s")),
+    on_floor=True,
+)
+PRODUCE_IDEMPOTENT = DataRow(
+    "produce-idempotent",
+    "the same by idempotent producers",
+    (*SMALL, "--idempotent"),
+    (Figure("CPU", "rps_per_cpu_s", "1/CPU s"), Figure("rate", "rps", "1/s")),
+    (PRODUCE, FETCH_RECORDS, METADATA, CREATE_TOPICS, INIT_PRODUCER_ID),
+)
+HEARTBEATS = DataRow(
+    "heartbeats-beside-fetch",
+    "200 members' heartbeats beside a fetch of 1 MB",
+    ("-c", "200", "-i", "200"),  # kgload's; the fetch beside it is FETCH_BESIDE
+    (
+        Figure("p50", "p50_us", "ms", divisor=1000),
+        Figure("p99", "p99_us", "ms", at_most=10, divisor=1000),
+        Figure("fetch", "beside_mb_per_s", "MB/s"),
+    ),
+    (*MEMBER, PRODUCE, FETCH_RECORDS, METADATA, CREATE_TOPICS),
+    seconds_min=SECONDS_OF_TAILS,
+)
+FETCH_BESIDE = ("-w", "fetch", "-r", "1000", "-b", "1024", "--fill", "16")
+LONG_POLL = DataRow(
+    "long-poll",
+    "a waiting fetch, from the produced record",
+    ("-w", "long-poll", "--interval-ms", "2"),
+    (
+        Figure("sent, p50", "p50_us", "ms", at_most=2, divisor=1000),
+        Figure("sent, p99", "p99_us", "ms", divisor=1000),
+        Figure("reply, p50", "reply_p50_us", "ms", divisor=1000),
+    ),
+)
+PARTITIONS = DataRow(
+    "partitions-2000",
+    "2000 partitions, restarted",
+    ("-T", "200", "-P", "10"),
+    (
+        Figure("first answer", "first_answer_s", "s"),
+        Figure("all served", "served_s", "s", at_most=3),
+        Figure("memory", "rss_mib", "MiB", at_most=120),
+        Figure("after a kill", "killed_served_s", "s"),
+    ),
+)
+DATA_ROWS = (PRODUCE_1MB, FETCH_1MB, PRODUCE_SMALL, PRODUCE_IDEMPOTENT, HEARTBEATS, LONG_POLL, PARTITIONS)
+
+
 class SingleRow(NamedTuple):
     """A figure in a unit of its own; `at_most` is its target."""
 
@@ -131,7 +240,7 @@ SINGLE_ROWS = (CONNECT, CONNECT_ASYNCIO, START, MEMORY)
 CONNECTIONS = 2000
 
 CODEC = "codec"
-ALL_NAMES = (*(row.name for row in LOAD_ROWS), *(row.name for row in SINGLE_ROWS), CODEC)
+ALL_NAMES = (*(row.name for row in LOAD_ROWS), *(row.name for row in DATA_ROWS), *(row.name for row in SINGLE_ROWS), CODEC)
 
 
 def chosen(only: list[str]) -> set[str]:

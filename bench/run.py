@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from bench import rows, single
+from bench.data import DataPlane
 from bench.load import Comparison, LoadError, ratios, spread
 from bench.machine import Cores
 from bench.native import Tools
@@ -24,6 +25,7 @@ class Run:
 
     def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, only: set[str]) -> None:
         self._comparison = Comparison(tools, cores, rounds, seconds) if tools else None
+        self._data_plane = DataPlane(tools, cores, rounds, seconds) if tools else None
         self._cores = cores
         self._only = only
         self._jars: Path | None = None
@@ -33,14 +35,16 @@ class Run:
     def beside(self, jars: Path, server: Server) -> None:
         """A warm Kafka that takes its turn in every row it serves."""
         self._jars = jars
-        if self._comparison is not None:
+        self._others["kafka"] = server
+        if self._comparison is not None and any(row.name in self._only for row in rows.LOAD_ROWS):
             progress(f"Kafka warms up for {KAFKA_WARMUP_SECONDS:.0f} s")
             self._comparison.warm_up(server, KAFKA_WARMUP_SECONDS)
-            self._others["kafka"] = server
 
     def measure(self) -> None:
         for row in rows.LOAD_ROWS:
             self._take((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
+        for data in rows.DATA_ROWS:
+            self._take((data.name,), lambda row=data: {row.name: self._data(row)})  # type: ignore[misc]
         for connect, loop in ((rows.CONNECT, "uvloop"), (rows.CONNECT_ASYNCIO, "asyncio")):
             self._take((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
         self._take((rows.START.name, rows.MEMORY.name), self._starting)
@@ -70,6 +74,9 @@ class Run:
 
     def _load(self, row: rows.LoadRow) -> Result:
         return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
+
+    def _data(self, row: rows.DataRow) -> Result:
+        return self._data_plane.row(row, self._others, self._jars) if self._data_plane else NO_GENERATOR
 
     def _connecting(self, row: rows.SingleRow, event_loop: str) -> Result:
         if self._comparison is None:

@@ -53,19 +53,27 @@ def floor(program: Path, core: int | None) -> Iterator[Server]:
 def broker(core: int | None, *settings: str) -> Iterator[Server]:
     """`tenure serve` of this source tree on a free port, with a data directory that goes with it."""
     data = tempfile.mkdtemp(prefix="tenure-bench-")
-    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", "--data", data]
-    for setting in (*SETTINGS, *settings):
-        command += ["--set", setting]
     try:
-        with started("the broker", command, core, r"listening \S+ .*:(\d+)\n") as server:
+        with broker_on(Path(data), core, *settings) as server:
             yield server
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
 @contextmanager
-def started(what: str, command: list[str], core: int | None, announcement: str) -> Iterator[Server]:
-    """A process that says on standard output which port it has; ended when the block is. Failures end in its last words."""
+def broker_on(data: Path, core: int | None, *settings: str, may_end: bool = False) -> Iterator[Server]:
+    """The same on a data directory that stays."""
+    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
+    for setting in (*SETTINGS, *settings):
+        command += ["--set", setting]
+    with started("the broker", command, core, r"listening \S+ .*:(\d+)\n", may_end) as server:
+        yield server
+
+
+@contextmanager
+def started(what: str, command: list[str], core: int | None, announcement: str, may_end: bool = False) -> Iterator[Server]:
+    """A process that says on standard output which port it has; ended when the block is. Failures end in its last words; to
+    have ended before is one, unless it may."""
     with tempfile.TemporaryFile("w+") as complaints:
         born = time.monotonic()
         with pinned(core):
@@ -85,7 +93,7 @@ def started(what: str, command: list[str], core: int | None, announcement: str) 
                     process.wait(STOP_SECONDS)
                 raise ServerError(f"{what} did not start")
             yield Server(process, int(found[1]), born)
-            if process.poll() is not None:
+            if process.poll() is not None and not may_end:
                 raise ServerError(f"{what} ended while it was measured")
         except Exception as error:
             if process.poll() is not None:
@@ -114,11 +122,11 @@ def first_line(process: subprocess.Popen[str], seconds: float) -> str:
         return process.stdout.readline() if selector.select(seconds) else ""
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def stop(process: subprocess.Popen[str], seconds: float = STOP_SECONDS) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(STOP_SECONDS)

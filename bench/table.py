@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import CODEC, LOAD_ROWS, SINGLE_ROWS, Metric
+from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
 
 Report = dict[str, Any]
 
@@ -24,7 +24,7 @@ def verdict(value: float, at_most: float | None) -> str:
 
 def missed(report: Report) -> list[str]:
     """Every target that was measured and missed, in a few words each."""
-    return [*_missed_ratios(report), *_missed_figures(report), *_missed_by_the_codec(report)]
+    return [*_missed_ratios(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
@@ -33,6 +33,13 @@ def _missed_ratios(report: Report) -> Iterator[str]:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
             if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
                 yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
+
+
+def _missed_of_data(report: Report) -> Iterator[str]:
+    for row in DATA_ROWS:
+        for figure, entry in zip(row.figures, report["rows"].get(row.name, {}).get("figures", ()), strict=False):
+            if "ours" in entry and not figure.met(entry["ours"]["median"]):
+                yield f"{row.name} {figure.name}: {rounded(entry['ours']['median'])} {figure.unit}, to be {figure.target}"
 
 
 def _missed_figures(report: Report) -> Iterator[str]:
@@ -49,7 +56,7 @@ def _missed_by_the_codec(report: Report) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), single(report), codec(report), footing(report)]
+    blocks = [heading(report), load(report), data(report), single(report), codec(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -102,6 +109,60 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
     yield f"{measured['kafka']['median']:.2f}" if "kafka" in measured else "failed" if "kafka_failed" in result else ""
     for field in ("rps", "p50_us", "p99_us"):
         yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
+
+
+def data(report: Report) -> list[str]:
+    """One line for each figure of each row of data."""
+    rows = [(row, report["rows"][row.name]) for row in DATA_ROWS if row.name in report["rows"]]
+    if not rows:
+        return []
+    lines: list[Sequence[str]] = [
+        [
+            "topics",
+            "",
+            "",
+            "floor",
+            "ours",
+            "min..max",
+            "target",
+            "",
+            "of floor",
+            *(("Kafka here", "of Kafka") if _any_kafka(rows) else ("", "")),
+        ]
+    ]
+    reasons: dict[str, list[str]] = {}
+    for row, result in rows:
+        found = {entry["figure"]: entry for entry in result.get("figures", ())}
+        for figure in row.figures:
+            entry = found.get(figure.name, {})
+            ours = entry.get("ours")
+            lines.append([
+                row.title,
+                figure.name,
+                figure.unit,
+                rounded(entry["floor"]["median"]) if "floor" in entry else "-",
+                rounded(ours["median"]) if ours else result["status"],
+                f"{rounded(ours['min'])}..{rounded(ours['max'])}" if ours else "-",
+                figure.target,
+                ("ok" if figure.met(ours["median"]) else "OVER") if ours and figure.target != "-" else "",
+                f"{entry['of_floor']:.2f}" if "of_floor" in entry else "-",
+                rounded(entry["kafka"]["median"]) if "kafka" in entry else "failed" if "kafka_failed" in result else "",
+                f"{entry['of_kafka']:.2f}" if "of_kafka" in entry else "",
+            ])  # fmt: skip
+        if result["status"] != "measured":
+            reasons.setdefault(_reason(result), []).append(row.name)
+        if "kafka_failed" in result:
+            reasons.setdefault(f"Kafka failed: {result['kafka_failed']}", []).append(row.name)
+    return [*aligned(lines), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())]
+
+
+def _any_kafka(rows: Sequence[tuple[DataRow, Report]]) -> bool:
+    return any("kafka_failed" in result or any("kafka" in entry for entry in result.get("figures", ())) for _, result in rows)
+
+
+def rounded(value: float) -> str:
+    """Three digits that count, and no exponent."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def single(report: Report) -> list[str]:

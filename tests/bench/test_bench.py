@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from bench import native, rows, table
-from bench.load import LoadError, compared, kgload, ratios, without_groups
+from bench.data import FLOOR_TOPIC, summary
+from bench.load import LoadError, compared, generate, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
+from tests.bench.one_topic import Topic
 
 pytestmark = pytest.mark.once
 
@@ -32,16 +34,26 @@ def row_named(name: str) -> rows.LoadRow:
 def test_the_floor_answers_every_row_in_a_shape_that_the_generator_accepts(built: Tools, name: str) -> None:
     row = row_named(name)
     with floor(built.kgfloor, None) as server:
-        sample = kgload(built.kgload, None, server, (*without_groups(row.arguments), "-W", "0", "--topic", "kgload-topic"), 0.1)
+        sample = generate(built.kgload, None, server, (*without_groups(row.arguments), "-W", "0", "--topic", "kgload-topic"), 0.1)
     assert sample["requests"] > 0
     assert sample["errors"] == sample["lost_conns"] == sample["malformed"] == 0
     assert {metric.field for metric in row.metrics} <= sample.keys()
 
 
+@pytest.mark.parametrize("row", [row for row in rows.DATA_ROWS if row.on_floor], ids=lambda row: row.name)
+def test_the_floor_answers_rows_of_data_too(built: Tools, row: rows.DataRow) -> None:
+    arguments = (*row.arguments, "--topic", FLOOR_TOPIC, "--parts", "1", "--no-preflight", "-W", "0")
+    with floor(built.kgfloor, None) as server:
+        sample = generate(built.kgdata, None, server, arguments, 0.1)
+    assert sample["requests"] > 0
+    assert sample["errors"] == sample["malformed"] == 0
+    assert all(sample[figure.field] > 0 for figure in row.figures)
+
+
 def test_a_second_on_the_floor_gives_every_figure_that_is_compared(built: Tools) -> None:
     row = row_named("api-versions")
     with floor(built.kgfloor, None) as server:
-        sample = kgload(built.kgload, None, server, without_groups(row.arguments), 1.0)
+        sample = generate(built.kgload, None, server, without_groups(row.arguments), 1.0)
     assert sample["secs"] >= 1.0
     assert sample["rps"] == pytest.approx(sample["requests"] / sample["secs"], rel=0.01)
     assert 0 < sample["p50_us"] <= sample["p99_us"] <= sample["p999_us"] <= sample["max_us"]
@@ -53,7 +65,7 @@ def test_a_second_on_the_floor_gives_every_figure_that_is_compared(built: Tools)
 
 def test_every_connection_is_counted_in_the_handshake(built: Tools) -> None:
     with floor(built.kgfloor, None) as server:
-        sample = kgload(built.kgload, None, server, ("-c", "100", "--handshake"), 0)
+        sample = generate(built.kgload, None, server, ("-c", "100", "--handshake"), 0)
     assert sample["requests"] == 100
     assert 0 < sample["secs"] < 10
 
@@ -62,14 +74,56 @@ def test_a_broker_that_answers_an_error_or_not_at_all_is_a_failure(built: Tools)
     with floor(built.kgfloor, None) as server:
         pass
     with pytest.raises(LoadError, match="connect"):
-        kgload(built.kgload, None, server, ("-w", "api_versions"), 0.1)
+        generate(built.kgload, None, server, ("-w", "api_versions"), 0.1)
     with floor(built.kgfloor, None) as server, pytest.raises(LoadError, match="FindCoordinator"):
-        kgload(built.kgload, None, server, ("--quiet",), 0.1)
+        generate(built.kgload, None, server, ("--quiet",), 0.1)
 
 
 def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
     with floor(built.kgfloor, None) as server, pytest.raises(ServerError, match="ApiVersions"):
         served_versions(server.port)  # version 0, which the floor does not know
+
+
+# What kgdata makes of answers: each is made up here, with one thing wrong.
+
+
+@pytest.mark.parametrize(
+    ("work", "answer", "said"),
+    [
+        ("produce", {}, None),
+        ("produce", {"error": 7}, "Produce: error 7"),
+        ("produce", {"step": 0}, "Produce: offset 0 after"),
+        ("produce", {"step": 2}, r"\d+ records in the offsets 1 to \d+ of partition 0"),
+        ("produce", {"partition": 1}, "a malformed answer to Produce"),
+        ("fetch", {}, None),
+        ("fetch", {"error": 1}, "Fetch: error 1"),
+        ("fetch", {"batch": lambda batch: b""}, "no records though there are some"),
+        ("fetch", {"batch": lambda batch: batch[:-1] + b"?"}, "a batch with another checksum"),
+        ("fetch", {"batch": lambda batch: batch[:-5]}, "no records though there are some"),
+        ("fetch", {"batch": lambda batch: batch + batch}, "a batch at another offset"),
+        ("fetch", {"batch": lambda batch: (7).to_bytes(8, "big") + batch[8:]}, "a batch at another offset"),
+        ("fetch", {"batch": lambda batch: batch[:16] + b"\1" + batch[17:]}, "no batch of format 2"),
+        ("fetch", {"topic_id": b"?" * 16}, "a malformed answer to Fetch"),
+        ("long-poll", {}, None),
+        ("long-poll", {"at_once": True}, "Fetch: answered without a record"),
+    ],
+)
+def test_every_answer_about_records_is_looked_at(built: Tools, work: str, answer: dict[str, Any], said: str | None) -> None:
+    with Topic(**answer) as server:
+        arguments = ("-w", work, "-W", "0")
+        if said is None:
+            assert generate(built.kgdata, None, server, arguments, 0.05)["requests"] > 0
+        else:
+            with pytest.raises(LoadError, match=said):
+                generate(built.kgdata, None, server, arguments, 0.05)
+
+
+def test_partitions_are_awaited_until_each_has_its_record(built: Tools) -> None:
+    with Topic() as server:
+        assert generate(built.kgdata, None, server, ("-w", "fill"), 0)["errors"] == 0
+        assert generate(built.kgdata, None, server, ("-w", "await"), 0)["served_s"] > 0
+        with pytest.raises(LoadError, match="has 1 records"):
+            generate(built.kgdata, None, server, ("-w", "await", "--fill", "2"), 0)
 
 
 def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -157,6 +211,29 @@ def test_a_noisy_machine_is_told_from_a_quiet_one(measure: str, figure: float, s
     shown = table.text(found)
     assert "NOISY" in shown
     assert said in shown
+
+
+def data_report(**costs: float) -> dict[str, Any]:
+    samples = {name: [{"mb_per_cpu_s": cost, "mb_per_s": cost / 2, "srv_us_per_req": 1.0}] for name, cost in costs.items()}
+    return report(produce_1mb={"status": "measured", **summary(rows.PRODUCE_1MB, samples)})
+
+
+def test_a_figure_of_data_has_a_least_that_it_may_be() -> None:
+    slow, fast = data_report(floor=5000, ours=250, kafka=500), data_report(floor=5000, ours=350, kafka=500)
+    assert table.missed(slow) == ["produce-1mb CPU: 250 MB/CPU s, to be >= 300"]
+    assert table.missed(fast) == []
+    cpu, rate = (line for line in table.text(slow).splitlines() if line.startswith("produce, batches"))
+    assert cpu.split()[-11:] == ["CPU", "MB/CPU", "s", "5000", "250", "250..250", ">=", "300", "OVER", "0.05", "500", "0.50"][-11:]
+    assert rate.split()[-9:] == ["rate", "MB/s", "2500", "125", "125..125", "-", "0.05", "250", "0.50"]
+    assert "OVER" not in table.text(fast)
+
+
+def test_a_row_of_data_that_is_not_served_has_its_targets_and_no_figure() -> None:
+    result = {"status": "not served yet", "missing": ["Fetch v17"], "figures": []}
+    shown = table.text(report(fetch_1mb=result))
+    assert next(line for line in shown.splitlines() if line.startswith("fetch of")).split()[-6:] == ["not", "served", "yet", "-", ">=", "600"] or shown
+    assert "fetch-1mb: not served yet (the broker does not offer Fetch v17)" in shown
+    assert table.missed(report(fetch_1mb=result)) == []
 
 
 def test_a_failed_row_says_why() -> None:
