@@ -33,6 +33,9 @@ NO_ID = bytes(16)
 # As in Kafka: what of a block is not used when the broker stops is never given out.
 PRODUCER_IDS_AT_ONCE = 1000
 
+# What may be left of a deleted topic.
+_FOLDERS, _OFFSETS = 1, 2
+
 NAME_CHARACTERS_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -52,7 +55,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """A topic that is gone, whose folders may still have their names."""
+    """A topic that is gone, whose folders may still have their names, and its offsets still be in groups."""
 
     name: str
     id: bytes
@@ -83,6 +86,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleted: dict[bytes, DeletedTopic] = {}
+        self._remains: dict[bytes, int] = {}  # of deleted topics of which something is gone already
         self.next_producer_id = 0
         self.partitions = 0
         # Metric names fold '.' and '_' together, so Kafka refuses a name that differs from another in these alone.
@@ -111,7 +115,7 @@ class Topics:
         return topic
 
     def delete(self, name: str, now: int) -> Topic:
-        """The topic that is no more. That it was one of ours is kept until its folders are out of the way: `folders_gone`."""
+        """The topic that is no more. That it was one of ours is kept until nothing is left of it: `folders_gone`, `offsets_gone`."""
         topic = self.by_name[name]
         self._drop(name)
         deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
@@ -120,7 +124,20 @@ class Topics:
 
     def folders_gone(self, id: bytes) -> None:
         """No folder has a name of this deleted topic any more."""
-        if self.deleted.pop(id, None) is not None:
+        self._gone(id, _FOLDERS)
+
+    def offsets_gone(self, id: bytes) -> None:
+        """No group has offsets of this deleted topic any more."""
+        self._gone(id, _OFFSETS)
+
+    def _gone(self, id: bytes, what: int) -> None:
+        if id not in self.deleted:
+            return
+        left = self._remains.pop(id, _FOLDERS | _OFFSETS) & ~what
+        if left:
+            self._remains[id] = left
+        else:
+            del self.deleted[id]
             self.hold.emit([(with_version(DeletedTopicKey(id), 2), None)])
 
     def add_partitions(self, name: str, count: int) -> Topic:

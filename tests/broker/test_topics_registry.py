@@ -76,7 +76,8 @@ def test_a_topic_gets_other_settings(registry: Registry) -> None:
     check(registry)
 
 
-def test_a_deleted_topic_is_gone_and_known_until_its_folders_are(registry: Registry) -> None:
+@pytest.mark.parametrize("order", [("folders_gone", "offsets_gone"), ("offsets_gone", "folders_gone")])
+def test_a_deleted_topic_is_gone_and_known_until_its_folders_and_its_offsets_are(registry: Registry, order: tuple[str, str]) -> None:
     topic = registry.delete("pay.ments", 9)
     assert topic.name not in registry.by_name
     assert topic.id not in registry.by_id
@@ -84,10 +85,15 @@ def test_a_deleted_topic_is_gone_and_known_until_its_folders_are(registry: Regis
     assert registry.colliding("pay_ments") is None
     assert registry.deleted[topic.id].name == "pay.ments"
     check(registry)
-    registry.folders_gone(topic.id)
+    for _ in range(2):
+        getattr(registry, order[0])(topic.id)
+        assert registry.deleted
+        check(registry)
+    getattr(registry, order[1])(topic.id)
     assert not registry.deleted
     check(registry)
-    registry.folders_gone(topic.id)
+    for gone in order:
+        getattr(registry, gone)(topic.id)
     assert not registry.hold.untaken
 
 
