@@ -15,7 +15,7 @@ from broker.clock import Clock
 from broker.long_replies import LongReplies, LongReply, ReplyLost
 from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
-from protocol.framing import Framer, frame_size
+from protocol.framing import Framer, frame_size, frame_size_bytes
 
 # What one connection gets in one turn, until others have had theirs: a peer that sends thousands of requests in one
 # chunk, and reads every reply at once, would keep all others waiting for seconds. Replies of one turn are one write.
@@ -47,12 +47,24 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
-# Answers a request that is like one before on its connection; no bytes: the reply comes later; None: it goes the usual way.
-Repeat = Callable[["Connection", bytes], bytes | None]
+# What the requests that connections remember may take, over all of them: then no more are remembered.
+REMEMBERED_BYTES_MAX = 64 << 20
+
+
+class Repeat(Protocol):
+    """A request that is remembered: `cost` is what it takes in memory, about."""
+
+    cost: int
+
+    def __call__(self, connection: Connection, data: bytes, /) -> bytes | None:
+        """Answer a request that is like it; no bytes: the reply comes later; None: it goes the usual way."""
+        ...
+
+
 # What a request begins with, and by which its like is found: its size, API key and version. The correlation id follows.
-HEAD_BYTES = 8
+KIND_BYTES = 8
 # Kinds of requests of which a connection keeps the newest.
-REPEATS_MAX = 4
+REPEATS_MAX = 6
 
 
 class Later(Protocol):
@@ -68,6 +80,7 @@ class Host:
         "ended",
         "frame_bytes_max",
         "long_replies",
+        "remembered_bytes",
         "trace",
         "turn",
         "unread_bytes_max",
@@ -93,6 +106,7 @@ class Host:
         self.frame_bytes_max = frame_bytes_max
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
+        self.remembered_bytes = 0  # by all connections
         self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
 
 
@@ -120,7 +134,6 @@ class Connection:
         "listener",
         "peer",
         "reason",
-        "recalled",
         "stopping",
     )
 
@@ -130,7 +143,6 @@ class Connection:
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
         self.again: dict[bytes, Repeat] | None = None  # requests that come again and again, by their first bytes
-        self.recalled: Any = None  # what a handler keeps of requests, to read similar ones faster
         self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
@@ -162,7 +174,7 @@ class Connection:
         self.last_active = host.clock.tick()
         # Nearly always it is the heartbeat that came before.
         if self.again is not None and not (self.busy or self._stalled or self._waiting or self._out or self._framer.pending):
-            repeat = self.again.get(data[:HEAD_BYTES])
+            repeat = self.again.get(data[:KIND_BYTES])
             if repeat is not None:
                 answered = repeat(self, data)
                 if answered is not None:
@@ -213,6 +225,8 @@ class Connection:
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
         self._transport = None
+        for kind in list(self.again or ()):
+            self._forget(kind)
         self.again = None
         self._waiting.clear()
         self._out.clear()
@@ -301,11 +315,28 @@ class Connection:
         if self._paused:
             self._pace_reading()
 
-    def repeat(self, head: bytes, repeat: Repeat) -> None:
-        """From now on `repeat` is asked first about a request that begins so."""
-        if self.again is None or len(self.again) >= REPEATS_MAX:
-            self.again = {}  # those that still come will be kept again
-        self.again[head] = repeat
+    def repeat(self, kind: bytes, repeat: Repeat) -> bool:
+        """From now on `repeat` is asked first about a request that begins so; False where there is no room to remember it."""
+        if self.closed:
+            return False
+        if self.again is None:
+            self.again = {}
+        again = self.again
+        host = self.host
+        before = again.get(kind)
+        taken = host.remembered_bytes - (before.cost if before is not None else 0) + repeat.cost
+        if taken > REMEMBERED_BYTES_MAX:
+            return False
+        if before is None and len(again) >= REPEATS_MAX:
+            self._forget(next(iter(again)))
+            taken = host.remembered_bytes + repeat.cost
+        host.remembered_bytes = taken
+        again[kind] = repeat
+        return True
+
+    def _forget(self, kind: bytes) -> None:
+        if self.again is not None:
+            self.host.remembered_bytes -= self.again.pop(kind).cost
 
     def begin_nothing_more(self) -> None:
         """The broker stops: what is being answered may still be, what waits or comes now is dropped.
@@ -363,12 +394,28 @@ class Connection:
             self._out.append(reply)
             self._out_bytes += len(reply)
 
+    def _repeated(self, frame: bytes) -> bool:
+        """Whether it is a request that is remembered; its reply is in `_out`, or comes later by `send`."""
+        again = self.again
+        if again is None:
+            return False
+        size = frame_size_bytes(len(frame))
+        repeat = again.get(size + frame[: KIND_BYTES - 4])
+        reply = repeat(self, size + frame) if repeat is not None else None
+        if reply is None:
+            return False
+        if reply:
+            self._out.append(reply)
+            self._out_bytes += len(reply)
+        return True
+
     def _work(self, frames: list[bytes]) -> None:
         """Dispatch until a request has no reply yet, the peer no longer reads, or this turn's share is used; the rest waits."""
         done = 0
         for frame in frames:
             done += 1
-            self._work_on(frame, 0)
+            if not self._repeated(frame):
+                self._work_on(frame, 0)
             if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
         if done < len(frames) and not self.closed:

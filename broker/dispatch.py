@@ -6,7 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Protocol
 
-from broker.connection import Connection, Repeat
+from broker.connection import KIND_BYTES, Connection, Repeat
 from broker.logs import get_logger
 from protocol.apis import API_VERSIONS, Api
 from protocol.errors import ErrorCode, ProtocolError
@@ -16,6 +16,8 @@ log = get_logger("broker.dispatch")
 
 HEAD_BYTES = 10
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
+AGAIN_COST = 800  # what an `Again` takes in memory besides the request, about: it, what answers and the reply
+
 _INT32 = Struct(">i").pack
 _REPLY = Struct(">ii").pack
 _FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
@@ -48,11 +50,12 @@ class Again:
     connection is not called for the next request of the same bytes; `answer` is.
     """
 
-    __slots__ = ("_answer", "_front", "_rest")
+    __slots__ = ("_answer", "_front", "_rest", "cost")
 
     def __init__(self, call: Call, answer: Callable[[], bytes | None], reply_bytes: int) -> None:
         """`answer` gives the reply behind the correlation id, of as many bytes; None: the request goes the usual way."""
         self._rest = call.rest
+        self.cost = AGAIN_COST + len(self._rest)
         self._front = _INT32(reply_bytes + 4)
         self._answer = answer
 
@@ -66,8 +69,6 @@ class Again:
 
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
-# Reads a request that is like one before on the connection, from where its body begins; None: it must be decoded.
-Recall = Callable[[Connection, bytes, int, int], Any]
 # The reply in the API's own shape that carries an error and nothing else.
 Refusal = Callable[[Any, int, int], Response]
 
@@ -75,9 +76,9 @@ Refusal = Callable[[Any, int, int], Response]
 class Route:
     """One API as served here."""
 
-    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "recall", "refuse", "tagged_reply_from")
+    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
 
-    def __init__(self, api: Api, handle: Handler, refuse: Refusal, recall: Recall | None = None) -> None:
+    def __init__(self, api: Api, handle: Handler, refuse: Refusal) -> None:
         self.api = api
         self.key: int = api.key
         self.oldest, self.newest = api.served
@@ -87,7 +88,6 @@ class Route:
         self.decode = api.request.decode
         self.handle = handle
         self.refuse = refuse
-        self.recall = recall
 
 
 class Call:
@@ -123,10 +123,20 @@ class Call:
         """The request behind its correlation id."""
         return self._data[self._start + 8 :]
 
-    def remember(self, repeat: Repeat) -> None:
-        """`repeat` is asked first when a request comes that begins as this one does."""
+    @property
+    def framed(self) -> bytes:
+        """The request with its size, as a connection reads it."""
         data, start = self._data, self._start
-        self.connection.repeat(_INT32(len(data) - start) + data[start : start + 4], repeat)
+        return data if start else _INT32(len(data)) + data
+
+    def remember(self, repeat: Repeat) -> bool:
+        """`repeat` is asked first when a request comes that begins as this one does; False where there is no room for it."""
+        return self.connection.repeat(self.framed[:KIND_BYTES], repeat)
+
+    def remembered(self) -> Repeat | None:
+        """What was asked first about this one."""
+        again = self.connection.again
+        return again.get(self.framed[:KIND_BYTES]) if again is not None else None
 
     def answer(self, reply: Response) -> None:
         """The reply to a call that was not answered by returning it."""
@@ -201,10 +211,7 @@ class Dispatch:
             else:
                 at = _skip_header_tags(data, at)
         try:
-            request = route.recall(connection, data, at, version) if route.recall is not None else None
-            if request is not None:
-                pass
-            elif end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
+            if end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
                 request = self._decode_large(route, data, at, version)
             else:
                 request, _ = route.decode(data, at, version)

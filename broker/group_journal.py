@@ -57,7 +57,7 @@ class NoLog:
     def replay(self) -> Iterator[list[Fact]]:
         return iter(())
 
-    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
         done(Fenced("this partition is not ours"))
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...

@@ -15,7 +15,6 @@ from broker.logs import get_logger
 from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
-from protocol.batch import build_facts
 from protocol.errors import ErrorCode, ProtocolError
 from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Position, Undecided, Unreadable
 
@@ -115,11 +114,12 @@ class Journal:
         """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
         hold = self.shard.hold
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
-            facts = hold.take(self._batch_bytes_max)
-            stamp = hold.taken
+            before = hold.taken
             self._began = now = self._clock.now
+            batch = hold.take_batch(self._batch_bytes_max, now)
+            stamp = hold.taken
             self._in_flight = self._due = stamp
-            self._owned.append(build_facts(facts, now), len(facts), partial(self._appended, stamp, len(facts)))
+            self._owned.append(batch, stamp - before, partial(self._appended, stamp, stamp - before))
             if self._in_flight == stamp:
                 self._wake(now + self._late_ms)
 

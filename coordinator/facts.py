@@ -34,6 +34,7 @@ _TWO_BYTES: Final = Struct(">h").pack
 _FOUR_BYTES: Final = Struct(">i").pack
 _TIME_AND_COUNT: Final = Struct(">qi").pack
 _TIMEOUTS_AND_SIZE: Final = Struct(">iii").pack
+_EPOCH_AND_SIZE: Final = Struct(">ih").pack
 _INT64: Final = Struct(">q")
 _OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 PLAIN_OFFSET: Final = Struct(">hqihq").pack  # version 3 without metadata, commit time at its end
@@ -131,6 +132,11 @@ def offset_key_prefix(group_id: str, topic: str) -> bytes:
 
 def offset_key(prefix: bytes, partition: int) -> bytes:
     return prefix + PARTITION(partition)
+
+
+def after_offset(leader_epoch: int, metadata: bytes) -> bytes:
+    """What an offset's value has between the offset and the commit time."""
+    return _EPOCH_AND_SIZE(leader_epoch, len(metadata)) + metadata
 
 
 def offset_value(offset: int, leader_epoch: int, metadata: bytes, commit_ms: int) -> bytes:

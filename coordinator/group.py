@@ -47,6 +47,7 @@ class Group(Timed):
         "notes_dropped",
         "notes_refilled_ms",
         "offsets",
+        "offsets_mark",
         "pending",
         "pending_sync",
         "protocol_counts",
@@ -85,6 +86,7 @@ class Group(Timed):
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
         self.offsets: dict[str, TopicOffsets] = {}
+        self.offsets_mark = object()  # another one whenever an offset has changed
         self.last_image: bytes | None = None  # the newest group record, as stored
         self.identities_moved = False  # an instance that may be in it has another member id now
         self.round_began_ms = now
@@ -191,6 +193,10 @@ class Group(Timed):
         if subscribed is None:
             return self.protocol_type == CONSUMER
         return topic in subscribed
+
+    def changed_offsets(self) -> None:
+        """What was read of its offsets before is not to be told again."""
+        self.offsets_mark = object()
 
     def all_offsets(self) -> Iterable[tuple[str, int, bytes]]:
         for topic, stored in self.offsets.items():

@@ -9,7 +9,11 @@ variants of its states.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
+
+from protocol.batch import seal
+from protocol.batch_writing import RecordForm, write_facts
 
 # A fact in the form in which it is stored: record key and value, a null value being a tombstone.
 Fact = tuple[bytes, bytes | None]
@@ -28,6 +32,10 @@ class Held(Protocol):
     def fail(self, error: int) -> None: ...
 
 
+# What one operation emitted, and what that takes in a batch at most: facts, or values for the keys of a form.
+Operation = tuple[RecordForm | None, Sequence[Fact], Sequence[bytes], int]
+
+
 class Hold:
     """The facts and replies of one shard between memory and log.
 
@@ -41,14 +49,20 @@ class Hold:
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self._open: deque[tuple[list[Fact], int]] = deque()  # facts of one operation, and what they take in a batch
+        self._open: deque[Operation] = deque()
         self._held: deque[tuple[int, Held]] = deque()
 
     def emit(self, facts: list[Fact], size: int = 0) -> None:
         """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
         if facts:
-            self._open.append((facts, size or facts_bytes(facts)))
+            self._open.append((None, facts, (), size or facts_bytes(facts)))
             self.emitted += len(facts)
+
+    def emit_values(self, form: RecordForm, values: Sequence[bytes], size: int, reply: Held) -> None:
+        """As `emit` and then `reply`, for facts of which all but the values was prepared."""
+        self._open.append((form, (), values, size))
+        self.emitted = emitted = self.emitted + len(values)
+        self._held.append((emitted, reply))
 
     def reply(self, held: Held) -> None:
         """Release the reply at once when nothing it could have seen is still on its way to the log."""
@@ -69,16 +83,39 @@ class Hold:
     def take(self, batch_bytes_max: int) -> list[Fact]:
         """The facts for the next batch: whole operations, as many as fit; at least one."""
         batch: list[Fact] = []
-        size = BATCH_OVERHEAD_BYTES
-        while self._open:
-            facts, cost = self._open[0]
-            if batch and size + cost > batch_bytes_max:
-                break
-            self._open.popleft()
-            batch += facts
-            size += cost
+        for form, facts, values, _ in self._next(batch_bytes_max):
+            batch += facts if form is None else form.facts(values)
         self.taken += len(batch)
         return batch
+
+    def take_batch(self, batch_bytes_max: int, timestamp: int) -> bytearray:
+        """The same as a batch for the log; by how many facts that is more `taken` says."""
+        parts = [b""]
+        records = 0
+        for form, facts, values, _ in self._next(batch_bytes_max):
+            if form is None:
+                write_facts(parts, facts, records)
+                records += len(facts)
+            else:
+                form.write(parts, values, records)
+                records += len(values)
+        self.taken += records
+        return seal(parts, records, timestamp)
+
+    def _next(self, batch_bytes_max: int) -> Sequence[Operation]:
+        """The operations of the next batch, which are open no longer."""
+        waiting = self._open
+        room = batch_bytes_max - BATCH_OVERHEAD_BYTES
+        fitting = 0
+        for operation in waiting:
+            room -= operation[3]
+            if room < 0 and fitting:
+                break
+            fitting += 1
+        if fitting == len(waiting):  # nearly always
+            self._open = deque()
+            return waiting
+        return [waiting.popleft() for _ in range(fitting)]
 
     def confirm(self, durable: int) -> None:
         """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""

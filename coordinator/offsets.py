@@ -71,6 +71,7 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
         values[partition] = value
     if fresh:
         group.offsets.update({topic: stored for topic, stored in fresh.items() if stored.values})
+    group.changed_offsets()
     out.facts = facts
     out.facts_bytes = size - BATCH_OVERHEAD_BYTES
     return ErrorCode.NONE
@@ -87,3 +88,4 @@ def forget(group: Group, topic: str, partition: int) -> None:
     del stored.values[partition]
     if not stored.values:
         del group.offsets[topic]
+    group.changed_offsets()

@@ -20,15 +20,14 @@ import google_crc32c
 from protocol.batch_record import (
     INT64_MAX,
     RECORD_BYTES_MIN,
-    VARINTS,
     CorruptBatch,
     Fact,
     Record,
     put_record,
     read_facts,
     read_record,
-    varint,
 )
+from protocol.batch_writing import write_facts
 from protocol.compression import Compression, compress, decompress
 from protocol.errors import ProtocolError
 from protocol.wire import UNWRITABLE, unwritable
@@ -78,6 +77,7 @@ __all__ = [
     "read_header",
     "records",
     "rewrite",
+    "seal",
     "stamp",
     "validate",
 ]
@@ -242,36 +242,19 @@ def validate(data: bytes, at: int, end: int) -> BatchHeader:
 
 
 def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
-    """A batch of keys and values that share one timestamp, for a log of our own.
+    """A batch of keys and values that share one timestamp, for a log of our own."""
+    parts = [b""]
+    write_facts(parts, facts, 0)
+    return bytes(seal(parts, len(facts), timestamp))
 
-    Written out: a commit of many partitions is mostly this. The tables end where lengths are no longer usual.
-    """
-    parts = [_BODY.pack(0, len(facts) - 1, timestamp, timestamp, -1, -1, -1, len(facts))]
-    usual = VARINTS
-    usual_max = len(usual) - 8  # a record is a few bytes longer than its key and value
-    last_key_size = last_size = last_width = -1
-    lead = key_head = value_head = b""
-    delta = 0
-    for key, value in facts:
-        key_size = len(key)
-        head = usual[delta] if delta < usual_max else varint(delta)
-        width = len(head)
-        delta += 1
-        if value is None:
-            key_head = varint(key_size)
-            parts += (varint(4 + width + len(key_head) + key_size), b"\0\0", head, key_head, key, b"\1\0")
-            last_key_size = -1
-            continue
-        size = len(value)
-        if size != last_size or key_size != last_key_size or width != last_width:  # mostly alike, one behind the other
-            last_size, last_key_size, last_width = size, key_size, width
-            key_head = usual[key_size] if key_size < usual_max else varint(key_size)
-            value_head = usual[size] if size < usual_max else varint(size)
-            whole = 3 + width + len(key_head) + key_size + len(value_head) + size
-            lead = (usual[whole] if whole < usual_max else varint(whole)) + b"\0\0"
-        parts += (lead, head, key_head, key, value_head, value, b"\0")
+
+def seal(parts: list[bytes], records: int, timestamp: int) -> bytearray:
+    """The batch of so many written records, in bytes that a log can stamp; the first part must be empty."""
+    parts[0] = _BODY.pack(0, records - 1, timestamp, timestamp, -1, -1, -1, records)
     body = b"".join(parts)
-    return _PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)) + body
+    batch = bytearray(_PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)))
+    batch += body
+    return batch
 
 
 def build(

@@ -12,6 +12,7 @@ from typing import Final
 from protocol.errors import ProtocolError
 
 frame_size: Final = Struct(">i").unpack_from
+frame_size_bytes: Final = Struct(">i").pack
 
 
 class Framer:

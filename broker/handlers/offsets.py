@@ -6,10 +6,9 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
-from broker.connection import Connection
-from broker.dispatch import Call, Constant, Response, Route
+from broker.dispatch import Call, Response, Route
 from broker.group_journal import GroupJournal
-from broker.handlers.commit_layout import CommitMemory, Layout
+from broker.handlers.commit_again import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain, CommitSeen, written
 from broker.handlers.holding import answer, answer_together
 from broker.handlers.offset_replies import FETCH_ERROR, FETCH_GROUPS, AllCommitted, Fetched, FetchedGroup, FetchedTopic
 from broker.shards import Shards
@@ -55,7 +54,7 @@ class OffsetHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route(APIS[OffsetCommitRequest.API_KEY], self.commit, refuse_commit, recall_commit),
+            Route(APIS[OffsetCommitRequest.API_KEY], self.commit, refuse_commit),
             Route(APIS[OffsetFetchRequest.API_KEY], self.fetch, refuse_fetch),
             Route(APIS[OffsetDeleteRequest.API_KEY], self.delete, refuse_delete),
         ]
@@ -66,10 +65,6 @@ class OffsetHandlers:
     # OffsetCommit
 
     def commit(self, call: Call, request: OffsetCommitRequest) -> Response | None:
-        memory: CommitMemory | None = call.connection.recalled
-        if memory is not None and memory.layout is not None and memory.layout.request is request and self._may_again(memory.layout):
-            self._commit_again(call, memory.layout)
-            return None
         if not self._may(call, Operation.READ, Resource.GROUP, request.group_id):
             return refuse_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetCommitResponseTopic] = {}
@@ -121,34 +116,28 @@ class OffsetHandlers:
             journal.reply(PartlyCommitting(call, committed(refused, valid, code, self._too_long(commit)), refused, valid))
         return None
 
-    def _may_again(self, layout: Layout) -> bool:
-        """What was found right when the layout was made is right still."""
-        by_name = self._topics.by_name
-        for topic in layout.topics:
-            if by_name.get(topic.name) is not topic:
-                return False
-        return self._authorizer.open and not layout.journal.refusal
-
-    def _commit_again(self, call: Call, layout: Layout) -> None:
-        journal = layout.journal
-        commit = layout.commit
-        try:
-            code = journal.shard.commit(commit, self._clock.now)
-        except Exception:
-            journal.broken()
-            raise
-        journal.stepped()
-        call.reply = layout.reply if not code else committed({}, commit.topics, code)
-        journal.reply(call)
-
     def _remember(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
-        """The next commit is likely of the same partitions."""
-        memory: CommitMemory | None = call.connection.recalled
-        if memory is None:
-            memory = call.connection.recalled = CommitMemory()
-        if memory.worth_a_layout(call.size) and self._authorizer.open:
-            topics = [self._topics.by_name[name] for name, _ in commit.topics]
-            memory.layout = Layout(request, call.version, commit, journal, topics, Constant(AllCommitted(commit.topics)))
+        """The second one of its kind: the next is likely of the same partitions."""
+        if (
+            call.size > COMMIT_BYTES_MAX
+            or commit.retention_ms != -1
+            or call.connection.host.trace is not None
+            or not self._authorizer.open
+        ):
+            return
+        before = call.remembered()
+        if not isinstance(before, (CommitSeen, CommitAgain)):
+            call.remember(CommitSeen())
+            return
+        now = self._clock.now
+        in_vain = before.made if now - before.made_ms < IN_VAIN_MS else 0
+        found = written(call.framed, request, call.version) if in_vain < MADE_IN_VAIN_MAX else None
+        if found is not None and call.reply is not None:
+            again = CommitAgain(call, found, commit, call.frame(call.reply), journal, self._topics, self._authorizer, self._clock)
+            again.made = in_vain + 1
+            if not call.remember(again):  # there is no room, and it was made in vain
+                before.made = MADE_IN_VAIN_MAX
+                before.made_ms = now
 
     def _too_long(self, commit: Commit) -> int | None:
         return self._metadata_max if commit.too_large is not None else None
@@ -289,14 +278,6 @@ def committed(
         else:
             topics[name] = OffsetCommitResponseTopic(name, codes)
     return OffsetCommitResponse(0, list(topics.values()) if alone is None else alone)
-
-
-def recall_commit(connection: Connection, data: bytes, at: int, version: int) -> OffsetCommitRequest | None:
-    memory: CommitMemory | None = connection.recalled
-    if memory is None:
-        return None
-    layout = memory.layout
-    return layout.request if layout is not None and layout.version == version and layout.read(data, at) else None
 
 
 def _metadata_error(one: OffsetCommitRequestPartition, metadata_max: int | None) -> int:

@@ -59,7 +59,7 @@ class MemoryLog:
     newest_timestamp = 0
 
     def __init__(self) -> None:
-        self.facts: list[Fact] = []
+        self.batches: list[bytes] = []
         self.waiting = False
         self.pending: list[Callable[[Position | AppendFailed], None]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
@@ -70,7 +70,8 @@ class MemoryLog:
     def replay(self) -> Iterator[list[Fact]]:
         yield []
 
-    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+        self.batches.append(bytes(batch))
         if self.waiting:
             self.pending.append(done)
         else:

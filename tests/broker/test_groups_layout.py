@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.dispatch import Constant
-from broker.handlers.commit_layout import LAYOUT_BYTES_MAX, LAYOUTS_MAX, Layout
-from protocol.errors import ErrorCode, ProtocolError
+from broker import connection
+from broker.handlers.commit_again import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain
+from broker.handlers.commit_again import written as written_
+from coordinator import read_offset
+from protocol.batch import facts_of, validate
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request
+from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from tests.broker.group_desk import Defective, Desk, Peer
 from tests.broker.test_groups_again import Changeable
@@ -72,8 +78,8 @@ def test_another_layout_is_decoded_and_then_known(desk: Desk, peer: Peer, decode
             assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
             told = fetched(peer, 9, (topic, list(partitions)))
             assert told == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
-    # One of another size is noted, the next makes the layout; of the same size one is enough.
-    assert len(decoded) == 2 + 1 + 2 + 2 + 2
+    # Of a size that was not seen the first is noted, and the next one remembered; of a size that was, one is enough.
+    assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
 def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: list[int]) -> None:
@@ -92,7 +98,7 @@ def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: lis
     desk.shards.of("g").refusal = 0
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
-    assert len(decoded) == 2
+    assert len(decoded) == 2 + 3  # who is refused is looked at closely
 
 
 def test_a_topic_that_is_gone_or_made_anew_is_looked_at_again(desk: Desk, peer: Peer) -> None:
@@ -127,85 +133,213 @@ def test_it_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> No
         assert codes_of_commit(peer.reply()) == {("t", 0): code, ("t", 2): code}
 
 
-def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("after", [False, True])
+def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     id = stable(desk, peer)
     for offset in range(4):
         peer.ask(commit(id, offset), 9)
 
     journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
-        patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
-        assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {-1}
+        patched.setattr(journal, "shard", Defective(journal.shard, "commit_again", after))
+        assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
 
 
-def test_what_is_kept_of_a_connection_is_bounded(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+def remembered(peer: Peer) -> list[CommitAgain]:
+    return [repeat for repeat in (peer.connection.again or {}).values() if isinstance(repeat, CommitAgain)]
+
+
+def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     id = stable(desk, peer)
-    many = tuple(range(200))
-    large = commit(id, 1, many, "m" * 20, "v")
-    assert len(large.encode(9)) > LAYOUT_BYTES_MAX
+    large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
+    assert len(large.encode(9)) > COMMIT_BYTES_MAX
     for _ in range(4):
         peer.ask(large, 9)
-    assert peer.connection.recalled.layout is None
-    for number in range(LAYOUTS_MAX + 3):
-        text = "m" * (number + 1)
-        for offset in range(3):
-            assert set(codes_of_commit(peer.ask(commit(id, offset, text=text), 9)).values()) == {0}
-    assert peer.connection.recalled.layout is None
-    assert len(decoded) == 4 + 2 * LAYOUTS_MAX + 3 * 3
+    assert remembered(peer) == []
+    assert len(decoded) == 4
+
+
+def test_a_client_whose_commits_keep_changing_is_not_followed_until_a_minute_is_over(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for number in range(2 * MADE_IN_VAIN_MAX):
+        peer.ask(commit(id, 1, text=f"{number:03}"), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
+    followed = f"{MADE_IN_VAIN_MAX:03}"  # the first was seen, and the next ones remembered
+    peer.ask(commit(id, 1, text=followed), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
+    for _ in range(10):
+        desk.pass_ms(IN_VAIN_MS // 10)
+        peer.ask(HeartbeatRequest("g", 1, id), 4)
+    for _ in range(3):
+        peer.ask(commit(id, 1, text="new"), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX + 1
+
+
+def test_a_connection_remembers_a_few_kinds_and_forgets_the_oldest(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    for size in range(connection.REPEATS_MAX + 1):
+        for _ in range(2):
+            peer.ask(commit(id, 1, text="m" * size), 9)
+    kept = remembered(peer)
+    assert len(kept) == connection.REPEATS_MAX
+    assert desk.host.remembered_bytes == sum(one.cost for one in kept)
+
+
+def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = [Peer(desk) for _ in range(3)]
+    id = stable(desk, peers[0])
+    for _ in range(2):
+        peers[0].ask(commit(id, 1), 9)
+    (one,) = remembered(peers[0])
+    written: list[int] = []
+    monkeypatch.setattr("broker.handlers.offsets.written", lambda *call: written.append(1) or written_(*call))
+    monkeypatch.setattr(connection, "REMEMBERED_BYTES_MAX", one.cost + one.cost // 2)
+    for peer in peers[1:]:
+        for offset in range(4):
+            assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
+        assert remembered(peer) == []
+    assert len(written) == 2  # and it is not tried each time
+    assert desk.host.remembered_bytes <= connection.REMEMBERED_BYTES_MAX
+    peers[0].connection.connection_lost(None)
+    for _ in range(8):
+        desk.pass_ms(IN_VAIN_MS // 8)
+        peers[1].ask(HeartbeatRequest("g", 1, id), 4)
+    peers[1].ask(commit(id, 1), 9)
+    assert len(remembered(peers[1])) == 1
+    peers[1].connection.connection_lost(None)
+    peers[2].connection.connection_lost(None)
+    assert desk.host.remembered_bytes == 0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("partitions", [1, 10, 100])
+def test_what_is_counted_for_a_commit_is_what_it_takes(desk: Desk, peer: Peer, partitions: int) -> None:
+    id = stable(desk, peer)
+    many = tuple(range(partitions))
+    for _ in range(2):  # of a connection of its own, so that what is shared is there
+        other = Peer(desk)
+        for _ in range(3):
+            other.ask(commit(id, 1, many, "", "v"), 9)
+    peer.ask(commit(id, 1, many, "", "v"), 9)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    peer.ask(commit(id, 1, many, "", "v"), 9)
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    (one,) = remembered(peer)
+    print(taken, one.cost)
+    assert one.cost / 2 < taken < one.cost
+
+
+def test_commits_that_wait_for_one_another_are_read_by_their_offsets_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for offset in range(3):
+        peer.ask(commit(id, offset), 9)
+    log = desk.log_of("g")
+    log.waiting = True
+    for offset in (10, 11, 12):
+        peer.send(commit(id, offset), 9)
+    assert peer.reply() is None
+    for _ in (10, 11, 12):
+        log.succeed()
+        desk.loop.run()
+        assert codes_of_commit(peer.reply()) == {("t", 0): 0, ("t", 2): 0}
+    log.waiting = False
+    assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (12, -1, "m", 0), ("t", 2): (14, -1, "m", 0)}
+    assert len(decoded) == 2
+
+
+def test_the_log_gets_what_it_would_have_got(desk: Desk, peer: Peer) -> None:
+    """Whether remembered or decoded, one behind the other in one batch or not."""
+    id = stable(desk, peer)
+    log = desk.log_of("g")
+    for offset in range(3):
+        peer.ask(commit(id, offset), 9)
+    remembering, decoding = Peer(desk), Peer(desk)
+    for _ in range(2):
+        remembering.ask(commit(id, 5), 9)
+    before = len(log.batches)
+    for one in (peer, decoding, remembering):
+        one.connection.data_received(encode_request(OffsetCommitRequest.API_KEY, 9, 7, "client", commit(id, 77).encode(9)))
+    desk.loop.run()
+    (batch,) = log.batches[before:]
+    facts = list(facts_of(batch))
+    assert facts[:2] == facts[2:4] == facts[4:]
+    assert [read_offset(value)[:3] for _, value in facts[:2] if value is not None] == [(77, -1, "m"), (79, -1, "m")]
+    assert validate(batch, 0, len(batch)).record_count == 6
 
 
 # Against the codec
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 OFFSETS = st.integers(-(1 << 63), (1 << 63) - 1)
-PARTITIONS = st.lists(st.builds(OffsetCommitRequestPartition, st.integers(-3, 300), OFFSETS, st.just(-1), st.none() | TEXT), max_size=4)
+PARTITIONS = st.lists(
+    st.builds(OffsetCommitRequestPartition, st.integers(-3, 300), OFFSETS, st.just(-1), st.none() | TEXT), min_size=1, max_size=4
+)
 REQUESTS = st.builds(
-    OffsetCommitRequest, TEXT, st.integers(-1, 300), TEXT, st.none(), st.just(-1), st.lists(st.builds(OffsetCommitRequestTopic, TEXT, PARTITIONS), max_size=3)
+    OffsetCommitRequest,
+    TEXT,
+    st.integers(-1, 300),
+    TEXT,
+    st.none(),
+    st.just(-1),
+    st.lists(st.builds(OffsetCommitRequestTopic, TEXT, PARTITIONS), min_size=1, max_size=3),
 )
 
 
-def layout_of(request: OffsetCommitRequest, version: int) -> Layout:
-    return Layout(request, version, None, None, [], Constant(OffsetCommitResponse()))  # type: ignore[arg-type]
+def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) -> bytes:
+    return encode_request(OffsetCommitRequest.API_KEY, version, correlation_id, "client", request.encode(version))
 
 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
-def test_a_layout_reads_what_the_codec_reads(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
-    before = request_.encode(version)
-    layout = layout_of(request_, version)
-    assert request_.encode(version) == before
-    assert layout.read(b"head" + before, 4)
+def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
+    before = framed(request_, version)
+    found = written_(before, request_, version)
+    assert found is not None
+    assert framed(request_, version) == before
+    assert found.fields.unpack(before)[0::2] == found.fixed
     for topic in request_.topics:
         for one in topic.partitions:
             one.committed_offset = data.draw(OFFSETS)
-    other = request_.encode(version)
-    assert layout.read(before, 0)
-    assert request_.encode(version) == before
-    assert layout.read(other, 0)
-    assert request_.encode(version) == other
+    other = framed(request_, version, 8)
+    fields = found.fields.unpack(other)
+    assert fields[0::2] == found.fixed
+    assert fields[1] == b"\0\0\0\x08"
+    assert [int.from_bytes(offset, "big", signed=True) for offset in fields[3::2]] == [
+        one.committed_offset for topic in request_.topics for one in topic.partitions
+    ]
 
 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
-def test_bytes_that_differ_elsewhere_are_not_of_the_layout(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
-    body = bytearray(request_.encode(version))
-    layout = layout_of(request_, version)
-    at = data.draw(st.integers(0, len(body) - 1))
-    body[at] ^= data.draw(st.integers(1, 255))
-    changed = bytes(body)
-    assert layout.read(changed, 0) == only_offsets_differ(changed, request_, version)
-    assert not layout.read(changed + b"\0", 0)
-    assert not layout.read(changed[:-1], 0)
+def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
+    before = framed(request_, version)
+    found = written_(before, request_, version)
+    assert found is not None
+    at = data.draw(st.integers(0, len(before) - 1))
+    changed = bytearray(before)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    fields = found.fields.unpack(bytes(changed))
+    same = fields[0::2] == found.fixed
+    assert same == (8 <= at < 12 or any(at in span for span in spans(found.fields.format)))
 
 
-def only_offsets_differ(body: bytes, request: OffsetCommitRequest, version: int) -> bool:
-    try:
-        found, end = OffsetCommitRequest.decode(body, 0, version)
-    except ProtocolError:
-        return False
-    if found.encode(version) != body or end != len(body) or [len(topic.partitions) for topic in found.topics] != [len(topic.partitions) for topic in request.topics]:
-        return False
-    for mine, other in zip(found.topics, request.topics, strict=True):
-        for one, like in zip(mine.partitions, other.partitions, strict=True):
-            one.committed_offset = like.committed_offset
-    return found == request
+def spans(form: str) -> list[range]:
+    """Where the offsets are, by the form of the struct."""
+    at, found = 0, []
+    for number, size in enumerate(int(size) for size in form.rstrip("s").split("s")):
+        if number % 2 and number > 1:
+            found.append(range(at, at + size))
+        at += size
+    return found
+
+
+def test_a_request_written_otherwise_is_not_remembered() -> None:
+    request_ = commit("id", 1)
+    body = request_.encode(9)
+    assert body[-1] == 0
+    tagged = body[:-1] + b"\1\5\1x"  # a tagged field that nobody knows
+    OffsetCommitRequest.decode(tagged, 0, 9)
+    assert written_(encode_request(8, 9, 7, "client", tagged), request_, 9) is None

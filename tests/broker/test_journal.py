@@ -61,8 +61,8 @@ class ScriptedLog:
         if self.damage is not None:
             raise self.damage
 
-    def append(self, batch: bytes, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
-        self.pending.append((batch, done))
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+        self.pending.append((bytes(batch), done))
 
     def succeed(self) -> None:
         batch, done = self.pending.pop(0)

@@ -1,0 +1,201 @@
+"""A commit that differs from one before in its offsets alone goes from its bytes to the log's in one step.
+
+A consumer commits the same partitions for hours. What is the same is compared and the offsets are cut out in one go; where
+they stand is found by writing the request twice, so nothing of its format is known here. The core has the records ready but
+for offsets and time (`coordinator.repeats`), and the reply is the same each time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from broker.authorizer import Authorizer
+from broker.clock import Clock
+from broker.connection import KIND_BYTES, Connection
+from broker.dispatch import Call
+from broker.group_journal import GroupJournal
+from broker.logs import get_logger
+from broker.topics import Topics
+from coordinator import Commit
+from coordinator.repeats import OFFSET_BYTES, RepeatedCommit
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest
+
+log = get_logger("broker.commits")
+
+# What is kept of a commit has a bound: larger ones are read anew each time.
+COMMIT_BYTES_MAX: Final = 4_096
+# A client whose commits keep changing is not followed any further, until so much time has passed.
+MADE_IN_VAIN_MAX: Final = 16
+IN_VAIN_MS: Final = 60_000
+
+_CORRELATION_ID: Final = Struct(">i").unpack
+_ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
+# What Python takes for it, about: of the whole, and for each partition besides its key.
+_COST: Final = 2_600
+_COST_OF_PARTITION: Final = 200
+
+
+class Written:
+    """A commit as its client wrote it: where its offsets are, and everything else but the correlation id."""
+
+    __slots__ = ("body_at", "fields", "fixed", "size")
+
+    def __init__(self, frame: bytes, body_at: int, differing: bytes) -> None:
+        """`differing` has ones where the offsets are in the body."""
+        self.size = len(frame)
+        self.body_at = body_at
+        form, behind = f"{KIND_BYTES}s4s", KIND_BYTES + 4
+        at = differing.find(_ANY_OFFSET)
+        while at >= 0:
+            form += f"{body_at + at - behind}s{OFFSET_BYTES}s"
+            behind = body_at + at + OFFSET_BYTES
+            at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
+        self.fields = _struct(f"{form}{len(frame) - behind}s")
+        self.fixed = self.fields.unpack(frame)[0::2]
+
+
+@lru_cache(256)
+def _struct(form: str) -> Struct:
+    return Struct(form)
+
+
+def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written | None:
+    """None where the client writes requests in another way than we do."""
+    partitions = [one for topic in request.topics for one in topic.partitions]
+    if not frame.endswith(request.encode(version)):
+        return None
+    offsets = [one.committed_offset for one in partitions]
+    bodies = []
+    for any_offset in (0, -1):
+        for one in partitions:
+            one.committed_offset = any_offset
+        bodies.append(request.encode(version))
+    for one, offset in zip(partitions, offsets, strict=True):
+        one.committed_offset = offset
+    size = len(bodies[0])
+    differing = int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")
+    return Written(frame, len(frame) - size, differing.to_bytes(size, "big"))
+
+
+class CommitSeen:
+    """A first commit. When the next one begins as it did, it is worth remembering."""
+
+    __slots__ = ("cost", "made", "made_ms")
+
+    def __init__(self) -> None:
+        self.cost = 256
+        self.made = 0
+        self.made_ms = 0
+
+    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
+        return None
+
+
+class CommitAgain:
+    """Answers a commit that is like one before; on its way to the log it is the reply that is held.
+
+    One is enough for that, since a connection has one request at a time.
+    """
+
+    __slots__ = (
+        "_authorizer",
+        "_body_at",
+        "_clock",
+        "_commit",
+        "_connection",
+        "_correlation_id",
+        "_fixed",
+        "_front",
+        "_journal",
+        "_registry",
+        "_reply",
+        "_route",
+        "_size",
+        "_topics",
+        "_unpack",
+        "_version",
+        "cost",
+        "made",
+        "made_ms",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        found: Written,
+        commit: Commit,
+        reply: bytes,
+        journal: GroupJournal,
+        registry: Topics,
+        authorizer: Authorizer,
+        clock: Clock,
+    ) -> None:
+        """`call` was answered by `reply`: everything it asked for is stored."""
+        self._size = found.size
+        self._unpack = found.fields.unpack
+        self._fixed = found.fixed
+        self._body_at = found.body_at
+        self._commit = RepeatedCommit(commit)
+        self._front = reply[:4]  # its size
+        self._reply = reply[8:]  # from behind the correlation id
+        self._journal = journal
+        self._registry = registry
+        self._topics = [(name, registry.by_name[name]) for name, _ in commit.topics]
+        self._authorizer = authorizer
+        self._clock = clock
+        self._route = call.route
+        self._version = call.version
+        self._connection: Connection = call.connection
+        self._correlation_id = b""
+        self.made = 1
+        self.made_ms = clock.now
+        self.cost = _COST + 2 * found.size + self._commit.size + _COST_OF_PARTITION * self._commit.form.records
+
+    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
+        """No bytes: it is on its way to the log. None: it is another commit, or needs a closer look."""
+        if len(data) != self._size:
+            return None
+        fields = self._unpack(data)
+        journal = self._journal
+        if fields[0::2] != self._fixed or journal.refusal or not self._authorizer.open:
+            return None
+        by_name = self._registry.by_name
+        for name, topic in self._topics:
+            if by_name.get(name) is not topic:
+                return None
+        shard = journal.shard
+        hold = shard.hold
+        first = hold.emitted == hold.taken  # of what the log gets next: otherwise its journal is at work already
+        self._correlation_id = fields[1]
+        connection.busy = True
+        try:
+            if not shard.commit_again(self._commit, fields[3::2], self, self._clock.now):
+                connection.busy = False
+                return None
+        except Exception:
+            log.exception("a commit failed inside the broker")
+            journal.broken()
+            if connection.busy:  # it was not answered by that
+                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return b""
+        if first or shard.deadlines.wake_at < journal.turn.armed_at:
+            journal.stepped()
+        return b""
+
+    # As a held reply.
+
+    def release(self) -> None:
+        self._connection.send(self._front + self._correlation_id + self._reply)
+
+    def fail(self, error: int) -> None:
+        """Rare: the request is put together again, so that its refusal is made as any other."""
+        offsets = bytes(OFFSET_BYTES)
+        head, *rest = self._fixed
+        data = head + self._correlation_id + offsets.join(rest)
+        route = self._route
+        request, _ = route.decode(data, self._body_at, self._version)
+        (correlation_id,) = _CORRELATION_ID(self._correlation_id)
+        Call(self._connection, route, self._version, correlation_id, request, data, 4).fail(error)

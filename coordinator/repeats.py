@@ -1,0 +1,91 @@
+"""A commit that comes again: the same partitions and metadata from the same member, and other offsets.
+
+A consumer sends it for hours. Everything but offsets and time is made once; whether it may be is asked of the group each
+time, and where the answer is no longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from coordinator.calls import Commit
+from coordinator.facts import after_offset, offset_key, offset_key_prefix
+from coordinator.group import Group
+from coordinator.hold import RECORD_OVERHEAD_BYTES
+from protocol.batch_writing import RecordForm
+
+OFFSET_BYTES: Final = 8  # big-endian, in requests as in records
+_VERSION: Final = b"\0\3"  # how the value begins, before the offset
+_TIME: Final = Struct(">q").pack
+
+
+@lru_cache(256)
+def _cutter(value_bytes: int, count: int) -> Struct:
+    return Struct(f"{value_bytes}s" * count)
+
+
+class RepeatedCommit:
+    """Who commits, what, and all that is the same each time; `values` are the offsets as they are stored."""
+
+    __slots__ = ("_afters", "_alike", "_cut", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
+
+    def __init__(self, commit: Commit) -> None:
+        """`commit` was stored just now, whole, and has no retention of its own."""
+        self.group_id = commit.group_id
+        self.generation = commit.generation
+        self.member_id = commit.member_id
+        self.instance_id = commit.instance_id
+        self.topics: list[tuple[str, tuple[int, ...]]] = []
+        self._afters: list[bytes] = []  # what comes between each offset and the time
+        keys: list[bytes] = []
+        for topic, partitions in commit.topics:
+            prefix = offset_key_prefix(commit.group_id, topic)
+            self.topics.append((topic, tuple([one.partition_index for one in partitions])))
+            for one in partitions:
+                keys.append(offset_key(prefix, one.partition_index))
+                self._afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
+        sizes = [len(_VERSION) + OFFSET_BYTES + len(after) + 8 for after in self._afters]
+        self.form = RecordForm(keys, sizes)
+        self.size = sum(sizes) + sum([RECORD_OVERHEAD_BYTES + len(key) for key in keys])
+        self._alike = all(after == self._afters[0] for after in self._afters)
+        self._cut = _cutter(sizes[0], len(keys)).unpack
+        if self._alike:
+            del self._afters[1:]
+
+    def values(self, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
+        """As stored, in the order of the request."""
+        time = _TIME(now)
+        if not self._alike:
+            return [_VERSION + offset + after + time for offset, after in zip(offsets, self._afters, strict=True)]
+        behind = self._afters[0] + time
+        if len(offsets) == 1:
+            return (_VERSION + offsets[0] + behind,)
+        # One join and one cut for all of them.
+        return self._cut(_VERSION + (behind + _VERSION).join(offsets) + behind)
+
+    def put(self, group: Group, values: Sequence[bytes]) -> bool:
+        """Keep the values, where something is kept of each topic already; False, and nothing is done, where it is not."""
+        topics = self.topics
+        offsets = group.offsets
+        if len(topics) == 1:
+            topic, partitions = topics[0]
+            stored = offsets.get(topic)
+            if stored is None:
+                return False
+            if len(partitions) == 1:
+                stored.values[partitions[0]] = values[0]
+            else:
+                stored.values.update(zip(partitions, values, strict=True))
+            return True
+        for topic, _ in topics:
+            if topic not in offsets:
+                return False
+        at = 0
+        for topic, partitions in topics:
+            behind = at + len(partitions)
+            offsets[topic].values.update(zip(partitions, values[at:behind], strict=True))
+            at = behind
+        return True
