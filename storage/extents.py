@@ -10,12 +10,13 @@ from storage.segment import PART_BYTES, Segment
 class Extent:
     """Whole batches of one segment, from `at` on. Who keeps it beyond the moment holds it, and lets go of it in the end."""
 
-    __slots__ = ("_held", "at", "closed", "segment", "size")
+    __slots__ = ("_held", "at", "closed", "segment", "size", "within")
 
-    def __init__(self, segment: Segment, at: int, size: int, closed: bool) -> None:
+    def __init__(self, segment: Segment, at: int, size: int, within: int, closed: bool) -> None:
         self.segment = segment
         self.at = at
         self.size = size  # of what is still to be read
+        self.within = within  # how much there is within the limit, were batches cut
         self.closed = closed  # nothing more comes behind it in its segment
         self._held = False
 
@@ -55,14 +56,14 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
     limit = begin + bytes_max
     if limit >= stop:
         segment.remember(segment.next_offset if whole else end, stop)
-        return Extent(segment, begin, stop - begin, closed)
+        return Extent(segment, begin, stop - begin, stop - begin, closed)
     if bytes_max >= PART_BYTES:
         position, last_offset = segment.index.before(limit)
         if position > begin:
             header = segment.header_at(position)
             if header is not None and header.last_offset == last_offset:
                 segment.remember(header.base_offset, position)
-                return Extent(segment, begin, position - begin, closed)
+                return Extent(segment, begin, position - begin, bytes_max, closed)
     at, behind = begin, offset
     while stop - at >= HEADER_BYTES:
         header = segment.header_at(at)
@@ -77,4 +78,4 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
     if at == begin:
         return None
     segment.remember(behind, at)
-    return Extent(segment, begin, at - begin, closed)
+    return Extent(segment, begin, at - begin, max(bytes_max, at - begin), closed)

@@ -8,14 +8,16 @@ from typing import Final
 from storage.disk import Disk
 
 NAME_MAX: Final = 255
+DELETE: Final = "delete"
+STRAY: Final = "stray"  # Kafka's word for what belongs to no topic that is known: nobody removes it
 _SET_ASIDE: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
-def set_folder_aside(disk: Disk, folder: str, token: str) -> str:
+def set_folder_aside(disk: Disk, folder: str, token: str, why: str = DELETE) -> str:
     """Where the folder is now; `token` is 32 hexadecimal digits. A log of the same name may begin anew at once."""
     parent, _, name = folder.rpartition("/")
     topic, _, partition = name.rpartition("-")
-    ending = f"-{partition}.{token}-delete"
+    ending = f"-{partition}.{token}-{why}"
     moved = f"{parent}/{topic[: NAME_MAX - len(ending)]}{ending}"
     disk.rename(folder, moved)
     return moved

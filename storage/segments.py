@@ -11,7 +11,7 @@ from itertools import chain
 
 from protocol.batch import Fact
 from storage.disk import Disk
-from storage.epochs import Epochs, epoch_at, epoch_end
+from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end
 from storage.errors import AppendFailed, told
 from storage.extents import Extent, extent_of
 from storage.handles import Handles
@@ -147,8 +147,10 @@ class Segments:
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """The newest epoch not above `epoch`, and the offset where it ended: as Kafka's OffsetForLeaderEpoch has it.
 
-        Of what nobody has written under it is (-1, -1).
+        (-1, -1) for one that there is not, or not yet.
         """
+        if epoch < 0:
+            return UNKNOWN, UNKNOWN
         if epoch == self.epoch:
             return epoch, self.next_offset
         known = self._epochs

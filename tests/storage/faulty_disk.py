@@ -185,6 +185,7 @@ class FaultyDisk:
         self.unreadable = ""  # reading files whose path has this in it fails
         self.read_only = False
         self.crash_at = -1  # before change number so many from now
+        self.refuse_at = -1  # likewise: from then on every change fails
         self.syncs = 0
         self.time = 0  # of which every file is
         self.changes: list[str] = []  # paths, as they were changed
@@ -207,6 +208,9 @@ class FaultyDisk:
         if self.crash_at == 0:
             raise Crashed
         self.crash_at -= 1
+        if self.refuse_at == 0:
+            raise system_error(errno.EIO)
+        self.refuse_at -= 1
         self.changes.append(path)
 
     def room_for(self, content: Content, at: int, size: int) -> int:

@@ -1,0 +1,249 @@
+"""What is known of producers: which batch is new, which is there already, and what survives."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.batch import BatchHeader, Record, build, read_header
+from protocol.errors import ErrorCode
+from storage import Handles, Log, Producers
+from storage.snapshots import parse_snapshot, snapshot_bytes
+from storage.swap import remove_deleted
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, overwrite, read
+
+SEQUENCE_MAX = (1 << 31) - 1
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def batch(producer: int, sequence: int, records: int = 1, epoch: int = 0, timestamp: int = 1_000, padding: int = 0) -> bytes:
+    made = [Record(number, timestamp, b"key %d" % number, bytes(padding)) for number in range(records)]
+    return build(made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def header(producer: int, sequence: int, records: int = 1, epoch: int = 0, timestamp: int = 1_000) -> BatchHeader:
+    return read_header(batch(producer, sequence, records, epoch, timestamp), 0)
+
+
+def asked(producers: Producers, header: BatchHeader) -> tuple[ErrorCode, int]:
+    verdict = producers.check(header)
+    return verdict.error, verdict.offset
+
+
+def test_what_follows_is_fresh_and_what_does_not_is_refused() -> None:
+    producers = Producers()
+    producers.note(header(7, 0, 3), 100)
+    assert asked(producers, header(7, 3)) == (ErrorCode.NONE, -1)
+    for sequence in (1, 2, 4, 50):
+        assert asked(producers, header(7, sequence)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(8, 50)) == (ErrorCode.NONE, -1)  # nobody knows what it sent before
+
+
+def test_of_the_newest_five_batches_the_first_append_is_told_again() -> None:
+    producers = Producers()
+    for number in range(7):
+        producers.note(header(7, 2 * number, 2, timestamp=1_000 + number), 100 + 2 * number)
+    for number in (2, 3, 4, 5, 6):
+        verdict = producers.check(header(7, 2 * number, 2, timestamp=9_999))
+        assert (verdict.error, verdict.offset, verdict.timestamp) == (ErrorCode.NONE, 100 + 2 * number, 1_000 + number)
+    for number in (0, 1):
+        assert asked(producers, header(7, 2 * number, 2)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(7, 12, 1)) == (OUT_OF_ORDER, -1)  # begins as one of them does, and is another
+
+
+def test_sequences_begin_again_behind_the_largest() -> None:
+    producers = Producers()
+    producers.note(header(7, SEQUENCE_MAX - 1, 2), 10)
+    assert asked(producers, header(7, 0)) == (ErrorCode.NONE, -1)
+    producers.note(header(8, SEQUENCE_MAX, 3), 12)  # the largest, 0 and 1
+    assert asked(producers, header(8, 2)) == (ErrorCode.NONE, -1)
+    assert asked(producers, header(8, SEQUENCE_MAX, 3)) == (ErrorCode.NONE, 12)
+    assert asked(producers, header(8, 0)) == (OUT_OF_ORDER, -1)
+
+
+def test_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
+    producers = Producers()
+    producers.note(header(7, 0, 2), 10)
+    assert asked(producers, header(7, 2, epoch=1)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, -1)
+    producers.note(header(7, 0, epoch=1), 12)
+    assert asked(producers, header(7, 2, epoch=0)) == (OLD_EPOCH, -1)
+    assert asked(producers, header(7, 0, 2, epoch=0)) == (OLD_EPOCH, -1)  # its batches are not told again
+    assert asked(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, 12)
+
+
+def test_who_wrote_nothing_for_long_is_forgotten() -> None:
+    producers = Producers()
+    producers.note(header(7, 0, timestamp=1_000), 0)
+    producers.note(header(8, 0, timestamp=2_000), 1)
+    assert producers.expire(2_999, 2_000) == 0
+    assert producers.expire(3_000, 2_000) == 1
+    assert list(producers) == [8]
+    assert asked(producers, header(7, 40)) == (ErrorCode.NONE, -1)
+
+
+def test_a_snapshot_has_the_last_batch_of_each() -> None:
+    producers = Producers()
+    for number in range(3):
+        producers.note(header(7, 2 * number, 2, epoch=4, timestamp=1_000 + number), 10 * number)
+    producers.note(header(8, SEQUENCE_MAX, 2), 50)
+    data = snapshot_bytes(producers)
+    again = Producers()
+    assert parse_snapshot(data, again)
+    assert list(again) == [7, 8]
+    assert asked(again, header(7, 4, 2, epoch=4)) == (ErrorCode.NONE, 20)
+    assert asked(again, header(7, 2, 2, epoch=4)) == (OUT_OF_ORDER, -1)
+    assert asked(again, header(7, 6, 2, epoch=4)) == (ErrorCode.NONE, -1)
+    assert asked(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
+    assert again.expire(1_002 + 500, 500) == 2  # its time is there too
+    for at in range(len(data)):
+        assert not parse_snapshot(data[:at], Producers())
+        assert not parse_snapshot(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], Producers())
+
+
+# Beside a log
+
+
+def opened(place: Place, clean: bool = False, segment_bytes: int = 1 << 20) -> tuple[Log, Producers]:
+    producers = Producers()
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", segment_bytes, 0, clean, deferred=True, producers=producers)
+    return log, producers
+
+
+def put(log: Log, producers: Producers, data: bytes) -> int:
+    offset = log.append(data, log.epoch)
+    producers.note(read_header(data, 0), offset)
+    return offset
+
+
+def snapshots(place: Place) -> list[int]:
+    return [int(name[:20]) for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".snapshot")]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
+    log, producers = opened(place, segment_bytes=2_000)
+    for number in range(40):
+        put(log, producers, batch(number % 3, number // 3, padding=200))
+    if clean:
+        log.flush()
+        log.close()
+        assert snapshots(place)[-1] == 40
+    again, known = opened(place, clean, segment_bytes=2_000)
+    assert again.next_offset == 40
+    for number in (37, 38, 39):  # the last one of each
+        assert asked(known, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
+        assert asked(known, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
+        assert asked(known, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
+
+
+def test_an_opening_after_a_crash_reads_no_more_than_is_behind_the_newest_snapshot() -> None:
+    class Watching(FaultyDisk):
+        read: list[str]
+
+        def refuse_reading(self, path: str) -> None:
+            self.read.append(path.rpartition("/")[2])
+
+    disk = Watching()
+    disk.read = []
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    log, producers = opened(place, segment_bytes=20_000)
+    for number in range(100):
+        put(log, producers, batch(7, number, padding=1_000))
+    disk.read = []
+    log.flush()
+    last, *before = (f"{segment.base:020d}.log" for segment in reversed(log._segments))
+    producers = Producers()
+    Log.open(Handles(disk), log.folder, 20_000, log.last_base, False, deferred=True, producers=producers)
+    assert asked(producers, header(7, 99)) == (ErrorCode.NONE, 99)
+    assert last in disk.read
+    assert all(disk.read.count(name) <= 2 for name in before)  # a look at their ends
+
+
+def test_a_snapshot_that_is_torn_is_passed_over(place: Place) -> None:
+    log, producers = opened(place, segment_bytes=2_000)
+    for number in range(40):
+        put(log, producers, batch(7, number, padding=200))
+    assert len(snapshots(place)) > 2
+    newest = f"{place.path}/{FOLDER}/{snapshots(place)[-1]:020d}.snapshot"
+    overwrite(place.disk, newest, read(place.disk, newest)[:-1])
+    _, known = opened(place, segment_bytes=2_000)
+    assert asked(known, header(7, 39)) == (ErrorCode.NONE, 39)
+    assert not place.disk.exists(newest)
+
+
+def test_a_snapshot_of_what_was_cut_off_is_removed() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    log, producers = opened(place)
+    for number in range(10):
+        put(log, producers, batch(7, number))
+    log.flush()
+    log.close()
+    path = f"/data/{FOLDER}/00000000000000000000.log"
+    whole = read(disk, path)
+    overwrite(disk, path, whole[: len(whole) // 2])
+    log, producers = opened(place)
+    assert (log.next_offset, snapshots(place)) == (5, [])
+    assert asked(producers, header(7, 5)) == (ErrorCode.NONE, -1)
+    for number in range(5):
+        put(log, producers, batch(8, number))
+    _, producers = opened(place, clean=True)
+    assert sorted(producers) == []  # it was not closed in order after all: nothing is made up
+    _, producers = opened(place)
+    assert sorted(producers) == [7, 8]
+
+
+def test_where_nobody_has_an_id_nothing_is_saved(place: Place) -> None:
+    log, _ = opened(place, segment_bytes=2_000)
+    for _ in range(20):
+        log.append(batch(-1, -1, padding=200), log.epoch)
+    log.flush()
+    log.close()
+    assert snapshots(place) == []
+
+
+def test_snapshots_go_with_their_segments_and_one_stays_for_each(place: Place) -> None:
+    log, producers = opened(place, segment_bytes=2_000)
+    for number in range(40):
+        put(log, producers, batch(7, number, padding=200))
+    before = snapshots(place)
+    assert before == [segment.base for segment in log._segments[1:]]
+    log.delete_before(20)
+    remove_deleted(place.disk, log.folder, log.retain(0, -1, -1))
+    assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
+    log.flush()
+    log.close()
+    log, producers = opened(place, clean=True, segment_bytes=2_000)
+    put(log, producers, batch(7, 40))
+    log.flush()
+    log.close()
+    opened(place, clean=True)
+    assert snapshots(place) == [*(segment.base for segment in log._segments), 41]  # the one of the stop before is gone
+
+
+def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    log, producers = opened(place, segment_bytes=2_000)
+    for number in range(7):
+        put(log, producers, batch(7, number, padding=200))
+    original = disk.open
+
+    def refuse(path: str, create: bool = False) -> object:
+        if path.endswith(".snapshot"):
+            raise OSError(28, "full")
+        return original(path, create)
+
+    disk.open = refuse  # type: ignore[method-assign,assignment]
+    for number in range(7, 12):
+        assert put(log, producers, batch(7, number, padding=200)) == number
+    assert snapshots(place) == []
+    disk.open = original  # type: ignore[method-assign]
+    _, known = opened(place)
+    assert asked(known, header(7, 11)) == (ErrorCode.NONE, 11)

@@ -1,0 +1,306 @@
+"""What a topic's log gives up: by age, by size, by what was deleted; and how it begins another segment in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.batch import Record, TimestampType, build
+from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
+from storage.swap import remove_deleted
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, names, overwrite, read
+
+ONE = len(batch("b00", padding=100))
+
+
+def opened(
+    place: Place, *, clean: bool = False, recovery_point: int = 0, start_offset: int = 0, per_segment: int = 4
+) -> tuple[Log, Recovery]:
+    return Log.open(
+        Handles(place.disk),
+        f"{place.path}/{FOLDER}",
+        per_segment * ONE,
+        recovery_point,
+        clean,
+        "iRZ7lAlfQrWo7gLtEdup9A",
+        deferred=True,
+        start_offset=start_offset,
+    )
+
+
+def filled(place: Place, count: int = 18) -> Log:
+    """Segments of four batches of one record, each a second later than the one before."""
+    log, _ = opened(place)
+    for number in range(count):
+        log.append(batch(f"b{number:02}", padding=100, timestamp=1_000 * number), log.epoch)
+    return log
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base for segment in log._segments]
+
+
+def kept(place: Place) -> list[int]:
+    return sorted(int(name[:20]) for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log"))
+
+
+def test_segments_in_which_everything_is_too_old_go(place: Place) -> None:
+    log = filled(place)
+    assert bases(log) == [0, 4, 8, 12, 16]
+    assert log.retain(13_000, 10_000, -1) == []  # the first one's last record is ten seconds old, and no more
+    assert log.retain(13_001, 10_000, -1) == [0]
+    assert log.retain(21_000, 10_000, -1) == [4]
+    assert (bases(log), log.start_offset, kept(place)) == ([8, 12, 16], 8, [8, 12, 16])
+    assert names(log)[0] == "b08.0"
+
+
+def test_when_everything_is_too_old_the_last_segment_goes_too(place: Place) -> None:
+    log = filled(place)
+    assert log.retain(27_001, 10_000, -1) == [0, 4, 8, 12, 16]
+    assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
+    assert log.retain(10**9, 0, 0) == []  # an empty one stays
+    assert log.append(batch("new"), log.epoch) == 18
+    remove_deleted(place.disk, log.folder, [0, 4, 8, 12, 16])
+    log, _ = opened(place)
+    assert (log.start_offset, names(log)) == (18, ["new.0"])
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = opened(Place(disk, "/data"))
+    log.append(batch("b", timestamp=-1), log.epoch)
+    disk.time = 5_000
+    assert log.retain(6_000, 1_000, -1) == []
+    assert log.retain(6_001, 1_000, -1) == [0]
+
+
+def test_the_oldest_segments_go_while_what_stays_is_large_enough(place: Place) -> None:
+    log = filled(place)
+    assert log.retain(0, -1, 14 * ONE + 1) == []
+    assert log.retain(0, -1, 14 * ONE) == [0]
+    assert log.retain(0, -1, 7 * ONE) == [4]  # of ten without four six were left
+    assert log.retain(0, -1, 6 * ONE) == [8]
+    assert log.retain(0, -1, 0) == [12, 16]
+    assert (bases(log), log.size) == ([18], 0)
+
+
+def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) -> None:
+    log = filled(place)
+    log.delete_before(9)
+    assert (log.start_offset, log.find_time(0)) == (9, (9_000, 9, 0))
+    assert log.retain(0, -1, -1) == [0, 4]
+    assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
+    log.delete_before(3)  # it never goes back
+    log.delete_before(50)  # nor beyond the end
+    assert log.start_offset == 18
+    assert log.retain(0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
+    assert (log.find_time(0), log.latest_record()) == (None, None)
+    for start, expected in ((13, 16), (17, 17), (40, 18)):
+        again, _ = opened(place, clean=True, start_offset=start)
+        assert again.start_offset == expected
+
+
+def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> None:
+    for step in range(40):
+        disk = FaultyDisk()
+        disk.make_folder("/data")
+        place = Place(disk, "/data")
+        log = filled(place)
+        log.flush()
+        disk.refuse_at = step
+        try:
+            log.retain(21_001, 10_000, -1)
+        except AppendFailed:
+            disk.refuse_at = -1
+            assert not log.usable
+            log.recover(keep_unflushed=True)
+        else:
+            assert step > 5
+            assert bases(log) == [12, 16]
+            break
+        assert names(log)[-6:] == [f"b{number}.0" for number in range(12, 18)]
+        assert log.retain(21_001, 10_000, -1) in ([0, 4, 8], [4, 8], [8], [])
+        assert log.start_offset == 12
+
+
+def test_a_batch_that_is_much_later_begins_a_segment(place: Place) -> None:
+    log, _ = opened(place, per_segment=100)
+    log.segment_ms = 10_000
+    for number, timestamp in enumerate((5_000, 1_000, 15_000, 15_001, 14_000, 25_001, 25_002, -1)):
+        log.append(batch(f"b{number}", timestamp=timestamp), log.epoch)
+    assert bases(log) == [0, 3, 6]
+    log, _ = opened(place, per_segment=100)
+    log.segment_ms = 10_000
+    log.append(batch("b8", timestamp=35_002), log.epoch)
+    log.append(batch("b9", timestamp=35_003), log.epoch)
+    assert bases(log) == [0, 3, 6, 9]
+
+
+def test_a_segment_nobody_writes_to_is_closed_in_time(place: Place) -> None:
+    log, _ = opened(place, per_segment=100)
+    assert not log.roll_if_old(0, 1_000)
+    log.append(batch("a", timestamp=5), log.epoch)
+    assert not log.roll_if_old(7_000, 1_000)  # however old its records are
+    assert not log.roll_if_old(8_000, 1_000)
+    assert log.roll_if_old(8_001, 1_000)
+    assert bases(log) == [0, 1]
+    assert not log.roll_if_old(20_000, 1_000)  # an empty one
+
+
+# The latest record
+
+
+def test_the_latest_record_is_the_first_of_those_with_the_largest_timestamp(place: Place) -> None:
+    log, _ = opened(place, per_segment=2)
+    assert log.latest_record() is None
+    times = ((1, 2), (9, 7), (3, 9), (4, 9), (5,))
+    for stamps in times:
+        log.append(build([Record(n, stamp, b"k", bytes(100)) for n, stamp in enumerate(stamps)]), log.epoch)
+    assert log.latest_record() == (9, 2, 0)
+    log.delete_before(3)
+    assert log.latest_record() == (9, 5, 0)
+    log.delete_before(6)
+    assert log.latest_record() == (9, 7, 0)
+    log.delete_before(8)
+    assert log.latest_record() == (5, 8, 0)
+
+
+def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Place) -> None:
+    log, _ = opened(place)
+    log.append(build([Record(n, 50, b"k", b"") for n in range(3)]), log.epoch)
+    made = [Record(n, 60 + n, b"k", b"") for n in range(3)]
+    log.append(build(made, timestamp_type=TimestampType.LOG_APPEND_TIME), log.epoch)
+    assert log.latest_record() == (62, 3, 0)
+
+
+# Epochs
+
+
+def test_epochs_are_told_as_kafka_tells_them(place: Place) -> None:
+    log, _ = opened(place)
+    assert (log.epoch_at(0), log.epoch_end(0), log.epoch_end(1)) == (-1, (0, 0), (-1, -1))
+    for epoch, count in ((0, 3), (2, 2), (5, 4)):
+        while log.epoch < epoch:
+            log.claim()
+        for _ in range(count):
+            log.append(batch("b", padding=100), epoch)
+    assert [log.epoch_at(offset) for offset in range(10)] == [0, 0, 0, 2, 2, 5, 5, 5, 5, 5]
+    assert [log.epoch_end(epoch) for epoch in range(-1, 7)] == [(-1, -1), (0, 3), (0, 3), (2, 5), (2, 5), (2, 5), (5, 9), (-1, -1)]
+    log.claim()
+    assert (log.epoch_end(5), log.epoch_end(6), log.epoch_end(7)) == ((5, 9), (6, 9), (-1, -1))
+    log.delete_before(4)
+    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 4), (1, 4), (2, 5)]
+    assert (log.epoch_at(3), log.epoch_at(4)) == (-1, 2)
+
+
+# Flushing is left to the operating system
+
+
+def test_it_rolls_without_waiting_and_a_flush_covers_what_is_closed() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log = filled(Place(disk, "/data"))
+    assert (disk.syncs, log.flushed_offset) == (0, 0)
+    assert read(disk, f"/data/{FOLDER}/partition.metadata").endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
+    flush = log.start_flush(closed=True)
+    log.append(batch("b18", padding=100, timestamp=18_000), log.epoch)
+    log.append(batch("b19", padding=100, timestamp=19_000), log.epoch)
+    log.append(batch("b20", padding=100, timestamp=20_000), log.epoch)  # rolls meanwhile
+    flush.run()
+    log.finish_flush(flush, None)
+    assert (disk.syncs, log.flushed_offset) == (4, 16)
+    disk.crash()
+    log, _ = opened(Place(disk, "/data"), recovery_point=16)
+    assert names(log)[:16] == [f"b{number:02}.0" for number in range(16)]
+
+
+@pytest.mark.parametrize("torn", [0, 1, 2, 3, 4])
+def test_after_a_crash_it_ends_where_the_first_batch_behind_the_recovery_point_is_torn(place: Place, torn: int) -> None:
+    filled(place)
+    path = f"{place.path}/{FOLDER}/{4 * torn:020d}.log"
+    whole = read(place.disk, path)
+    overwrite(place.disk, path, whole[: ONE + 10])
+    if torn < 2:
+        with pytest.raises(DamagedLog, match="cut short"):
+            opened(place, recovery_point=8)
+        return
+    log, recovery = opened(place, recovery_point=8)
+    assert log.next_offset == 4 * torn + 1
+    assert names(log) == [f"b{number:02}.0" for number in range(4 * torn + 1)]
+    assert (recovery.path, recovery.position) == (path, ONE)
+    assert recovery.cut_bytes == 10 + max(14 - 4 * torn, 0) * ONE
+    assert (bases(log), kept(place)) == ([4 * n for n in range(torn + 1)],) * 2
+    assert log.append(batch("new"), log.epoch) == 4 * torn + 1
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_after_a_failed_flush_everything_told_is_written_anew(loses: bool) -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log = filled(Place(disk, "/data"))
+    disk.fail_syncs, disk.failed_sync_loses = 1, loses
+    with pytest.raises(AppendFailed):
+        log.flush()
+    with pytest.raises(AppendFailed, match="waits to be repaired"):
+        log.append(batch("b"), log.epoch)
+    log.recover(keep_unflushed=True)
+    assert (log.flushed_offset, bases(log)) == (18, [0, 4, 8, 12, 16])
+    disk.crash()
+    log, recovery = opened(Place(disk, "/data"), recovery_point=18)
+    assert (names(log), recovery.cut_bytes) == ([f"b{number:02}.0" for number in range(18)], 0)
+
+
+@pytest.mark.parametrize("point", [0, 16])
+def test_an_opening_after_a_kill_waits_for_no_disk(point: int) -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    filled(Place(disk, "/data")).flush()
+    before = disk.syncs
+    log, _ = opened(Place(disk, "/data"), recovery_point=point)
+    assert (disk.syncs, log.flushed_offset) == (before, point)
+    assert log.flush() == 18
+
+
+# The folder itself
+
+
+def test_a_folder_that_is_not_wanted_any_more_is_set_aside_as_kafka_does(place: Place) -> None:
+    log = filled(place)
+    token = "0123456789abcdef" * 2
+    reader = log.scan()
+    moved = log.set_folder_aside(token)
+    assert moved == f"{place.path}/orders-0.{token}-delete"
+    assert folders_set_aside(place.disk, place.path) == [moved]
+    with pytest.raises(AppendFailed):
+        log.append(batch("b"), log.epoch)
+    assert len(b"".join(reader)) == 18 * ONE  # who reads, reads on
+    again, _ = opened(place)
+    assert again.append(batch("new"), again.epoch) == 0
+    remove_folder(place.disk, moved)
+    assert folders_set_aside(place.disk, place.path) == []
+    assert names(opened(place)[0]) == ["new.0"]
+
+
+def test_the_name_of_a_folder_set_aside_is_no_longer_than_names_may_be(place: Place) -> None:
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{'t' * 240}-17", 1000, 0, False)
+    log.append(batch("b"), 0)
+    name = log.set_folder_aside("0" * 32).rpartition("/")[2]
+    assert len(name) == 255
+    assert name.endswith(f"t-17.{'0' * 32}-delete")
+
+
+def test_a_log_without_a_folder_has_nothing_to_set_aside(place: Place) -> None:
+    log, _ = opened(place)
+    assert log.set_folder_aside("0" * 32) == ""
+    with pytest.raises(AppendFailed):
+        log.append(batch("b"), log.epoch)
+
+
+def test_a_bytearray_is_stamped_where_it_is(place: Place) -> None:
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1000, 0, False)
+    log.append(batch("a", 3), 0)
+    data = bytearray(batch("b"))
+    log.append(data, 0)
+    assert data == log.read(3, 1000)
