@@ -134,6 +134,7 @@ class Connection:
         "listener",
         "peer",
         "reason",
+        "shape",
         "stopping",
     )
 
@@ -143,6 +144,7 @@ class Connection:
         self.peer = peer  # the client's address, without its port
         self.last_active = host.clock.tick()
         self.again: dict[bytes, Repeat] | None = None  # requests that come again and again, by their first bytes
+        self.shape: Callable[[bytes, int], bytes | None] | None = None  # answers requests that bring data, one as the other
         self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
@@ -381,6 +383,13 @@ class Connection:
 
     def _work_on(self, data: bytes, at: int) -> None:
         """Dispatch the one request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
+        if self.shape is not None:
+            answered = self.shape(data, at)
+            if answered is not None:
+                if answered:
+                    self._out.append(answered)
+                    self._out_bytes += len(answered)
+                return
         self.busy = self._working = True
         try:
             reply = self.host.dispatch(self, data, at)

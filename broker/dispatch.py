@@ -147,6 +147,10 @@ class Call:
         else:
             self.connection.send(frame)
 
+    def answer_nothing(self) -> None:
+        """The request wants no reply: the connection goes on with the next one."""
+        self.connection.send(b"")
+
     def frame(self, reply: Response) -> bytes:
         route = self.route
         version = self.version
