@@ -162,6 +162,15 @@ class Call:
             return _FLEXIBLE_REPLY(len(body) + 5, self.correlation_id, 0) + body
         return _REPLY(len(body) + 4, self.correlation_id) + body
 
+    def head(self, reply: Response, body_bytes: int) -> bytes:
+        """What stands before a reply that is not put together here."""
+        trace = self.connection.host.trace
+        if trace is not None:
+            trace(">", self, reply)
+        if self.version >= self.route.tagged_reply_from:
+            return _FLEXIBLE_REPLY(body_bytes + 5, self.correlation_id, 0)
+        return _REPLY(body_bytes + 4, self.correlation_id)
+
     def release(self) -> None:
         assert self.reply is not None
         self.answer(self.reply)
