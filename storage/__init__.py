@@ -3,6 +3,7 @@
 from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk
 from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided, told
+from storage.extents import Extent
 from storage.flush import Flush
 from storage.handles import Handles
 from storage.log import Log
@@ -22,6 +23,7 @@ __all__ = [
     "DirectoryLocked",
     "DirectoryUnusable",
     "Disk",
+    "Extent",
     "Fenced",
     "Flush",
     "Found",
