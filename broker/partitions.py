@@ -1,5 +1,4 @@
-"""The partitions of topics as they are served here: which there are, whether their logs can be used, and who waits for
-what they get.
+"""All partitions of topics: which there are, whether their logs can be used, and how they come and go.
 
 A log that does not exist yet needs no disk before its first append. All others are opened by threads in the background,
 those that somebody asked for first, and until then they answer with a code on which clients come again. What cannot
@@ -9,116 +8,36 @@ be read or written refuses alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
 
+from broker.journal import Journal
 from broker.logs import get_logger
-from broker.stores.local import LocalLog, LocalStore, id_text
+from broker.partition import FAILED, GONE, OPENING, OffsetsPartition, Partition, Waiter
+from broker.stores.local import LocalStore, TopicLog, id_text
+from broker.stores.owned import LocalLog
+from broker.topic_folders import TopicFolders
 from broker.topic_settings import LogSettings, log_settings
 from broker.topics import CONSUMER_OFFSETS, Topic, Topics
-from protocol.batch import BatchHeader
-from protocol.errors import ErrorCode
-from storage import AppendFailed, HeldBy, Log, LogId, OwnedLog, Unreadable
+from storage import AppendFailed, LogId, Unreadable
+
+__all__ = ["FAILED", "GONE", "OPENING", "OffsetsPartition", "Partition", "Partitions", "Waiter"]
 
 log = get_logger("broker.partitions")
-
-OPENING = ErrorCode.NOT_LEADER_OR_FOLLOWER
-FAILED = ErrorCode.KAFKA_STORAGE_ERROR
-GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
 RETRY_SECONDS_MIN = 0.25
 RETRY_SECONDS_MAX = 15.0
 COMPLAIN_SECONDS = 15.0
-# A log that could not be read is tried again after so long.
+# A log that could not be read is tried again after so long, and so is a folder that could not be renamed.
 UNREADABLE_RETRY_SECONDS = 15.0
-
-
-class Waiter(Protocol):
-    """Somebody who wants to hear when a partition gets something, or is not what it was."""
-
-    def grown(self, partition: Partition) -> None:
-        """Cheap: called on the way of an append. What is to be done about it waits for the end of the turn."""
-        ...
-
-
-class Partition:
-    """One partition of a topic. `log` and `producers` may be used while `error` is 0."""
-
-    __slots__ = ("_failed", "error", "index", "log", "owned", "producers", "settings", "topic", "trouble", "waiters")
-
-    log: Log
-    owned: LocalLog
-    producers: Any
-
-    def __init__(self, topic: Topic, index: int, settings: LogSettings, failed: Callable[[Partition, AppendFailed], None]) -> None:
-        self.topic = topic
-        self.index = index
-        self.settings = settings
-        self.error: int = OPENING
-        self.trouble = ""  # why it refuses, in words for people; "" while it is opened
-        self.waiters: dict[Waiter, None] = {}
-        self._failed = failed
-
-    def __str__(self) -> str:
-        return f"{self.topic.name}-{self.index}"
-
-    @property
-    def start_offset(self) -> int:
-        return self.log.start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the last record that may be read: the high watermark, and the last stable offset."""
-        return self.log.next_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        """-1 while that is not known."""
-        return -1 if self.error else self.owned.epoch
-
-    def append(self, batch: bytearray, header: BatchHeader) -> int:
-        """The offset of its first record. Raises AppendFailed: it is not in the log, and may be sent again.
-
-        The batch is stamped in place. What its producer sent is noted, and whoever waits hears of it.
-        """
-        try:
-            offset = self.log.append(batch, self.owned.epoch)
-        except AppendFailed as failure:
-            self._failed(self, failure)
-            raise
-        if self.waiters:
-            self.wake()
-        return offset
-
-    def read(self, offset: int, bytes_max: int) -> bytes:
-        """Whole batches from the one that holds `offset` on, of one segment, as many as fit but one at least; b"" at the end.
-
-        Raises OSError and DamagedLog.
-        """
-        return self.log.read(offset, bytes_max)
-
-    def wake(self) -> None:
-        for waiter in list(self.waiters):
-            waiter.grown(self)
-
-
-class OffsetsPartition(Partition):
-    """One partition of __consumer_offsets: its groups write it, everybody may read what is durable of it."""
-
-    __slots__ = ()
-
-    @property
-    def end_offset(self) -> int:
-        return self.owned.durable_offset
-
-    def append(self, batch: bytearray, header: BatchHeader) -> int:
-        raise AssertionError("only groups write there")
+UNDECIDED_RETRY_SECONDS = 1.0
+FOLDERS_AT_ONCE = 50  # renamed before the loop goes on: a few milliseconds
 
 
 class _Served:
-    """The partitions of one topic."""
+    """The partitions of one topic. There may be more than it has: those of a growth that the registry refused."""
 
     __slots__ = ("partitions", "topic")
 
@@ -128,25 +47,28 @@ class _Served:
 
 
 class Partitions:
-    """All of them, by topic and number."""
+    """By topic and number."""
 
-    def __init__(self, topics: Topics, store: LocalStore, loop: asyncio.AbstractEventLoop, defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self, topics: Topics, registry: Journal, store: LocalStore, loop: asyncio.AbstractEventLoop, defaults: Mapping[str, str]
+    ) -> None:
         self._topics = topics
+        self._registry = registry
         self._store = store
         self._loop = loop
         self._defaults = defaults  # by the names of topics' settings
+        self._folders = TopicFolders(topics, registry, store, loop)
         self._served: dict[bytes, _Served] = {}
-        # What is still to be opened: first what somebody asked for.
+        # What is still to be opened: first what somebody asked for. What waits for the folder of a deleted topic to go.
         self._asked: dict[Partition, None] = {}
         self._queue: dict[Partition, None] = {}
+        self._blocked: dict[LogId, Partition] = {}
+        self._leaving: set[LogId] = set()
         self._opening: set[Partition] = set()
+        self._recovering: set[Partition] = set()
         self._retry_seconds: dict[Partition, float] = {}  # of suspended ones: how long until writing is tried again
         self._complained: dict[Partition, float] = {}  # until when nothing more is said of what cannot be written
         self._stopped = False
-        store.topic_rules = self._segment_bytes
-
-    def _segment_bytes(self, id: LogId) -> int:
-        return log_settings(self._topics.by_name[id.name].settings, self._defaults).segment_bytes
 
     # Finding.
 
@@ -163,7 +85,7 @@ class Partitions:
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
             served = self._take_up(topic)
-        if not 0 <= index < len(served.partitions):
+        if not 0 <= index < topic.partitions:
             return None
         partition = served.partitions[index]
         if partition.error:
@@ -175,25 +97,33 @@ class Partitions:
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
             served = self._take_up(topic)
-        return served.partitions
+        return served.partitions[: topic.partitions]
+
+    def __iter__(self) -> Iterator[Partition]:
+        """All but those of __consumer_offsets."""
+        for topic in list(self._topics.by_name.values()):
+            if topic.name != CONSUMER_OFFSETS:
+                yield from self.of(topic)
 
     def _take_up(self, topic: Topic) -> _Served:
         """What the registry says of it now."""
         served = self._served.get(topic.id)
         if served is None:
             served = self._served[topic.id] = _Served(topic)
-            self._store.topic_ids[topic.name] = id_text(topic.id)
         served.topic = topic
         settings = log_settings(topic.settings, self._defaults)
         for partition in served.partitions:
             partition.topic = topic
             partition.settings = settings
+            if partition.opened and not isinstance(partition, OffsetsPartition):
+                partition.log.segment_bytes = settings.segment_bytes
+                partition.log.segment_ms = rolls_after_ms(settings)
         kind = OffsetsPartition if topic.name == CONSUMER_OFFSETS else Partition
         for index in range(len(served.partitions), topic.partitions):
-            served.partitions.append(kind(topic, index, settings, self._append_failed))
+            served.partitions.append(kind(topic, index, settings, self))
         return served
 
-    # Topics come and go; after the fact is emitted.
+    # Topics come and go; to be told when the fact is emitted.
 
     def created(self, topic: Topic) -> None:
         self._take_up(topic)
@@ -202,45 +132,106 @@ class Partitions:
         self._take_up(topic)
 
     def altered(self, topic: Topic) -> None:
+        """At once, for what is open too."""
         self._take_up(topic)
 
     def deleted(self, topic: Topic) -> None:
-        served = self._served.pop(topic.id, None)
-        if served is None:
-            return
+        """Nobody finds them any more; their folders go when that is durable."""
+        served = self._served.get(topic.id) or self._take_up(topic)
         for partition in served.partitions:
             self._asked.pop(partition, None)
             self._queue.pop(partition, None)
-            partition.error = GONE
-            partition.wake()
+            if self._blocked.get(partition.id) is partition:
+                del self._blocked[partition.id]
+            else:
+                self._leaving.add(partition.id)
+            partition.refuse(GONE, "its topic was deleted")
+        self._registry.reply(_Deletion(self, served))
+
+    def deletion_decided(self, served: _Served) -> None:
+        """The deletion is durable, or void."""
+        if self._stopped:
+            return
+        if served.topic.id in self._topics.by_id:
+            self._bring_back(served)
+        elif self._registry.readable:
+            self._set_aside(served, [partition for partition in served.partitions if partition.id in self._leaving])
+        else:
+            self._loop.call_later(UNDECIDED_RETRY_SECONDS, self.ask_again, served)
+
+    def ask_again(self, served: _Served) -> None:
+        """The registry did not say; when it has read its log once more it can."""
+        if not self._stopped:
+            self._loop.call_soon(self._registry.reply, _Deletion(self, served))
+
+    def _bring_back(self, served: _Served) -> None:
+        """The registry could not be written: the topic was never deleted."""
+        for partition in served.partitions:
+            self._leaving.discard(partition.id)
+            if not partition.opened:
+                partition.error = OPENING
+            elif partition.log.usable:
+                partition.use(partition.owned)
+            else:
+                partition.error = FAILED
+                self._try_later(partition)
+        self._unblock()
+
+    def _set_aside(self, served: _Served, left: list[Partition]) -> None:
+        """Some folders at a time; in the end their names are free."""
+        later = []
+        for partition in left[:FOLDERS_AT_ONCE]:
+            if partition in self._opening or partition in self._recovering:  # a thread is at work on it
+                later.append(partition)
+                continue
+            try:
+                self._folders.set_aside(partition.id, partition.owned if partition.opened else None, partition.settings.file_delete_delay_ms)
+            except OSError as error:
+                log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
+                later.append(partition)
+        left = left[FOLDERS_AT_ONCE:] + later
+        if not left:
+            ids = [partition.id for partition in served.partitions]
+            self._folders.forget(served.topic.id, ids, partial(self._gone, served))
+        elif len(later) == len(left):
+            self._loop.call_later(RETRY_SECONDS_MIN, self._set_aside, served, left)
+        else:
+            self._loop.call_soon(self._set_aside, served, left)
+
+    def _gone(self, served: _Served) -> None:
+        self._served.pop(served.topic.id, None)
+        self._leaving.difference_update([partition.id for partition in served.partitions])
+        self._unblock()
+
+    def _unblock(self) -> None:
+        for id in [id for id in self._blocked if id not in self._leaving]:
+            self._asked[self._blocked.pop(id)] = None
+        self._open_next()
 
     # Opening.
 
     def open_all(self) -> None:
         """In the background, one after the other."""
-        for topic in self._topics.by_name.values():
-            if topic.name != CONSUMER_OFFSETS:
-                for partition in self.of(topic):
-                    self._queue[partition] = None
+        found = self._folders.take_stock(log_settings({}, self._defaults).file_delete_delay_ms)
+        for partition in self:
+            if partition.id in found:
+                self._queue[partition] = None
         self._open_next()
 
     def _ask(self, partition: Partition) -> None:
         """Somebody wants it: it comes before what nobody asked for."""
         if isinstance(partition, OffsetsPartition):
-            self._look(partition)
+            self._look_at_groups(partition)
         elif partition.error == OPENING and partition not in self._opening and partition not in self._asked and not self._stopped:
             self._queue.pop(partition, None)
             self._asked[partition] = None
             self._open_next()
 
-    def _look(self, partition: OffsetsPartition) -> None:
-        owned = self._store.owned(LogId(CONSUMER_OFFSETS, partition.index))
-        if owned is None:
-            return
-        partition.owned = owned
-        partition.log = owned.log
-        partition.error = 0
-        owned.flusher.grown = partition.wake
+    def _look_at_groups(self, partition: OffsetsPartition) -> None:
+        owned = self._store.owned(partition.id)
+        if owned is not None:
+            partition.use(owned)
+            owned.flusher.grown = partition.wake
 
     def _open_next(self) -> None:
         while len(self._opening) < OPENED_AT_ONCE and not self._stopped:
@@ -249,48 +240,66 @@ class Partitions:
                 return
             partition = next(iter(queue))
             del queue[partition]
-            self._opening.add(partition)
-            id = LogId(partition.topic.name, partition.index)
-            self._store.acquire(id, partial(self._acquired, partition))
+            if partition.id in self._leaving:
+                self._blocked[partition.id] = partition
+            else:
+                self._open(partition)
 
-    def _acquired(self, partition: Partition, result: OwnedLog | HeldBy | Unreadable) -> None:
+    def _open(self, partition: Partition) -> None:
+        self._opening.add(partition)
+        settings = partition.settings
+        topic = TopicLog(
+            id_text(partition.topic.id),
+            settings.segment_bytes,
+            rolls_after_ms(settings),
+            partition.producers,
+            partial(self._tell_strayed, partition),
+        )
+        self._store.open_topic_log(partition.id, topic, partial(self._opened, partition))
+
+    def _tell_strayed(self, partition: Partition, moved: str) -> None:
+        log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
+
+    def _opened(self, partition: Partition, result: LocalLog | Unreadable) -> None:
         self._opening.discard(partition)
-        if isinstance(result, HeldBy | Unreadable):
-            damaged = isinstance(result, Unreadable) and result.damaged
-            partition.error = FAILED
-            partition.trouble = result.reason if isinstance(result, Unreadable) else f"it is held by {result.who}"
-            log.error("partition cannot be read", log=str(partition), reason=partition.trouble, again="after a restart" if damaged else "soon")
-            if not damaged:
-                self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._open_again, partition)
+        if partition.error == GONE:  # deleted meanwhile: there are files to be set aside
+            if isinstance(result, LocalLog):
+                partition.owned, partition.log, partition.opened = result, result.log, True
+        elif isinstance(result, Unreadable):
+            self._refuse(partition, result)
         else:
-            assert isinstance(result, LocalLog)
-            partition.owned = result
-            partition.log = result.log
-            result.watch(partial(self._append_failed, partition))
-            partition.error = 0
-            partition.trouble = ""
+            settings = partition.settings  # which may have changed meanwhile
+            result.log.segment_bytes = settings.segment_bytes
+            result.watch(partial(self.append_failed, partition))
+            partition.use(result)
             partition.wake()
         self._open_next()
+
+    def _refuse(self, partition: Partition, why: Unreadable) -> None:
+        partition.refuse(FAILED, why.reason)
+        again = "after a restart" if why.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
+        log.error("partition cannot be read", log=str(partition), reason=why.reason, again=again)
+        if not why.damaged:
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._open_again, partition)
 
     def _open_again(self, partition: Partition) -> None:
         if partition.error == FAILED:
             partition.error = OPENING
             self._ask(partition)
 
-    # Logs that refuse.
+    # Logs that refuse, and logs that roll.
 
-    def _append_failed(self, partition: Partition, failure: AppendFailed) -> None:
-        """Nothing is in the log of what failed. Where that can be read on it is; the next append tries again."""
+    def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
+        """Nothing of what failed is in the log. Where that is still sound it is read on, and the next append tries again."""
+        if partition.error == GONE:
+            return
         time = self._loop.time()
         if self._complained.get(partition, 0.0) <= time:
             self._complained[partition] = time + COMPLAIN_SECONDS
             log.error("partition cannot be written", log=str(partition), reason=str(failure))
-        if partition.log.usable or partition.error:
-            return
-        partition.error = FAILED
-        partition.trouble = str(failure)
-        partition.wake()
-        self._try_later(partition)
+        if not partition.log.usable and not partition.error:
+            partition.refuse(FAILED, str(failure))
+            self._try_later(partition)
 
     def _try_later(self, partition: Partition) -> None:
         seconds = min(2 * self._retry_seconds.get(partition, RETRY_SECONDS_MIN / 2), RETRY_SECONDS_MAX)
@@ -299,20 +308,51 @@ class Partitions:
 
     def _recover(self, partition: Partition) -> None:
         if partition.error == FAILED and not self._stopped:
+            self._recovering.add(partition)
             partition.owned.recover(partial(self._recovered, partition))
 
     def _recovered(self, partition: Partition, failure: AppendFailed | None) -> None:
+        self._recovering.discard(partition)
+        if partition.error == GONE:
+            return
         if failure is not None:
             log.warning("partition stays suspended", log=str(partition), reason=str(failure))
             self._try_later(partition)
             return
-        del self._retry_seconds[partition]
+        self._retry_seconds.pop(partition, None)
         self._complained.pop(partition, None)
-        partition.error = 0
-        partition.trouble = ""
+        partition.use(partition.owned)
         log.info("partition serves again", log=str(partition))
         partition.wake()
 
+    def rolled(self, partition: Partition) -> None:
+        """What is closed is flushed behind the appends, so that a crash leaves little to be checked."""
+        if partition.log.flushed_offset < partition.log.last_base:
+            flusher = partition.owned.flusher
+            flusher.flush(flusher.told_nobody, closed=True)
+
     def stop(self) -> None:
-        """Nothing is opened any more."""
+        """Nothing is opened or tried again any more."""
         self._stopped = True
+
+
+class _Deletion:
+    """Waits, like a reply, until the registry has it that a topic is no more."""
+
+    __slots__ = ("_partitions", "_served")
+
+    def __init__(self, partitions: Partitions, served: _Served) -> None:
+        self._partitions = partitions
+        self._served = served
+
+    def release(self) -> None:
+        self._partitions.deletion_decided(self._served)
+
+    def fail(self, error: int) -> None:
+        self._partitions.ask_again(self._served)
+
+
+def rolls_after_ms(settings: LogSettings) -> int:
+    """How old a segment may become. What is to be compacted in time has to be closed in time, as in Kafka."""
+    age = min(settings.segment_ms, settings.max_compaction_lag_ms) if settings.compact else settings.segment_ms
+    return max(age - random.randint(0, min(settings.segment_jitter_ms, settings.segment_ms)), 1)

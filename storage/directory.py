@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
 from storage.disk import Disk, Lock
@@ -81,6 +81,18 @@ class DataDirectory:
 
     def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
         self.log_starts = self._written(LOG_STARTS, self.log_starts, offsets)
+
+    def forget(self, logs: Collection[Partition]) -> None:
+        """They are gone: what comes under their names must not be taken for them."""
+        self.recovery_points = self._without(RECOVERY_POINTS, self.recovery_points, logs)
+        self.cleaner_points = self._without(CLEANER_POINTS, self.cleaner_points, logs)
+        self.log_starts = self._without(LOG_STARTS, self.log_starts, logs)
+
+    def _without(self, name: str, known: dict[Partition, int], logs: Collection[Partition]) -> dict[Partition, int]:
+        left = {log: offset for log, offset in known.items() if log not in logs}
+        if left != known:
+            write_offsets(self._disk, f"{self.path}/{name}", left)
+        return left
 
     def _written(self, name: str, known: dict[Partition, int], new: dict[Partition, int]) -> dict[Partition, int]:
         points = known | new

@@ -7,7 +7,7 @@ import base64
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
-from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.stores.owned import Done, Flusher, LocalLog, Rules, run_all
+from broker.topics import NOTES_LOG
 from broker.workers import Workers
-from protocol.batch import Fact
 from storage import (
     Acquired,
     AppendFailed,
@@ -35,35 +35,37 @@ from storage import (
     LogId,
     NodeInfo,
     OsDisk,
-    Position,
     Recovery,
-    Repair,
     Unreadable,
     told,
 )
+from storage.flush import METADATA
+from storage.producers import Producers
+from storage.removal import STRAY, set_folder_aside
 
 log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
-OPENING_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them
+TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them
+FINISHING_THREADS = 8  # which flush those that are not flushed yet, when the broker stops
 OPENING_HANDLES = 8
 
 
-class Rules(NamedTuple):
-    """How logs of one name are written."""
-
-    segment_bytes: int
-    flush: str  # as offsets.flush
-    flush_seconds: float  # with `interval`
-
-
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
-NOTES_RULES = Rules(16 << 20, "interval", 5.0)
-OUR_LOGS = (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG)
+NOTES_RULES = Rules("interval", 5.0)
+NOTES_SEGMENT_BYTES = 16 << 20
+TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
 _IS_LOG = re.compile(r"(.+)-([0-9]+)")
 
-Appended = Callable[[Position | AppendFailed], None]
-Done = Callable[[AppendFailed | None], None]
+
+class TopicLog(NamedTuple):
+    """What has to be known to open the log of a topic's partition."""
+
+    topic_id: str
+    segment_bytes: int
+    segment_ms: int
+    producers: Producers  # filled from the log
+    strayed: Callable[[str], None]  # hears, in the loop's thread, where a folder of another topic was moved that stood in the way
 
 
 class Alone:
@@ -84,16 +86,18 @@ class LocalStore:
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         self.loop = loop
-        self._rules = Rules(config.offsets_topic_segment_bytes, config.offsets_flush, config.offsets_flush_interval_ms / 1000)
-        self._disk = disk or OsDisk()
-        self.directory = _open_directory(self._disk, config)
+        self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
+        self._segment_bytes = config.offsets_topic_segment_bytes
+        self.disk = disk or OsDisk()
+        self.directory = _open_directory(self.disk, config)
         self.cluster_id = self.directory.cluster_id
-        self.handles = Handles(self._disk)
+        self.handles = Handles(self.disk)
         self.workers = Workers(loop, FLUSH_THREADS)
-        self.openers = Workers(loop, OPENING_THREADS)
+        self.topic_workers = Workers(loop, TOPIC_THREADS)
+        self.finishers = Workers(loop, FINISHING_THREADS)
+        self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
         self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
-        self.topic_rules: Callable[[LogId], int] | None = None  # segment.bytes of the logs that are topics'
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
@@ -112,21 +116,10 @@ class LocalStore:
         known = self._logs.get(id)
         if known is not None:
             self._own_again(id, known, done)
-        elif self._disk.exists(self._folder(id)):
-            workers = self.openers if self._is_topics(id) else self.workers
-            workers.submit(partial(self._open, id, Handles(self._disk, OPENING_HANDLES)), partial(self._opened, id, done))
+        elif self.disk.exists(self._folder(id)):
+            self.workers.submit(partial(self._open, id, Handles(self.disk, OPENING_HANDLES)), partial(self._opened, id, done))
         else:
             self._opened(id, done, self._open(id, self.handles))
-
-    def rules(self, id: LogId) -> Rules:
-        if id.name == NOTES_LOG:
-            return NOTES_RULES
-        if self.topic_rules is not None and self._is_topics(id):
-            return Rules(self.topic_rules(id), "never", 0.0)
-        return self._rules
-
-    def _is_topics(self, id: LogId) -> bool:
-        return self.topic_rules is not None and id.name not in OUR_LOGS
 
     def owned(self, id: LogId) -> LocalLog | None:
         """The log, if it is open."""
@@ -138,20 +131,25 @@ class LocalStore:
     def _open(self, id: LogId, handles: Handles) -> tuple[Log, Recovery]:
         directory = self.directory
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
+        segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
         try:
-            return Log.open(
-                handles, self._folder(id), self.rules(id).segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, "")
-            )
+            return Log.open(handles, self._folder(id), segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, ""))
         finally:
             if handles is not self.handles:
                 handles.close()
 
     def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
+        opened = self._sound(id, result)
         if self._finishing:
             return
-        if isinstance(result, Exception):
-            done(Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog)))
+        if isinstance(opened, Unreadable):
+            done(opened)
             return
+        done(self._own(id, Flusher(self, self.workers, opened), opened.epoch))
+
+    def _sound(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
+        if isinstance(result, Exception):
+            return Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, recovery = result
         opened.use(self.handles)
         if recovery.cut_bytes:
@@ -162,22 +160,99 @@ class LocalStore:
                 bytes=recovery.cut_bytes,
                 reason=recovery.reason,
             )
-        done(self._own(id, Flusher(self, opened), opened.epoch))
+        return opened
 
     def _own(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:
-        self._logs[id] = owned = LocalLog(self, id, flusher, epoch)
+        rules = NOTES_RULES if id.name == NOTES_LOG else self._rules
+        self._logs[id] = owned = LocalLog(self, self.workers, id, flusher, epoch, rules)
         if self.cleaning is not None:
-            if self._is_topics(id):
-                pass
-            elif id.name != NOTES_LOG:
+            if id.name != NOTES_LOG:
                 self.cleaning.watch(id, flusher.log, flusher.flush, flusher.broke)
             elif self._notes_retention_ms >= 0:
                 self.cleaning.keep_for(id, flusher.log, self._notes_retention_ms, flusher.broke)
         return owned
 
+    def flushed(self, log: Log) -> None:
+        if self.cleaning is not None:
+            self.cleaning.flushed(log)
+
     def forget(self, id: LogId) -> None:
         if self.cleaning is not None:
             self.cleaning.forget(id)
+
+    # The logs of topics.
+
+    def open_topic_log(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None]) -> None:
+        """As `acquire`. A folder of that name which belongs to another topic is moved out of the way."""
+        if self.disk.exists(self._folder(id)):
+            handles = Handles(self.disk, OPENING_HANDLES)
+            self.topic_workers.submit(partial(self._open_topic, id, topic, handles), partial(self._topic_opened, id, topic, done))
+        else:
+            self._topic_opened(id, topic, done, self._open_topic(id, topic, self.handles))
+
+    def _open_topic(self, id: LogId, topic: TopicLog, handles: Handles) -> tuple[str, Log, Recovery]:
+        directory = self.directory
+        folder = self._folder(id)
+        try:
+            strayed = ""
+            found = topic_id_of(self.disk, folder)
+            if found not in ("", topic.topic_id):
+                strayed = set_folder_aside(self.disk, folder, uuid.uuid4().hex, STRAY)
+            opened, recovery = Log.open(
+                handles,
+                folder,
+                topic.segment_bytes,
+                0 if strayed else directory.recovery_points.get((id.name, id.partition), 0),
+                directory.clean,
+                topic.topic_id,
+                deferred=True,
+                start_offset=0 if strayed else directory.log_starts.get((id.name, id.partition), 0),
+                producers=topic.producers,
+            )
+            opened.segment_ms = topic.segment_ms
+            return strayed, opened, recovery
+        finally:
+            if handles is not self.handles:
+                handles.close()
+
+    def _topic_opened(
+        self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], result: tuple[str, Log, Recovery] | Exception
+    ) -> None:
+        if isinstance(result, tuple):
+            if result[0]:
+                topic.strayed(result[0])
+            opened = self._sound(id, result[1:])
+        else:
+            opened = self._sound(id, result)
+        if self._finishing:
+            return
+        if isinstance(opened, Unreadable):
+            done(opened)
+            return
+        workers = self.topic_workers
+        self._logs[id] = owned = LocalLog(self, workers, id, Flusher(self, workers, opened), opened.epoch, TOPIC_RULES)
+        done(owned)
+
+    def drop(self, id: LogId) -> None:
+        """The log is not there any more."""
+        self.forget(id)
+        self._logs.pop(id, None)
+
+    def flush_topics(self) -> None:
+        """What of them is not flushed yet; nobody waits for it."""
+        self._flush_together([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
+
+    def _flush_together(self, flushers: list[Flusher], done: Done | None) -> None:
+        """Each of the threads has its part of them, one behind the other."""
+        begun: list[tuple[Flusher, Done, Flush]] = []
+        for flusher in flushers:
+            told = done or flusher.told_nobody
+            flush = flusher.begin(told)
+            if flush is not None:
+                begun.append((flusher, told, flush))
+        for number in range(min(FINISHING_THREADS, len(begun))):
+            part = begun[number::FINISHING_THREADS]
+            self.finishers.submit(partial(run_all, [flush for _, _, flush in part]), partial(_tell_all, part))
 
     def _own_again(self, id: LogId, before: LocalLog, done: Acquired) -> None:
         """It was ours, and released: nobody else can have written."""
@@ -199,7 +274,8 @@ class LocalStore:
         `done` hears what went wrong, or "".
         """
         self._finishing = True
-        waiting = len(self._logs)
+        logs = list(self._logs.values())
+        waiting = len(logs)
         failures = [] if sound else ["not everything was written"]
 
         def flushed(failure: AppendFailed | None) -> None:
@@ -211,12 +287,19 @@ class LocalStore:
                 if failures:
                     done(failures[0])
                 else:
-                    self.workers.submit(self._mark_clean, lambda problem: done(str(problem or "")))
+                    self.clerk.submit(self._mark_clean, lambda problem: done(str(problem or "")))
 
         if not waiting:
             flushed(None)
-        for owned in list(self._logs.values()):
-            owned.flusher.flush(flushed)
+        unflushed = []
+        for owned in logs:
+            if owned.rules is not TOPIC_RULES:
+                owned.flusher.flush(flushed)
+            elif _is_unflushed(owned):
+                unflushed.append(owned.flusher)
+            else:
+                flushed(None)
+        self._flush_together(unflushed, flushed)
 
     def _mark_clean(self) -> str:
         """In a worker thread, when the loop has nothing more to do with the logs: this too waits for the disk."""
@@ -224,6 +307,8 @@ class LocalStore:
             for owned in self._logs.values():
                 owned.log.close()
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
+            starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
+            self.directory.checkpoint_starts(starts)
             if not self.unchecked():
                 self.directory.mark_clean()
         except OSError as error:
@@ -234,7 +319,7 @@ class LocalStore:
         """Logs that nobody has opened since a stop that was not in order: the next start has to look at them."""
         if self.directory.clean:
             return []
-        found = [match for name in self._disk.list(self.directory.path) if (match := _IS_LOG.fullmatch(name)) is not None]
+        found = [match for name in self.disk.list(self.directory.path) if (match := _IS_LOG.fullmatch(name)) is not None]
         ids = [LogId(match[1], int(match[2])) for match in found]
         return [id for id in ids if id not in self._logs]
 
@@ -248,165 +333,40 @@ class LocalStore:
 
     def _flush_planned(self, seconds: float) -> None:
         """All of them by one thread, one behind the other: waking a thread for each costs more than most flushes."""
-        begun: list[tuple[Flusher, Flush]] = []
+        begun: list[tuple[Flusher, Done, Flush]] = []
         for flusher in self._planned.pop(seconds):
             flush = flusher.begin(flusher.told_nobody)
             if flush is not None:
-                begun.append((flusher, flush))
+                begun.append((flusher, flusher.told_nobody, flush))
         if begun:
-            flushes = [flush for _, flush in begun]
-            self.workers.submit(partial(run_all, flushes), partial(self._flushed_planned, begun))
-
-    def _flushed_planned(self, begun: list[tuple[Flusher, Flush]], results: list[Exception | None]) -> None:
-        for (flusher, flush), result in zip(begun, results, strict=True):
-            flusher.flushed(flush, flusher.told_nobody, result)
+            self.workers.submit(partial(run_all, [flush for _, _, flush in begun]), partial(_tell_all, begun))
 
     def close(self) -> None:
         self.workers.close()
-        self.openers.close()
+        self.topic_workers.close()
+        self.finishers.close()
+        self.clerk.close()
         self.handles.close()
         self.directory.close()
 
 
-def run_all(flushes: list[Flush]) -> list[Exception | None]:
-    """What became of each; in a worker thread."""
-    results: list[Exception | None] = []
-    for flush in flushes:
-        try:
-            flush.run()
-        except Exception as error:
-            results.append(error)
-        else:
-            results.append(None)
-    return results
+def _tell_all(begun: list[tuple[Flusher, Done, Flush]], results: list[Exception | None]) -> None:
+    for (flusher, done, flush), result in zip(begun, results, strict=True):
+        flusher.flushed(flush, done, result)
 
 
-class Flusher:
-    """The flushes of one log: in worker threads, one at a time."""
-
-    def __init__(self, store: LocalStore, log: Log) -> None:
-        self.log = log
-        self.busy = False
-        self.failed: Callable[[AppendFailed], None] = lambda failure: None
-        self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
-        self._store = store
-        self._next: list[Done] = []
-
-    def flush(self, done: Done) -> None:
-        """Who comes while one is under way is served by the next."""
-        flush = self.begin(done)
-        if flush is not None:
-            self._store.workers.submit(flush.run, partial(self.flushed, flush, done))
-
-    def begin(self, done: Done) -> Flush | None:
-        """A flush to run and to tell of with `flushed`; None: `done` will hear of another one, or has heard that it cannot be."""
-        if self.busy:
-            self._next.append(done)
-            return None
-        try:
-            flush = self.log.start_flush()
-        except AppendFailed as failure:
-            done(failure)
-            return None
-        self.busy = True
-        return flush
-
-    def flushed(self, flush: Flush, done: Done, result: object) -> None:
-        self.busy = False
-        failure: AppendFailed | None = None
-        try:
-            self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
-        except AppendFailed as error:
-            failure = error
-        if self._store.cleaning is not None and failure is None:
-            self._store.cleaning.flushed(self.log)
-        if self.grown is not None:
-            self.grown()
-        waiting, self._next = self._next, []
-        if waiting:
-            # Started before anybody hears of this one; after a failure it fails at once.
-            self.flush(partial(_tell, waiting))
-        done(failure)
-
-    def broke(self, failure: AppendFailed) -> None:
-        """Whoever owns the log now hears of it."""
-        self.failed(failure)
-
-    def told_nobody(self, failure: AppendFailed | None) -> None:
-        """A flush for which nobody waited came to its end."""
-        if failure is not None:
-            self.failed(failure)
+def _is_unflushed(owned: LocalLog) -> bool:
+    log = owned.log
+    return owned.rules is TOPIC_RULES and (log.flushed_offset < log.next_offset or not log.usable)
 
 
-class LocalLog:
-    """One log of the store, at the epoch at which it was acquired."""
-
-    def __init__(self, store: LocalStore, id: LogId, flusher: Flusher, epoch: int) -> None:
-        self.id = id
-        self.log = flusher.log
-        self.flusher = flusher
-        self.epoch = epoch
-        self._rules = rules = store.rules(id)
-        self._always = rules.flush == "always"
-        self._interval = rules.flush == "interval"
-        self._store = store
-
-    def usable(self) -> bool:
-        return self.log.usable and self.epoch == self.log.epoch
-
-    @property
-    def newest_timestamp(self) -> int:
-        return self.log.newest_timestamp
-
-    @property
-    def durable_offset(self) -> int:
-        """Everything before it is true. With `always` nobody was told of what is not flushed."""
-        return self.log.flushed_offset if self._always else self.log.next_offset
-
-    def replay(self) -> Iterator[list[Fact]]:
-        return self.log.facts(end=self.durable_offset)
-
-    def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
-        try:
-            position = Position(self.log.append(batch, self.epoch))
-        except AppendFailed as failure:
-            done(failure)
-            return
-        if self._always:
-            self.flusher.flush(lambda failure: done(failure or position))
-            return
-        if self._interval:
-            self._store.plan_flush(self.flusher, self._rules.flush_seconds)
-        if self.flusher.grown is not None:
-            self.flusher.grown()
-        done(position)
-
-    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
-        self.flusher.failed = failed
-
-    def recover(self, done: Done) -> None:
-        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
-        if self.flusher.busy:
-            done(AppendFailed("the flush under way does not end"))
-            return
-        repair = self.log.start_repair(keep_unflushed=not self._always)
-        self._store.workers.submit(repair.run, partial(self._repaired, repair, done))
-
-    def _repaired(self, repair: Repair, done: Done, result: object) -> None:
-        if isinstance(result, Exception):
-            done(AppendFailed(told(result, self.log.folder)))
-            return
-        self.log.finish_repair(repair)
-        done(None)
-
-    def release(self) -> None:
-        self._store.forget(self.id)
-        self.log.claim()  # whoever still holds this is refused from now on
-
-
-def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:
-    for one in waiting:
-        one(failure)
+def topic_id_of(disk: Disk, folder: str) -> str:
+    """Which topic the folder says it belongs to; "" where it does not say."""
+    path = f"{folder}/{METADATA}"
+    if not disk.exists(path):
+        return ""
+    lines = dict(line.split(": ", 1) for line in disk.read_text(path).splitlines() if ": " in line)
+    return lines.get("topic_id", "").strip()
 
 
 def _open_directory(disk: Disk, config: Config) -> DataDirectory:

@@ -15,7 +15,8 @@ from broker.clock import Clock
 from broker.config import Config, load_config
 from broker.journal import Journal, owned_or_fail
 from broker.start import ExitCode, StartError
-from broker.stores.local import LocalLog, LocalStore, new_id
+from broker.stores.local import LocalStore, new_id
+from broker.stores.owned import LocalLog
 from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import build_facts
@@ -86,7 +87,7 @@ class Machine:
         self.loop = Loop()
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        self.store.workers = cast(Workers, self.threads)
+        self.store.workers = self.store.clerk = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()
@@ -420,7 +421,7 @@ def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
     assert told == [Position(0)]  # before any flush
     assert always.threads.jobs == []
     assert [seconds for seconds, _ in always.loop.later] == [5.0]
-    assert always.store.rules(notes.id).segment_bytes == 16 << 20
+    assert notes.log.segment_bytes == 16 << 20
 
 
 # Stopping and starting
@@ -517,7 +518,7 @@ def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> 
 def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:
     store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk)
     threads = Threads()
-    store.workers = threads  # type: ignore[assignment]
+    store.clerk = threads  # type: ignore[assignment]
     told: list[str] = []
     store.finish(True, told.append)
     threads.run_all()

@@ -8,13 +8,17 @@ from typing import Any, cast
 
 import pytest
 
+from broker.clock import Clock
 from broker.config import load_config
+from broker.journal import Journal, owned_or_fail
 from broker.partitions import FAILED, GONE, OPENING, Partition, Partitions
 from broker.stores.local import LocalStore
-from broker.topics import Topic, Topics
+from broker.topics import REGISTRY_LOG, Topic, Topics
+from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import read_header
-from storage import AppendFailed
+from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from tests.broker.test_journal import LATE_MS, turn_by_hand
 from tests.broker.test_store import Threads
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch
@@ -32,6 +36,9 @@ class Loop:
     def time(self) -> float:
         return self.now
 
+    def call_soon(self, call: Callable[..., None], *given: Any) -> None:
+        self.call_later(0, call, *given)
+
     def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
         self.later.append((self.now + seconds, call, given))
 
@@ -43,13 +50,15 @@ class Loop:
             call(*given)
 
 
+REGISTRY = LogId(REGISTRY_LOG, 0)
+
+
 class Broker:
     """A store, a registry and the partitions, without a network."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         self.disk = disk
         self.ids = 0
-        self.topics = Topics(self._new_id)
         self.start()
 
     def _new_id(self) -> bytes:
@@ -59,24 +68,62 @@ class Broker:
     def start(self) -> None:
         self.loop = Loop()
         self.threads = Threads()
-        self.store = LocalStore(load_config(data=["/data"], environ={}), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        self.store.workers = self.store.openers = cast(Workers, self.threads)
-        self.partitions = Partitions(self.topics, self.store, cast(asyncio.AbstractEventLoop, self.loop), {})
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
+        self.store = LocalStore(load_config(data=["/data"], settings=["offsets.flush=never"], environ={}), loop, self.disk)
+        self.store.workers = self.store.topic_workers = self.store.finishers = self.store.clerk = cast(Workers, self.threads)
+        acquired: list[OwnedLog | HeldBy | Unreadable] = []
+        self.store.acquire(REGISTRY, acquired.append)
+        self.threads.run_all()
+        self.topics = Topics(self._new_id)
+        self.touched: list[TurnEnd] = []
+        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, 1 << 20, LATE_MS)
+        self.registry.start()
+        self.partitions = Partitions(self.topics, self.registry, self.store, loop, {})
 
-    def restart(self) -> None:
+    def settle(self) -> None:
+        """Turns end, threads and what was to come at once are done."""
+        for _ in range(20):
+            touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+            for journal in touched:
+                journal.end_turn()
+            self.threads.run_all()
+            self.loop.pass_time(0)
+
+    def restart(self, clean: bool = False) -> None:
         """After an orderly stop, or after the process alone was killed."""
+        if clean:
+            self.partitions.stop()
+            said: list[str] = []
+            self.store.finish(True, said.append)
+            self.threads.run_all()
+            assert said == [""]
         self.store.close()
         self.start()
 
-    def topic(self, name: str, partitions: int = 1) -> Topic:
-        topic = self.topics.create(name, partitions, SETTINGS, 0)
+    def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        topic = self.topics.create(name, partitions, SETTINGS | given, 0)
         self.partitions.created(topic)
+        self.touched.append(self.registry)
+        return topic
+
+    def delete(self, name: str) -> Topic:
+        topic = self.topics.delete(name, 0)
+        self.partitions.deleted(topic)
+        self.touched.append(self.registry)
         return topic
 
     def find(self, name: str, index: int = 0) -> Partition:
         found = self.partitions.find(name, index)
         assert found is not None
         return found
+
+    def folders(self, name: str = "") -> list[str]:
+        return [one for one in self.disk.list("/data") if one.startswith(name) and "." not in one and not one.startswith("__")]
+
+    def set_aside(self, ending: str = "delete") -> list[str]:
+        return [one for one in self.disk.list("/data") if one.endswith(f"-{ending}")]
 
 
 @pytest.fixture
@@ -130,6 +177,7 @@ def test_what_somebody_asks_for_is_opened_first(broker: Broker) -> None:
     broker.topic("orders", 20)
     for index in range(20):
         put(broker.find("orders", index), "a")
+    broker.settle()
     broker.restart()
     broker.partitions.open_all()
     assert broker.find("orders", 19).error == OPENING
@@ -141,17 +189,20 @@ def test_what_somebody_asks_for_is_opened_first(broker: Broker) -> None:
     assert [partition.error for partition in broker.partitions.of(broker.topics.by_name["orders"])] == [0] * 20
 
 
-def test_a_failed_roll_suspends_one_partition_alone_until_writing_works_again(broker: Broker) -> None:
+def test_a_failed_flush_suspends_one_partition_alone_until_writing_works_again(broker: Broker) -> None:
     broker.topic("orders", 2)
     partition, other = broker.find("orders", 0), broker.find("orders", 1)
     put(partition, "a", 800_000)
     put(other, "a")
-    broker.disk.fail_syncs = 100
     listener = Listener()
     partition.waiters[listener] = None
+    put(partition, "b", 800_000)  # in a segment of its own: the first one is flushed behind the append
+    assert len(broker.threads.jobs) == 1
+    broker.disk.fail_syncs = 100
+    broker.threads.run_all()
+    assert (partition.error, other.error, listener.heard) == (FAILED, 0, 2)
     with pytest.raises(AppendFailed):
-        put(partition, "b", 800_000)
-    assert (partition.error, other.error, listener.heard) == (FAILED, 0, 1)
+        put(partition, "c")
     put(other, "b")
     broker.loop.pass_time(1)
     broker.threads.run_all()
@@ -159,8 +210,8 @@ def test_a_failed_roll_suspends_one_partition_alone_until_writing_works_again(br
     broker.disk.fail_syncs = 0
     broker.loop.pass_time(60)
     broker.threads.run_all()
-    assert (partition.error, partition.end_offset) == (0, 1)
-    assert put(partition, "c") == 1
+    assert (partition.error, partition.end_offset, listener.heard) == (0, 2, 3)
+    assert put(partition, "c") == 2
 
 
 def test_a_full_disk_refuses_appends_alone_and_the_next_one_finds_the_room_that_came(broker: Broker) -> None:
@@ -174,6 +225,144 @@ def test_a_full_disk_refuses_appends_alone_and_the_next_one_finds_the_room_that_
     assert partition.read(0, 1000)
     broker.disk.room = 1 << 20
     assert put(partition, "b") == 1
+
+
+def test_what_was_written_is_there_after_a_kill_and_after_a_stop(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    for clean in (False, True, True):
+        broker.restart(clean)
+        broker.partitions.open_all()
+        broker.threads.run_all()
+        partition = broker.find("orders")
+        before = partition.end_offset
+        assert put(partition, "b") == before
+    assert partition.end_offset == 4
+    assert partition.leader_epoch == 3
+
+
+def test_a_deleted_topic_gives_up_its_folders_when_that_is_durable_and_its_files_later(broker: Broker) -> None:
+    broker.topic("orders", 2, file_delete_delay_ms="60000")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    broker.delete("orders")
+    assert broker.partitions.find("orders", 0) is None
+    assert broker.folders() == ["orders-0"]
+    broker.settle()
+    assert broker.folders() == []
+    (folder,) = broker.set_aside()
+    assert folder.startswith("orders-0.")
+    broker.loop.pass_time(59)
+    broker.threads.run_all()
+    assert broker.set_aside()
+    broker.loop.pass_time(1)
+    broker.threads.run_all()
+    assert not broker.set_aside()
+
+
+def test_a_topic_of_the_same_name_begins_anew(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    put(broker.find("orders"), "b")
+    broker.settle()
+    broker.store.directory.checkpoint({("orders", 0): 2})
+    broker.store.directory.checkpoint_starts({("orders", 0): 1})
+    broker.delete("orders")
+    broker.topic("orders")
+    assert broker.find("orders").error == OPENING  # until the folder of the other one is out of the way
+    broker.settle()
+    assert put(broker.find("orders"), "c") == 0
+    broker.settle()
+    broker.restart()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    partition = broker.find("orders")
+    assert (partition.start_offset, partition.end_offset) == (0, 1)
+
+
+def test_a_deletion_that_the_registry_could_not_write_did_not_happen(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    broker.disk.room = 0
+    broker.delete("orders")
+    broker.settle()
+    broker.disk.room = None
+    assert broker.folders() == ["orders-0"]
+    assert broker.find("orders").error == 0
+    assert put(broker.find("orders"), "b") == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_broker_that_was_killed_while_it_deleted_goes_on_at_the_next_start(broker: Broker, again: bool) -> None:
+    old = broker.topic("orders", 2)
+    put(broker.find("orders", 0), "a")
+    put(broker.find("orders", 1), "a")
+    broker.settle()
+    broker.topics.delete("orders", 0)
+    if again:
+        broker.topic("orders", 2)
+    broker.registry.end_turn()
+    broker.restart()
+    assert broker.folders() == ["orders-0", "orders-1"]
+    broker.partitions.open_all()
+    assert broker.folders() == []
+    assert len(broker.set_aside()) == 2
+    assert old.id in broker.topics.deleted  # for its offsets
+    broker.settle()
+    broker.topics.offsets_gone(old.id)
+    assert not broker.topics.deleted
+    if again:
+        assert put(broker.find("orders", 1), "b") == 0
+    broker.loop.pass_time(60)
+    broker.threads.run_all()
+    assert not broker.set_aside()
+
+
+def test_folders_of_another_topic_are_kept_but_not_in_the_way_of_ours(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "theirs")
+    broker.settle()
+    broker.store.close()
+    for name in ("__tenure_topics-0",):  # the directory as a Kafka would have written it
+        for file in broker.disk.list(f"/data/{name}"):
+            broker.disk.remove(f"/data/{name}/{file}")
+    broker.ids = 100
+    broker.start()
+    broker.partitions.open_all()
+    assert broker.folders() == ["orders-0"]
+    broker.topic("orders")
+    broker.find("orders")
+    broker.settle()
+    assert put(broker.find("orders"), "ours") == 0
+    assert len(broker.set_aside("stray")) == 1
+    assert not broker.set_aside("delete")
+
+
+def test_a_new_partition_count_and_new_settings_apply_at_once(broker: Broker) -> None:
+    topic = broker.topic("orders")
+    partition = broker.find("orders")
+    put(partition, "a")
+    broker.partitions.grown(broker.topics.add_partitions("orders", 3), 1)
+    assert broker.partitions.find("orders", 2) is not None
+    broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "max.message.bytes": "7"}))
+    assert broker.find("orders") is partition
+    assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.max_message_bytes) == (2_000_000, 5, 7)
+    assert partition.topic.id == topic.id
+
+
+def test_what_the_registry_refused_is_not_served(broker: Broker) -> None:
+    broker.topic("orders")
+    broker.settle()
+    broker.disk.room = 0
+    broker.partitions.grown(broker.topics.add_partitions("orders", 3), 1)
+    broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "5"}))
+    broker.touched.append(broker.registry)
+    broker.settle()
+    broker.disk.room = None
+    assert broker.partitions.find("orders", 2) is None
+    assert broker.find("orders").settings.retention_ms == 604_800_000
 
 
 def test_the_partitions_of_a_deleted_topic_tell_who_waits(broker: Broker) -> None:

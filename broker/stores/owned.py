@@ -1,0 +1,181 @@
+"""One log of a store: its flushes, in worker threads, one at a time; and the log as its owner has it, at one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from broker.workers import Workers
+from protocol.batch import Fact
+from storage import AppendFailed, Flush, Log, LogId, Position, Repair, told
+
+Appended = Callable[[Position | AppendFailed], None]
+Done = Callable[[AppendFailed | None], None]
+
+
+class Rules(NamedTuple):
+    """How a log is written."""
+
+    flush: str  # as offsets.flush
+    flush_seconds: float = 0.0  # with `interval`
+
+
+class Store(Protocol):
+    """What a log asks of the store it is in."""
+
+    def plan_flush(self, flusher: Flusher, seconds: float) -> None:
+        """Flush the log when so much time has passed; nobody waits for it."""
+        ...
+
+    def flushed(self, log: Log) -> None:
+        """A flush of this log has just ended, and the next has not begun."""
+        ...
+
+    def forget(self, id: LogId) -> None: ...
+
+
+def run_all(flushes: list[Flush]) -> list[Exception | None]:
+    """What became of each; in a worker thread."""
+    results: list[Exception | None] = []
+    for flush in flushes:
+        try:
+            flush.run()
+        except Exception as error:
+            results.append(error)
+        else:
+            results.append(None)
+    return results
+
+
+class Flusher:
+    """The flushes of one log: in worker threads, one at a time."""
+
+    def __init__(self, store: Store, workers: Workers, log: Log) -> None:
+        self.log = log
+        self.busy = False
+        self.failed: Callable[[AppendFailed], None] = lambda failure: None
+        self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
+        self._store = store
+        self._workers = workers
+        self._next: list[Done] = []
+        self._next_closed = True  # nobody of them asks for more than what is closed
+
+    def flush(self, done: Done, closed: bool = False) -> None:
+        """Who comes while one is under way is served by the next. `closed`: all but the last segment, which grows."""
+        flush = self.begin(done, closed)
+        if flush is not None:
+            self._workers.submit(flush.run, partial(self.flushed, flush, done))
+
+    def begin(self, done: Done, closed: bool = False) -> Flush | None:
+        """A flush to run and to tell of with `flushed`; None: `done` will hear of another one, or has heard that it cannot be."""
+        if self.busy:
+            self._next.append(done)
+            self._next_closed &= closed
+            return None
+        try:
+            flush = self.log.start_flush(closed)
+        except AppendFailed as failure:
+            done(failure)
+            return None
+        self.busy = True
+        return flush
+
+    def flushed(self, flush: Flush, done: Done, result: object) -> None:
+        self.busy = False
+        failure: AppendFailed | None = None
+        try:
+            self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
+        except AppendFailed as error:
+            failure = error
+        if failure is None:
+            self._store.flushed(self.log)
+        if self.grown is not None:
+            self.grown()
+        waiting, self._next = self._next, []
+        if waiting:
+            closed, self._next_closed = self._next_closed, True
+            # Started before anybody hears of this one; after a failure it fails at once.
+            self.flush(partial(_tell, waiting), closed)
+        done(failure)
+
+    def broke(self, failure: AppendFailed) -> None:
+        """Whoever owns the log now hears of it."""
+        self.failed(failure)
+
+    def told_nobody(self, failure: AppendFailed | None) -> None:
+        """A flush for which nobody waited came to its end."""
+        if failure is not None:
+            self.failed(failure)
+
+
+class LocalLog:
+    """One log of the store, at the epoch at which it was acquired."""
+
+    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
+        self.id = id
+        self.log = flusher.log
+        self.flusher = flusher
+        self.epoch = epoch
+        self.rules = rules
+        self._always = rules.flush == "always"
+        self._interval = rules.flush == "interval"
+        self._store = store
+        self._workers = workers
+
+    def usable(self) -> bool:
+        return self.log.usable and self.epoch == self.log.epoch
+
+    @property
+    def newest_timestamp(self) -> int:
+        return self.log.newest_timestamp
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything before it is true. With `always` nobody was told of what is not flushed."""
+        return self.log.flushed_offset if self._always else self.log.next_offset
+
+    def replay(self) -> Iterator[list[Fact]]:
+        return self.log.facts(end=self.durable_offset)
+
+    def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
+        try:
+            position = Position(self.log.append(batch, self.epoch))
+        except AppendFailed as failure:
+            done(failure)
+            return
+        if self._always:
+            self.flusher.flush(lambda failure: done(failure or position))
+            return
+        if self._interval:
+            self._store.plan_flush(self.flusher, self.rules.flush_seconds)
+        if self.flusher.grown is not None:
+            self.flusher.grown()
+        done(position)
+
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
+        self.flusher.failed = failed
+
+    def recover(self, done: Done) -> None:
+        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
+        if self.flusher.busy:
+            done(AppendFailed("the flush under way does not end"))
+            return
+        repair = self.log.start_repair(keep_unflushed=not self._always)
+        self._workers.submit(repair.run, partial(self._repaired, repair, done))
+
+    def _repaired(self, repair: Repair, done: Done, result: object) -> None:
+        if isinstance(result, Exception):
+            done(AppendFailed(told(result, self.log.folder)))
+            return
+        self.log.finish_repair(repair)
+        done(None)
+
+    def release(self) -> None:
+        self._store.forget(self.id)
+        self.log.claim()  # whoever still holds this is refused from now on
+
+
+def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:
+    for one in waiting:
+        one(failure)

@@ -1,0 +1,141 @@
+"""What becomes of the folders of topics that are no more.
+
+When a deletion is durable each folder is renamed at once, as Kafka does, so that a topic of the same name may begin anew;
+checkpoints forget its logs; the registry forgets the topic; and after a while the files go. Whatever of this a dead
+broker left undone is done at the next start. What belongs to no topic of ours, for a Kafka wrote it, is left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from broker.journal import Journal
+from broker.logs import get_logger
+from broker.stores.local import LocalStore, id_text, topic_id_of
+from broker.stores.owned import LocalLog
+from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, DeletedTopic, Topics
+from storage import LogId
+from storage.removal import folders_set_aside, remove_folder, set_folder_aside
+
+log = get_logger("broker.topics")
+
+RETRY_SECONDS = 15.0
+NAMES_TOLD_MAX = 5
+_IS_LOG = re.compile(r"(.+)-([0-9]+)")
+
+
+class TopicFolders:
+    """Those of one data directory."""
+
+    def __init__(self, topics: Topics, registry: Journal, store: LocalStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._topics = topics
+        self._registry = registry
+        self._store = store
+        self._disk = store.disk
+        self._loop = loop
+
+    def take_stock(self, delete_delay_ms: int) -> set[LogId]:
+        """At the start: which partitions of our topics have a folder. What a dead broker did not come to is done now."""
+        path = self._store.directory.path
+        for deleted in list(self._topics.deleted.values()):
+            self._finish_deletion(deleted)
+        self.remove_later(folders_set_aside(self._disk, path), delete_delay_ms)
+        found = set()
+        unknown = []
+        for name in self._disk.list(path):
+            match = _IS_LOG.fullmatch(name)
+            if match is None or match[1] in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
+                continue
+            topic = self._topics.by_name.get(match[1])
+            if topic is not None and int(match[2]) < topic.partitions:
+                found.add(LogId(match[1], int(match[2])))
+            else:
+                unknown.append(name)
+        if unknown:
+            shown = ", ".join(unknown[:NAMES_TOLD_MAX])
+            log.warning("folders of no topic that is known are left as they are", count=len(unknown), folders=shown)
+        return found
+
+    def _finish_deletion(self, deleted: DeletedTopic) -> None:
+        """Of its folders, and not of those of another topic of the same name, which has points of its own then."""
+        gone = []
+        try:
+            for index in range(deleted.partitions):
+                id = LogId(deleted.name, index)
+                folder = self._store.directory.log_folder(*id)
+                exists = self._disk.exists(folder)
+                if exists and self._belongs(folder, deleted):
+                    set_folder_aside(self._disk, folder, uuid.uuid4().hex)
+                    exists = False
+                if not exists:
+                    gone.append(id)
+            self._forget(gone)
+        except OSError as error:
+            log.warning("a deleted topic is not quite gone", topic=deleted.name, reason=str(error))
+        else:
+            self._topics.folders_gone(deleted.id)
+            self._registry.turn.touch(self._registry)
+
+    def _belongs(self, folder: str, deleted: DeletedTopic) -> bool:
+        found = topic_id_of(self._disk, folder)
+        return found == id_text(deleted.id) or (not found and deleted.name not in self._topics.by_name)
+
+    def set_aside(self, id: LogId, owned: LocalLog | None, delete_delay_ms: int) -> None:
+        """Rename the folder, where there is one. Raises OSError."""
+        if owned is not None and self._store.owned(id) is not owned:
+            return  # it was never durable, and its folder gave way to another topic's
+        folder = self._store.directory.log_folder(*id)
+        moved = ""
+        if owned is not None:
+            moved = owned.log.set_folder_aside(uuid.uuid4().hex)
+            self._store.drop(id)
+        elif self._disk.exists(folder):
+            moved = set_folder_aside(self._disk, folder, uuid.uuid4().hex)
+        if moved:
+            self.remove_later([moved], delete_delay_ms)
+
+    def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
+        """No folder has a name of the topic any more; when `done` is called, no checkpoint names it either."""
+        self._store.clerk.submit(partial(self._forget, ids), partial(self._forgotten, topic_id, ids, done))
+
+    def _forget(self, ids: Collection[LogId]) -> None:
+        directory = self._store.directory
+        self._disk.sync_folder(directory.path)
+        directory.forget(ids)
+
+    def _forgotten(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], result: object) -> None:
+        if isinstance(result, Exception):
+            log.warning("checkpoints of a deleted topic stay", reason=str(result))
+            self._loop.call_later(RETRY_SECONDS, self.forget, topic_id, ids, done)
+            return
+        if self._registry.writable and self._registry.readable:
+            self._topics.folders_gone(topic_id)
+            self._registry.turn.touch(self._registry)
+        done()
+
+    def remove_later(self, folders: Sequence[str], delay_ms: int) -> None:
+        """Their files are given back when so much time has passed."""
+        if folders:
+            self._loop.call_later(delay_ms / 1000, self._remove, folders)
+
+    def _remove(self, folders: Sequence[str]) -> None:
+        self._store.topic_workers.submit(partial(self._remove_all, folders), self._removed)
+
+    def _remove_all(self, folders: Sequence[str]) -> list[str]:
+        """Those that stayed, in a worker thread."""
+        stayed = []
+        for folder in folders:
+            try:
+                remove_folder(self._disk, folder)
+            except OSError as error:
+                log.warning("folder of a deleted topic stays", folder=folder, reason=str(error))
+                stayed.append(folder)
+        return stayed
+
+    def _removed(self, stayed: list[str]) -> None:
+        if stayed and not isinstance(stayed, Exception):
+            self._loop.call_later(RETRY_SECONDS, self._remove, stayed)
