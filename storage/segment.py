@@ -11,7 +11,7 @@ from protocol.batch_facts import FactReader
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import Index, index_bytes_max, read_index
+from storage.index import Index
 from storage.verifying import CHUNK_BYTES, verify_all
 
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
@@ -70,13 +70,20 @@ class Segment:
         self.first_timestamp = -2  # not looked for yet
         self.epoch = -1  # the newest among its batches, and the offset where that begins
         self.epoch_start = base
-        self.index = Index(base)
+        self.index = Index(handles, self.path, suffix, base)
         self.index_saved = False
         self.unsynced = False
         self.verified = True  # every checksum was computed or seen to be right by this process
         self.places: dict[int, int] = {}  # where reads ended: offset and position behind their last batch
         self.readers = 0
         self.kept: File | None = None  # its own file, for those who were reading it then
+
+    def use(self, handles: Handles) -> None:
+        self.handles = self.index.handles = handles
+
+    def rename(self, suffix: str) -> None:
+        """Its files have another name now."""
+        self.suffix = self.index.suffix = suffix
 
     @property
     def log_path(self) -> str:
@@ -138,7 +145,7 @@ class Segment:
         stored index knows.
         """
         length = self.handles.file(self.log_path).size()
-        stored = (-1, -1) if from_start else self._load_index(length)
+        stored = not from_start and self._load_index(length)
         self.verified = from_start
         try:
             reason = verify_all(self, length) if from_start else self._read_headers(length)
@@ -146,7 +153,7 @@ class Segment:
             reason = str(error)
         if not reason:
             self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-            self.index_saved = stored == (len(self.index.positions), len(self.index.times))
+            self.index_saved = stored and not self.index.positions and not self.index.times
         return reason
 
     def _read_headers(self, length: int) -> str:
@@ -314,10 +321,12 @@ class Segment:
         places[offset] = position
 
     def _near(self, offset: int) -> int:
-        """Where to begin reading for `offset`; the start if the index does not lead to the batch that it names."""
+        """Where to begin reading for `offset`: further back where the index does not lead to the batch that it names."""
         position, last_offset = self.index.entry_for(offset)
-        if position and self._header_at(position, last_offset, self.size) is None:
-            return 0
+        back = PART_BYTES
+        while position > 0 and self._header_at(position, last_offset, self.size) is None:
+            position, last_offset = self.index.before(position - back)
+            back *= 4
         return position
 
     def header_at(self, position: int) -> BatchHeader | None:
@@ -362,51 +371,31 @@ class Segment:
 
     def _resume(self) -> None:
         """Go back to the last batch that the index names, or to the start."""
-        index = self.index
-        header = None
-        if index.positions:
-            header = self._header_at(index.positions[-1], self.base + index.offsets[-1], self.handles.file(self.log_path).size())
+        position, last_offset = self.index.last_place()
+        header = self._header_at(position, last_offset, self.handles.file(self.log_path).size()) if position else None
         if header is None:
-            self.index = Index(self.base)
+            self.index = Index(self.handles, self.path, self.suffix, self.base)
             self.size, self.next_offset = 0, self.base
             self.max_timestamp, self.max_timestamp_offset = -1, self.base
         else:
-            self.size, self.next_offset = index.positions[-1], header.base_offset
-            if index.times:
-                self.max_timestamp, self.max_timestamp_offset = index.times[-1], self.base + index.time_offsets[-1]
-            else:
-                self.max_timestamp, self.max_timestamp_offset = -1, self.base
+            self.size, self.next_offset = position, header.base_offset
+            self.max_timestamp, self.max_timestamp_offset = self.index.last_record_time()
 
-    def _load_index(self, length: int) -> tuple[int, int]:
-        """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
-        stored = []
-        for ending in (".index", ".timeindex"):
-            path = self.path + ending + self.suffix
-            if not self.handles.disk.exists(path):
-                return -1, -1
-            file = self.handles.file(path)
-            stored.append(file.read(0, min(file.size(), index_bytes_max(length))))
-            self.handles.forget(path)
-        index = read_index(self.base, stored[0], stored[1], length)
-        if index is None:
-            return -1, -1
-        counts = len(index.positions), len(index.times)
+    def _load_index(self, length: int) -> bool:
+        """Take up the stored index; whether there is one that can be used."""
+        index = Index(self.handles, self.path, self.suffix, self.base)
+        if not index.load(length):
+            return False
         self.index = index
         self._resume()
-        return counts
+        return self.index is index
 
     def save_index(self, sync: bool = False) -> None:
         """Both index files, for Kafka's tools and the next opening."""
         self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        for ending, data in ((".index", self.index.offset_bytes()), (".timeindex", self.index.time_bytes())):
-            path = self.path + ending + self.suffix
-            file = self.handles.file(path, create=True)
-            file.truncate(0)
-            file.write(0, data)
-            if sync:
-                file.sync()
-            self.handles.forget(path)
+        self.index.save(sync)
         self.index_saved = True
 
     def close(self) -> None:
         self.handles.forget(self.log_path)
+        self.index.forget()

@@ -41,7 +41,7 @@ class Segments:
         """From now on these open files: the log was opened in another thread, with handles of its own."""
         self._handles = handles
         for segment in self._segments:
-            segment.handles = handles
+            segment.use(handles)
 
     @property
     def next_offset(self) -> int:
@@ -207,7 +207,7 @@ class Segments:
                 assert behind < len(self._segments), "the last segment grows"
                 self._give_up(first, behind)
                 exchange(self._disk, segment, new.replaces, self.folder)
-                segment.handles = self._handles
+                segment.use(self._handles)
                 self._segments[first:behind] = [segment]
                 bases += new.replaces
         except OSError as error:

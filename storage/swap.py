@@ -52,7 +52,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
     for segment in segments:
         for ending in (*INDEXES, ".log"):  # the log last: its name is what says that the new segment counts
             disk.rename(f"{segment.path}{ending}{suffix}", f"{segment.path}{ending}{SWAP}")
-        segment.suffix = SWAP
+        segment.rename(SWAP)
     if segments:
         disk.sync_folder(folder)
     return segments
@@ -74,7 +74,7 @@ def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str)
         set_aside(disk, folder, base)
     for ending in (".log", *INDEXES):
         disk.rename(f"{segment.path}{ending}{SWAP}", f"{segment.path}{ending}")
-    segment.suffix = ""
+    segment.rename("")
 
 
 def set_aside(disk: Disk, folder: str, base: int) -> None:

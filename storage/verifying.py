@@ -55,7 +55,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
     unpack = _SOUND.unpack_from
     index = segment.index
     begin = segment.size
-    indexed = index.positions[-1] if index.positions else 0
+    indexed = index.last_position
     next_offset, newest_of_all, epoch_of_all = segment.next_offset, segment.max_timestamp, segment.epoch
     end = len(chunk)
     at = 0

@@ -6,8 +6,9 @@ from struct import pack, unpack_from
 
 import pytest
 
-from storage import Log
-from storage.index import INTERVAL_BYTES, Index, read_index
+from protocol.batch import BatchHeader, iterate
+from storage import Handles, Log
+from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
@@ -110,13 +111,64 @@ def test_an_entry_that_leads_into_a_batch_is_not_believed(place: Place, shift: i
 
 def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
     written(place)
+    path = f"{place.path}/{FOLDER}/{BASE}"
     offsets, times = index_files(place)
-    index = read_index(0, offsets + bytes(8 * 1000), times + bytes(12 * 1000), 1 << 20)
-    assert index is not None
-    assert (index.offset_bytes(), index.time_bytes()) == (offsets, times)
-    empty = read_index(0, bytes(80), bytes(120), 1 << 20)
-    assert empty is not None
-    assert (list(empty.offsets), list(empty.times)) == ([], [])
+    for stored in ((offsets, times), (b"", b"")):
+        overwrite(place.disk, f"{path}.index", stored[0] + bytes(8 * 1000))
+        overwrite(place.disk, f"{path}.timeindex", stored[1] + bytes(12 * 1000))
+        index = Index(Handles(place.disk), path, "", 0)
+        assert index.load(1 << 20)
+        assert (index.stored_offsets, index.stored_times) == (len(stored[0]) // 8, len(stored[1]) // 12)
+        index.cut(1 << 20)  # takes everything into memory
+        assert (index.offset_bytes(), index.time_bytes()) == stored
+
+
+def test_what_an_index_does_not_keep_in_memory_is_found_in_its_files(place: Place) -> None:
+    index = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
+    count = 3 * MEMORY_ENTRIES + 7
+    for number in range(count):
+        index.add(100 + 3 * number, INTERVAL_BYTES * (number + 1), 10 * (number + 1), 100 + 3 * number)
+    assert len(index.positions) == 7
+    again = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
+    index.save(sync=False)
+    assert again.load(1 << 31)
+    assert (again.stored_offsets, again.last_position, again.last_time) == (count, INTERVAL_BYTES * count, 10 * count)
+    for one in (index, again):
+        for number in (0, 1, 62, 63, 64, 65, 1000, MEMORY_ENTRIES, 2 * MEMORY_ENTRIES + 1, count - 2, count - 1):
+            place_of, offset, when = INTERVAL_BYTES * (number + 1), 100 + 3 * number, 10 * (number + 1)
+            assert one.entry_for(offset) == one.entry_for(offset + 2) == (place_of, offset)
+            assert one.before(place_of) == one.before(place_of + INTERVAL_BYTES - 1) == (place_of, offset)
+            assert one.time_before(when + 1) == one.time_before(when + 10) == (when, offset)
+        assert one.entry_for(99) == one.before(INTERVAL_BYTES - 1) == (0, -1)
+        assert one.time_before(10) == (-1, 100)
+        assert one.last_place() == (INTERVAL_BYTES * count, 100 + 3 * (count - 1))
+        assert one.last_record_time() == (10 * count, 100 + 3 * (count - 1))
+
+
+def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=1 << 30)
+    count = 2 * MEMORY_ENTRIES + 300
+    for number in range(count):
+        log.append(batch(f"b{number}", padding=4_100, timestamp=1_000 + number), 0)
+    (segment,) = log._segments
+    assert 0 < len(segment.index.positions) < MEMORY_ENTRIES
+    log.flush()
+    log.close()
+    for again in (log, reopen(place.disk, place.path, clean=True)[0], reopen(place.disk, place.path)[0]):
+        for number in (0, 1, 500, MEMORY_ENTRIES, count - 1):
+            assert headers_of(again.read(number, 10))[0].base_offset == number
+            assert again.find_time(1_000 + number) == (1_000 + number, number, 0)
+        much = headers_of(again.read(1, 1_000_000))
+        assert [header.base_offset for header in much] == list(range(1, len(much) + 1))
+        assert 990_000 < sum(header.size for header in much) <= 1_000_000
+    for number in (count - 5, MEMORY_ENTRIES + 3, 9):
+        segment.cut(segment.position_from(number))
+        assert (segment.next_offset, log.newest_timestamp) == (number, 1_000 + number - 1)
+        assert headers_of(log.read(number - 1, 10))[0].base_offset == number - 1
+
+
+def headers_of(data: bytes) -> list[BatchHeader]:
+    return list(iterate(data, 0, len(data)))
 
 
 def test_an_index_of_a_closed_segment_is_read_and_not_the_segment() -> None:
@@ -135,7 +187,7 @@ def test_an_index_of_a_closed_segment_is_read_and_not_the_segment() -> None:
 
 
 def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
-    index = Index(100)
+    index = Index(Handles(FaultyDisk()), "/data/x", "", 100)
     for number, timestamp in enumerate((10, 20, 15, 30, 30, 40)):
         newest, at = max((t, -n) for n, t in enumerate((10, 20, 15, 30, 30, 40)[: number + 1]))
         index.add(100 + number, (number + 1) * INTERVAL_BYTES, newest, 100 - at)
