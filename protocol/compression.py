@@ -38,21 +38,21 @@ SNAPPY_EXPANSION_MAX: Final = 32  # at best three bytes stand for sixty-four
 BLOCK_BYTES: Final = Struct(">i")
 
 
-def compress(data: bytes, codec: int) -> bytes:
-    """As Kafka's own producer would write it, at each codec's usual level."""
+def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
+    """As Kafka's own producer would write it, at each codec's usual level or at another; snappy has none."""
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level))
     if codec == Compression.SNAPPY:
         return compress_snappy(data)
     if codec == Compression.LZ4:
         # Kafka's Java reader wants blocks that stand alone.
-        lz4 = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        lz4 = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
         lz4.compress(data)
         return bytes(lz4.finish())
     if codec == Compression.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level))
     raise ProtocolError(f"a codec {codec}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.batch import BatchHeader
+from protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from protocol.errors import ErrorCode
 
 NEWEST_BATCHES: Final = 5  # as many requests as a producer may have under way
@@ -80,7 +80,7 @@ class Producers:
         """Of a batch whose producer has an id; nothing is changed."""
         producer = self._known.get(header.producer_id)
         if producer is None:
-            return FRESH
+            return FRESH if header.producer_epoch >= NO_EPOCH else OLD_EPOCH
         first = header.base_sequence
         if header.producer_epoch == producer.epoch:
             last = producer.last_sequence
@@ -97,20 +97,34 @@ class Producers:
 
     def note(self, header: BatchHeader, base_offset: int) -> None:
         """The batch is in the log, from `base_offset` on."""
-        producer = self._known.get(header.producer_id)
+        self.note_batch(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            base_offset,
+            header.max_timestamp,
+            header.attributes,
+        )
+
+    def note_batch(self, id: int, epoch: int, sequence: int, delta: int, base_offset: int, timestamp: int, attributes: int) -> None:
+        """The same, of who has no header: an opening notes many."""
+        producer = self._known.get(id)
         if producer is None:
-            producer = self._known[header.producer_id] = Producer(header.producer_epoch)
-        elif header.producer_epoch != producer.epoch:
-            producer.epoch = header.producer_epoch
+            producer = self._known[id] = Producer(epoch)
+        elif epoch != producer.epoch:
+            producer.epoch = epoch
             producer.batches = []
-        producer.last_timestamp = header.max_timestamp
-        if header.is_control:
-            producer.transaction_offset = -1  # the end of a transaction has no sequence
-            return
-        if header.is_transactional and producer.transaction_offset < 0:
-            producer.transaction_offset = base_offset
+        producer.last_timestamp = timestamp
+        if attributes & (CONTROL | TRANSACTIONAL):
+            if attributes & CONTROL:
+                producer.transaction_offset = -1  # the end of a transaction has no sequence
+                return
+            if producer.transaction_offset < 0:
+                producer.transaction_offset = base_offset
+        last = sequence + delta
         batches = producer.batches
-        batches.append((header.base_sequence, last_sequence(header), base_offset, header.max_timestamp))
+        batches.append((sequence, last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1, base_offset, timestamp))
         if len(batches) > NEWEST_BATCHES:
             del batches[0]
 

@@ -1,0 +1,170 @@
+"""Produce: batches of records go to the logs of their partitions, and are answered once they are written there.
+
+Nothing waits for a disk: as in Kafka, what the operating system has taken counts. A batch that is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.authorizer import Authorizer, Operation, Resource
+from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional, prepare
+from broker.clock import Clock
+from broker.dispatch import Call, Response, Route
+from broker.handlers.produce_shape import Shape
+from broker.handlers.transactions import Transactions
+from broker.partitions import Partition, Partitions
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage import AppendFailed
+
+NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
+ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
+NO_OFFSET: Final = -1
+NO_TIME: Final = -1
+
+Place = tuple[str, int]  # topic and partition
+
+
+class ProduceHandlers:
+    """Produce."""
+
+    def __init__(self, partitions: Partitions, transactions: Transactions, clock: Clock, authorizer: Authorizer) -> None:
+        self._partitions = partitions
+        self._transactions = transactions
+        self._clock = clock
+        self._authorizer = authorizer
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[ProduceRequest.API_KEY], self.produce, refuse_produce)]
+
+    def produce(self, call: Call, request: ProduceRequest) -> Response | None:
+        reply = self._produce(call, request)
+        if request.acks != NO_REPLY:
+            return reply
+        failed = next((part for topic in reply.responses for part in topic.partition_responses if part.error_code), None)
+        if failed is None:
+            call.answer_nothing()
+        else:
+            call.connection.close(f"what was sent without waiting for a reply failed with {ErrorCode(failed.error_code).name}")
+        return None
+
+    def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse:
+        try:
+            transactional = self._sizes_and_kind(request)
+        except Unreadable as unreadable:
+            return refuse_produce(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
+        if transactional:
+            self._transactions.refused(request.transactional_id or "")
+            return refuse_produce(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        # A partition that is named twice gets the last of its batches.
+        found: dict[Place, tuple[Partition, bytes]] = {}
+        answers: dict[Place, PartitionProduceResponse] = {}
+        for topic in request.topic_data:
+            name = topic.name
+            allowed = self._authorizer.open or self._authorizer.allows(call, Operation.WRITE, Resource.TOPIC, name)
+            for one in topic.partition_data:
+                place = (name, one.index)
+                partition = self._partitions.find(name, one.index) if allowed else None
+                if partition is None:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    answers[place] = _failed(one.index, error)
+                    continue
+                records = one.records or b""
+                try:
+                    alone(records, batch_size(records, 0), call.version)
+                except Refusal as refusal:
+                    answers[place] = _failed(one.index, refusal.error)
+                else:
+                    found[place] = (partition, records)
+        for place, (partition, records) in found.items():
+            if request.acks not in ACKS:
+                answer = _failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
+            else:
+                answer = self._append(partition, records, 0, batch_size(records, 0))
+            answers.setdefault(place, answer)
+        if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
+            self._remember(call, request)
+        return _reply(request, answers)
+
+    @staticmethod
+    def _sizes_and_kind(request: ProduceRequest) -> bool:
+        """Whether the first batch that says so comes before one that cannot be read; Unreadable otherwise."""
+        for topic in request.topic_data:
+            for one in topic.partition_data:
+                records = one.records
+                if records is not None and is_transactional(records, batch_size(records, 0)):
+                    return True
+        return False
+
+    def _append(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
+        if partition.topic.internal:
+            return _failed(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if partition.error:
+            return _failed(partition.index, partition.error)
+        try:
+            offset, time = append(partition, data, at, size, self._clock.now)
+        except Refusal as refusal:
+            start = partition.start_offset if refusal.start_told else NO_OFFSET
+            errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]
+            return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
+        except AppendFailed:
+            return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
+
+    def _remember(self, call: Call, request: ProduceRequest) -> None:
+        """The next request is likely of the same shape as this one, which brought one batch."""
+        connection = call.connection
+        if connection.host.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
+        shape = connection.shape
+        if not isinstance(shape, Shape) or shape.key != key:
+            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer, append)
+        elif not shape.learned:
+            shape.learn(call, request, call.version >= call.route.flexible_from)
+
+
+def append(partition: Partition, data: bytes, at: int, size: int, now: int) -> tuple[int, int]:
+    """Where the batch of so many bytes at `at` begins in the log, and when that was, where the broker's clock counts.
+
+    Raises Refusal and AppendFailed.
+    """
+    settings = partition.settings
+    batch, header = prepare(data, at, size, settings, now, partition)
+    if header.producer_id >= 0:
+        verdict = partition.producers.check(header)
+        if verdict.error:
+            raise Refusal(verdict.error)
+        if verdict.offset >= 0:  # it is there since it was sent the first time
+            return verdict.offset, verdict.timestamp
+    offset = partition.append(batch, header)
+    return offset, now if settings.log_append_time else NO_TIME
+
+
+def _failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, error, NO_OFFSET, NO_TIME, NO_OFFSET, [], message)
+
+
+def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:
+    """Each topic and each partition once, in the order of the request."""
+    topics: dict[str, list[PartitionProduceResponse]] = {}
+    for topic in request.topic_data:
+        parts = topics.setdefault(topic.name, []) if topic.partition_data else []
+        for one in topic.partition_data:
+            answer = answers.pop((topic.name, one.index), None)
+            if answer is not None:
+                parts.append(answer)
+    return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
+
+
+def refuse_produce(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
+    places = {(topic.name, one.index): None for topic in request.topic_data for one in topic.partition_data}
+    return _reply(request, {place: _failed(place[1], error, message) for place in places})

@@ -1,0 +1,193 @@
+"""Everything behind a connection that takes records, in one thread: real connections, dispatch and handlers, over partitions
+in memory that the test may let refuse.
+"""
+
+from __future__ import annotations
+
+from struct import pack, unpack
+from typing import Any
+
+from broker.authorizer import AllowAll, Authorizer
+from broker.clock import Clock
+from broker.connection import Connection, Host
+from broker.dispatch import Dispatch
+from broker.handlers.produce import ProduceHandlers
+from broker.handlers.producer_ids import ProducerIdHandlers
+from broker.handlers.transactions import Transactions
+from broker.node import Address
+from broker.topic_settings import LogSettings, log_settings
+from broker.topics import CONSUMER_OFFSETS, Topic, Topics
+from protocol.apis import APIS
+from protocol.batch import BatchHeader, stamp
+from protocol.headers import encode_request, response_header_version
+from storage import AppendFailed, Producers
+
+DIALLED = Address("PLAIN", "here.example", 9092)
+
+
+class MemoryPartition:
+    """What `broker.partitions.Partition` is to those who write."""
+
+    def __init__(self, topic: Topic, index: int, settings: LogSettings) -> None:
+        self.topic = topic
+        self.index = index
+        self.settings = settings
+        self.error = 0
+        self.refuses = False  # as a full disk does
+        self.start_offset = 0
+        self.end_offset = 0
+        self.producers = Producers()
+        self.batches: list[bytes] = []
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+    def append(self, batch: bytearray, header: BatchHeader) -> int:
+        assert isinstance(batch, bytearray)
+        assert header.size == len(batch)
+        if self.refuses:
+            raise AppendFailed("the disk is full")
+        offset = self.end_offset
+        stamp(batch, 0, offset, 0)
+        self.batches.append(bytes(batch))
+        self.end_offset += header.last_offset_delta + 1
+        if header.producer_id >= 0:
+            self.producers.note(header, offset)
+        return offset
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+
+class MemoryPartitions:
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._made: dict[tuple[bytes, int], MemoryPartition] = {}
+
+    def find(self, name: str, index: int) -> MemoryPartition | None:
+        topic = self._topics.by_name.get(name)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        partition = self._made.get((topic.id, index))
+        if partition is None:
+            partition = self._made[topic.id, index] = MemoryPartition(topic, index, log_settings(topic.settings, {}))
+        return partition
+
+
+class Registry:
+    """The journal of the topics: it holds what it is given until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.writable = True
+        self.held: list[Any] = []
+
+    def reply(self, held: Any) -> None:
+        self.held.append(held)
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for one in held:
+            one.release()
+
+    def fail(self, error: int = 56) -> None:
+        held, self.held = self.held, []
+        for one in held:
+            one.fail(error)
+
+
+class Turn:
+    def later(self, connection: Any) -> None: ...
+
+    def touch(self, what: Any) -> None: ...
+
+
+class Wire:
+    """A connection's transport: what was written, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class Desk:
+    """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` says when it is."""
+
+    def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
+        self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
+        self.topics = Topics(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
+        self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
+        for name, (partitions, settings) in topics.items():
+            self.topics.create(name, partitions, settings, 0)
+        self.partitions = MemoryPartitions(self.topics)
+        self.registry = Registry()
+        self.transactions = Transactions()
+        self.dispatch = Dispatch(1 << 20)
+        authorizer = authorizer or AllowAll()
+        partitions: Any = self.partitions
+        registry: Any = self.registry
+        self.dispatch.serve(
+            *ProduceHandlers(partitions, self.transactions, self.clock, authorizer).routes(),
+            *ProducerIdHandlers(self.topics, registry, self.transactions, authorizer).routes(),
+        )
+        self.host = Host(self.clock, Turn(), self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
+
+    def caller(self) -> Caller:
+        return Caller(self)
+
+
+class Caller:
+    """A client, on a connection of its own."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.connection = Connection(desk.host, DIALLED, "peer")
+        self.wire = Wire()
+        self.connection.connection_made(self.wire)
+        self._correlation_id = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.wire.closed
+
+    def send(self, *frames: bytes) -> None:
+        self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
+
+    def replies(self) -> list[bytes]:
+        """Frames that came since the last look."""
+        data = bytes(self.wire.written)
+        self.wire.written.clear()
+        found = []
+        while data:
+            (size,) = unpack(">i", data[:4])
+            found.append(data[4 : 4 + size])
+            data = data[4 + size :]
+        return found
+
+    def frame(self, request: Any, version: int, client_id: str | None = "client") -> bytes:
+        self._correlation_id += 1
+        return encode_request(request.API_KEY, version, self._correlation_id, client_id, request.encode(version))[4:]
+
+    def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:
+        """The reply; None when there is none."""
+        self.send(self.frame(request, version, client_id))
+        found = self.replies()
+        assert len(found) <= 1
+        return self.read(request, version, found[0]) if found else None
+
+    def read(self, request: Any, version: int, frame: bytes) -> Any:
+        assert unpack(">i", frame[:4])[0] <= self._correlation_id
+        at = 4 + response_header_version(request.API_KEY, version)
+        reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
+        assert end == len(frame)
+        return reply
