@@ -1,4 +1,4 @@
-"""Who may do what: a port that every handler of groups asks, with Kafka's operations and kinds of resources.
+"""Who may do what: a port that every handler asks, with Kafka's operations and kinds of resources.
 
 Today everybody may do everything. Whoever brings access control implements `Authorizer` and changes no handler.
 """
@@ -35,8 +35,29 @@ class Resource(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the one resource of its kind
 
-# What there is to be allowed about a group.
+# What there is to be allowed about each kind.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+
+
+TOPIC_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS: Final = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
 
 
 class Authorizer(Protocol):
@@ -60,3 +81,20 @@ class AllowAll:
 def group_operations(authorizer: Authorizer, call: Call, group_id: str) -> int:
     """What the caller may do with the group, as a set of bits."""
     return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
+
+
+_ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
+
+
+def topic_operations(authorizer: Authorizer, call: Call, name: str) -> int:
+    """What the caller may do with the topic, as a set of bits."""
+    if authorizer.open:
+        return _ALL_OF_A_TOPIC
+    return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
+
+
+def cluster_operations(authorizer: Authorizer, call: Call) -> int:
+    """What the caller may do with the cluster; nothing is told to who may not describe it."""
+    if not authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return 0
+    return sum(1 << operation for operation in CLUSTER_OPERATIONS if authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME))

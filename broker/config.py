@@ -13,7 +13,7 @@ from broker import listeners as folding
 from broker.endpoints import normal_address
 from broker.listeners import Listener
 from broker.settings import SETTINGS, TEMPORARY_PROFILES, Setting, Value
-from broker.sources import Ledger, collect
+from broker.sources import Ledger, as_text, collect
 from broker.start import ExitCode
 
 __all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
@@ -115,6 +115,7 @@ class Config:
     log_format: str
     event_loop: str
     profile: str
+    given: Mapping[str, str]  # what somebody asked for, as it was written, whether it has an effect here or not
     differences: tuple[Difference, ...]
     notices: tuple[str, ...]
 
@@ -154,6 +155,7 @@ def build(ledger: Ledger) -> Config:
         data_directory="" if temporary else directory,
         temporary_data=temporary,
         profile=ledger.profile,
+        given={name: as_text(one.value) for name, one in (ledger.given | ledger.without_effect).items()},
         differences=differences(ledger, values),
         notices=(*ledger.notices, *exposed(folded)),
     )

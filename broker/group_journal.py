@@ -95,6 +95,8 @@ class GroupJournal(Journal):
         self.replayed = 0  # facts of the last replay
         self.offsets = 0  # and what they left
         self.load_ms = 0
+        # Called when it is loaded, before anybody is answered.
+        self.served: Callable[[GroupJournal], None] = lambda journal: None
         self._telling = telling
         self._reload = reload
         self._to_reload = False  # once that has come to its end
@@ -259,6 +261,7 @@ class GroupJournal(Journal):
         if not self.writable:
             self._serve_again()
         self._telling.tell_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
+        self.served(self)
         self.stepped()
 
     def refuse(self, reason: str) -> None:

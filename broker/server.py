@@ -21,17 +21,23 @@ from broker.collector import Collector
 from broker.config import Config
 from broker.connection import Host
 from broker.connections import Connections
+from broker.deletions import Deletions
 from broker.dispatch import Call, Dispatch
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
+from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.serving import Serving
+from broker.handlers.topic_changes import DeletionHandlers
+from broker.handlers.topic_partitions import TopicPartitionHandlers
 from broker.handlers.topics import TopicHandlers
 from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
 from broker.notes import Notes
 from broker.partitions import Partitions
+from broker.setting_sources import SettingSources
 from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
@@ -40,7 +46,7 @@ from broker.topic_settings import broker_defaults
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
 from broker.turn import Turn
 from coordinator import GroupConfig
-from storage import ClusterView, HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
+from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
 
 log = logs.get_logger("broker.server")
 
@@ -142,7 +148,7 @@ class Server:
             await self._open_registry(store)
             self._open_shards(store)
             self.partitions = Partitions(self.topics, self.registry, store, self._loop, broker_defaults(self.config))
-            self._serve(node, store.view())
+            self._serve(node, store)
             self.turn.attend(self.connections)
             self.shards.load_all()
             self.partitions.open_all()
@@ -208,25 +214,29 @@ class Server:
         self.collector.go_on()
         self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
-    def _serve(self, node: Node, view: ClusterView) -> None:
+    def _serve(self, node: Node, store: LocalStore) -> None:
         config = self.config
         authorizer = AllowAll()
-        cluster = ClusterHandlers(
-            self.dispatch,
+        cluster = ClusterHandlers(self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress)
+        deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
+        deletions.resume(self.topics.deleted.values())
+        serving = Serving(
             node,
             self.topics,
             self.registry,
-            view,
+            self.partitions,
+            deletions,
+            SettingSources(config, node.id, store.directory.path),
             authorizer,
-            config.auto_create_topics_enable,
             config.num_partitions,
             config.partitions_max,
-            lambda: self.shards.progress,
         )
-        topics = TopicHandlers(node, self.topics, self.registry, config.num_partitions, config.partitions_max)
         self.dispatch.serve(
             *cluster.routes(),
-            *topics.routes(),
+            *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
+            *TopicHandlers(serving).routes(),
+            *DeletionHandlers(serving).routes(),
+            *TopicPartitionHandlers(serving).routes(),
             *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
             *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),

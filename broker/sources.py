@@ -51,6 +51,7 @@ class Ledger:
 
     profile: str = ""
     given: dict[str, Given] = field(default_factory=dict)
+    without_effect: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     faulty: set[str] = field(default_factory=set)
@@ -208,6 +209,7 @@ def sort_out(ledger: Ledger, name: str, given: Given) -> None:
     elif name in GUARDS and not GUARDS[name].harmless(as_text(given.value)):
         ledger.problem(given, GUARDS[name].reason)
     else:
+        ledger.without_effect[name] = given
         ledger.notices.append(f"{given} has no effect here")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from coordinator.calls import DescribedMember, Description, ListedGroup
-from coordinator.facts import group_key, offset_key
+from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
-from coordinator.hold import Fact
+from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget
 from coordinator.outcome import Outcome
 from coordinator.states import State
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 
 
 def describe(group: Group | None) -> Description:
@@ -74,7 +76,27 @@ def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) ->
     return ErrorCode.NONE, codes
 
 
-def forget_topics(out: Outcome, group: Group, topics: set[str]) -> None:
-    for topic in topics & group.offsets.keys():
-        stored = group.offsets.pop(topic)
-        out.facts += [(offset_key(stored.key_prefix, partition), None) for partition in stored.values]
+def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterator[None]:
+    """What was committed up to the moment at which its topic was deleted; what came later is for another topic of that name.
+
+    Yields when what was found should go to the log as a step of its own.
+    """
+    size = 0
+    for topic in [topic for topic in group.offsets if topic in deleted]:
+        stored = group.offsets[topic]
+        for partition in [partition for partition, value in stored.values.items() if _committed_by(value, deleted[topic])]:
+            fact: Fact = (offset_key(stored.key_prefix, partition), None)
+            cost = facts_bytes([fact])
+            if out.facts and BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
+                yield
+                size = 0
+            out.facts.append(fact)
+            size += cost
+            forget(group, topic, partition)
+
+
+def _committed_by(value: bytes, moment: int) -> bool:
+    try:
+        return read_offset(value).commit_ms <= moment
+    except ProtocolError:
+        return True  # nobody can use it

@@ -358,12 +358,14 @@ class Shard:
         self._end_step()
         return answer
 
-    def forget_topics(self, topics: set[str], now: int) -> None:
-        """Topics were deleted: nobody will ask for their offsets again."""
+    def forget_topics(self, deleted: dict[str, int], now: int) -> None:
+        """Topics were deleted, each at its moment: nobody asks again for what was committed up to then."""
         self._out.now = now
         for group in self.groups.values():
-            admin.forget_topics(self._out, group, topics)
-            self._end_step()
+            if not deleted.keys().isdisjoint(group.offsets):
+                for _ in admin.forget_topics(self._out, group, deleted):
+                    self._end_step()
+                self._end_step()
 
     # Administration.
 

@@ -1,14 +1,20 @@
-"""Making topics."""
+"""Making topics, and making them larger."""
 
 from __future__ import annotations
 
+from broker.authorizer import Operation
 from broker.dispatch import Call, Response, Route
-from broker.journal import Journal
-from broker.node import Node
+from broker.handlers.serving import PARTITIONS_PER_REQUEST_MAX, Refused, Serving, bad_assignment, repeated
 from broker.topic_settings import TOPIC_SETTINGS, settings_problem
-from broker.topics import Topic, Topics, name_problem
+from broker.topics import NO_ID, Topic, name_problem
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -18,82 +24,77 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own: an accident with one digit too many is no request
-MESSAGE_CHARACTERS_MAX = 1000  # a message may name what the client sent, which may be longer than a reply can hold
-TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5  # where a setting's value comes from, as DescribeConfigs numbers it
 USE_DEFAULT = -1
-
-
-class Refused(Exception):
-    """This topic is not made; the rest of the request goes on."""
-
-    def __init__(self, error: ErrorCode, message: str | None) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
+DUPLICATE = "Duplicate topic name."
+TOO_MANY = "Excessively large number of partitions per request."
 
 
 class TopicHandlers:
-    """CreateTopics."""
+    """CreateTopics, CreatePartitions."""
 
-    def __init__(self, node: Node, topics: Topics, registry: Journal, num_partitions: int, partitions_max: int) -> None:
-        self._node = node
-        self._topics = topics
-        self._registry = registry
-        self._num_partitions = num_partitions
-        self._partitions_max = partitions_max
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
 
     def routes(self) -> list[Route]:
-        return [Route(APIS[CreateTopicsRequest.API_KEY], self.create_topics, refuse_create_topics)]
+        return [
+            Route(APIS[CreateTopicsRequest.API_KEY], self.create_topics, refuse_create_topics),
+            Route(APIS[CreatePartitionsRequest.API_KEY], self.create_partitions, refuse_create_partitions),
+        ]
+
+    # CreateTopics
 
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> Response | None:
         if request.timeout_ms <= 0:
             return CreateTopicsResponse(topics=[_refusal(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
-        times: dict[str, int] = {}
-        for topic in request.topics:
-            times[topic.name] = times.get(topic.name, 0) + 1
-        single = [topic for topic in request.topics if times[topic.name] == 1]
-        too_many = sum(max(topic.num_partitions, len(topic.assignments)) for topic in single) > PARTITIONS_PER_REQUEST_MAX
+        serving = self._serving
+        duplicates = repeated(topic.name for topic in request.topics)
+        single = [topic for topic in request.topics if topic.name not in duplicates]
+        may_all = serving.may_all(call, Operation.CREATE)
+        allowed = [topic for topic in single if may_all or serving.may(call, Operation.CREATE, topic.name)]
+        too_many = sum(max(topic.num_partitions, len(topic.assignments)) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
         results = []
-        for topic in single:
+        for topic in allowed:
             try:
                 if too_many:
-                    raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-                results.append(self._create(topic, request.validate_only))
+                    raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+                created = self._create(topic, request.validate_only)
+                results.append(self._result(created, serving.may(call, Operation.DESCRIBE_CONFIGS, created.name)))
             except Refused as refused:
                 results.append(_refusal(topic.name, refused.error, refused.message))
-        results += [
-            _refusal(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name, count in times.items() if count > 1
-        ]
+        results += [_refusal(name, ErrorCode.INVALID_REQUEST, DUPLICATE) for name in duplicates]
+        if len(allowed) < len(single):
+            done = {topic.name for topic in allowed}
+            results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in done]
         call.reply = CreateTopicsResponse(topics=results)
-        self._registry.reply(call)
+        serving.registry.reply(call)
         return None
 
-    def _create(self, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    def _create(self, wanted: CreatableTopic, validate_only: bool) -> Topic:
+        serving = self._serving
+        topics = serving.topics
         name = wanted.name
         problem = name_problem(name)
         if problem is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
-        if name in self._topics.by_name:
+        if name in topics.by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = self._topics.colliding(name)
+        if serving.deletions.under_way(name):
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being deleted.")
+        other = topics.colliding(name)
         if other is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
         problem = settings_problem([(config.name, config.value) for config in wanted.configs])
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
         partitions = self._partitions(wanted)
-        if self._topics.partitions + partitions > self._partitions_max:
-            raise Refused(
-                ErrorCode.POLICY_VIOLATION,
-                f"{self._topics.partitions} partitions exist and {partitions} more would be over {self._partitions_max} (partitions.max)",
-            )
+        serving.check_room(partitions)
         chosen = {config.name: config.value for config in wanted.configs if config.value is not None}
         if validate_only:
-            return _result(Topic(name, bytes(16), partitions, 0, chosen))
-        if not self._registry.writable:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The registry of topics cannot be written at present.")
-        return _result(self._topics.create(name, partitions, chosen, self._registry.now()))
+            return Topic(name, NO_ID, partitions, 0, chosen)
+        serving.check_writable()
+        topic = topics.create(name, partitions, chosen, serving.registry.now())
+        serving.partitions.created(topic)
+        return topic
 
     def _partitions(self, wanted: CreatableTopic) -> int:
         if wanted.assignments:
@@ -117,57 +118,94 @@ class TopicHandlers:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {wanted.replication_factor} time(s): only 1 broker is there.",
             )
-        return self._num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
+        return self._serving.num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
 
     def _assigned_partitions(self, assignments: list[CreatableReplicaAssignment]) -> int:
-        def invalid(message: str) -> Refused:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
         seen: set[int] = set()
         for assignment in assignments:
             if assignment.partition_index in seen:
-                raise invalid(f"Found multiple manual partition assignments for partition {assignment.partition_index}")
+                raise bad_assignment(f"Found multiple manual partition assignments for partition {assignment.partition_index}")
             seen.add(assignment.partition_index)
-            brokers = assignment.broker_ids
-            if not brokers:
-                raise invalid("The manual partition assignment includes an empty replica list.")
-            for broker in brokers:
-                if broker != self._node.id:
-                    raise invalid(f"The manual partition assignment includes broker {broker}, but no such broker is registered.")
-            if len(brokers) > 1:
-                raise invalid(f"The manual partition assignment includes the broker {brokers[0]} more than once.")
+            self._serving.check_replicas(assignment.broker_ids)
         if seen != set(range(len(seen))):
-            raise invalid("partitions should be a consecutive 0-based integer sequence")
+            raise bad_assignment("partitions should be a consecutive 0-based integer sequence")
         return len(seen)
 
+    def _result(self, topic: Topic, with_settings: bool) -> CreatableTopicResult:
+        if not with_settings:
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, error, -1, -1, [])
+        shown = []
+        for name in TOPIC_SETTINGS:
+            value, source = self._serving.settings.in_topic(topic, name)
+            shown.append(CreatableTopicConfigs(name, value, False, source, False))
+        return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, shown)
 
-def _result(topic: Topic) -> CreatableTopicResult:
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic.id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        num_partitions=topic.partitions,
-        replication_factor=1,
-        configs=[
-            CreatableTopicConfigs(
-                setting.name,
-                topic.settings.get(setting.name, setting.default),
-                False,
-                TOPIC_SOURCE if setting.name in topic.settings else DEFAULT_SOURCE,
-                False,
+    # CreatePartitions
+
+    def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> Response | None:
+        if request.timeout_ms <= 0:
+            results = [CreatePartitionsTopicResult(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics]
+            return CreatePartitionsResponse(results=results)
+        serving = self._serving
+        duplicates = repeated(topic.name for topic in request.topics)
+        results = [CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, DUPLICATE) for name in duplicates]
+        for topic in request.topics:
+            if topic.name in duplicates:
+                continue
+            error, message = ErrorCode.NONE, None
+            try:
+                if not serving.may(call, Operation.ALTER, topic.name):
+                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                self._grow(topic, request.validate_only)
+            except Refused as refused:
+                error, message = refused.error, refused.message
+            results.append(CreatePartitionsTopicResult(topic.name, error, message))
+        call.reply = CreatePartitionsResponse(results=results)
+        serving.registry.reply(call)
+        return None
+
+    def _grow(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+        serving = self._serving
+        name = wanted.name
+        topic = serving.topics.by_name.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Groups live by the number of partitions that '{name}' has: it stays.")
+        more = wanted.count - topic.partitions
+        if more == 0:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+        if more < 0:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {name} currently has {topic.partitions} partition(s); {wanted.count} would not be an increase.",
             )
-            for setting in TOPIC_SETTINGS.values()
-        ],
-    )
+        if wanted.assignments is not None:
+            if len(wanted.assignments) != more:
+                raise bad_assignment(
+                    f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
+                )
+            for assignment in wanted.assignments:
+                serving.check_replicas(assignment.broker_ids)
+        if more > PARTITIONS_PER_REQUEST_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        serving.check_room(more)
+        if validate_only:
+            return
+        serving.check_writable()
+        serving.partitions.grown(serving.topics.add_partitions(name, wanted.count), topic.partitions)
 
 
 def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult:
-    if message is not None and len(message) > MESSAGE_CHARACTERS_MAX:
-        message = f"{message[:MESSAGE_CHARACTERS_MAX]}..."
     return CreatableTopicResult(name=name, error_code=error, error_message=message, num_partitions=-1, replication_factor=-1, configs=[])
 
 
 def refuse_create_topics(request: CreateTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return CreateTopicsResponse(topics=[_refusal(topic.name, error, message) for topic in request.topics])
+
+
+def refuse_create_partitions(request: CreatePartitionsRequest, version: int, error: int) -> Response:
+    message = ErrorCode(error).message
+    return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(topic.name, error, message) for topic in request.topics])

@@ -203,7 +203,7 @@ class Desk:
             self.shards.load_all()
         self.dispatch = Dispatch(1 << 20)
         node = Node(1, "cluster")
-        cluster = ClusterHandlers(self.dispatch, node, self.topics, None, self.cluster, authorizer, False, 1, 1000)  # type: ignore[arg-type]
+        cluster = ClusterHandlers(self.dispatch, node, self.topics, self.cluster, authorizer)
         self.groups = GroupHandlers(self.shards, config, self.clock, authorizer)
         self.dispatch.serve(
             *cluster.routes(),

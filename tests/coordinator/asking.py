@@ -165,8 +165,8 @@ class Asking(Stage):
         asked.reply = self._serving.delete_offsets(group, list(wanted), self.now)
         return self._replied("delete offsets", "", asked)
 
-    def forget_topics(self, *topics: str) -> None:
-        self._serving.forget_topics(set(topics), self.now)
+    def forget_topics(self, *topics: str, moment: int | None = None) -> None:
+        self._serving.forget_topics(dict.fromkeys(topics, self.now if moment is None else moment), self.now)
         self._end_step("topics deleted")
 
     def expect(self, actor: str, *error: int, **content: Any) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import Commit, GroupConfig, Shard
 from coordinator.expiry import GROUPS_AT_ONCE
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
 from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.playbook import (
     COMPLETING,
@@ -219,6 +222,36 @@ def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> No
     assert play.fetch_all() == {("t1", 0): 3}
     play.group_is(STABLE)
     play.group_is(EMPTY, group="simple")
+
+
+def test_what_is_committed_after_a_topic_was_deleted_is_for_another_one_of_that_name(play: Play) -> None:
+    """A partition that was not loaded learns of the deletion late, perhaps a second time."""
+    play.d1()
+    play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
+    play.wrote("W5", "W5")
+    moment = play.now
+    play.after(1).commit("a", {("t0", 1): 3})
+    play.wrote("W5")
+    play.forget_topics("t0", moment=moment)
+    assert [record.partition for record in play.wrote("W6")] == [0]
+    assert play.fetch_all() == {("t0", 1): 3}
+    play.forget_topics("t0", moment=moment)
+    play.wrote()
+
+
+def test_offsets_of_deleted_topics_that_are_more_than_a_batch_go_in_several() -> None:
+    shard = Shard(GroupConfig(batch_bytes_max=1_000), lambda: "id")
+    for partition in range(40):
+        offset = OffsetCommitRequestPartition(partition, 5)
+        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000) == 0
+    shard.hold.take(1 << 20)
+    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000)
+    batches = []
+    while shard.hold.untaken:
+        batches.append(shard.hold.take(1_000))
+    assert sum(len(batch) for batch in batches) == 40
+    assert all(BATCH_OVERHEAD_BYTES + facts_bytes(batch) <= 1_000 for batch in batches)
+    assert not shard.groups["g"].offsets
 
 
 @scenario("EX-14")

@@ -1,0 +1,188 @@
+"""Topics that are deleted, and what of them must go: their folders, and the offsets that groups committed for them.
+
+Nothing goes before the deletion is durable. From then on the registry remembers it until folders and offsets are gone, so
+that a crash in between leaves nothing behind. A partition of groups that does not serve just then forgets the offsets as
+soon as it does; one whose log refuses forgets them again when it serves again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from broker.group_journal import GroupJournal
+from broker.journal import Journal
+from broker.logs import get_logger
+from broker.partitions import Partitions
+from broker.shards import Shards
+from broker.topics import DeletedTopic, Topic, Topics
+from protocol.errors import ErrorCode
+
+log = get_logger("broker.deletions")
+
+# How long forgetting keeps the loop at a time.
+SLICE_SECONDS = 0.005
+# When to look again at a registry that cannot be read.
+LOOK_AGAIN_SECONDS = 1.0
+
+
+def nobody(error: int) -> None:
+    """Nobody waits for the end of this deletion."""
+
+
+class Deletion:
+    """Topics that one request deletes: a held reply of the registry, and then whose offsets are still to be forgotten where."""
+
+    __slots__ = ("_deletions", "defective", "done", "moments", "topics", "waiting")
+
+    def __init__(self, deletions: Deletions, topics: list[Topic], moments: dict[str, int], done: Callable[[int], None]) -> None:
+        self._deletions = deletions
+        self.topics = topics
+        self.moments = moments  # of deletion, by name
+        self.waiting: set[GroupJournal] = set()
+        self.defective: set[GroupJournal] = set()  # of these: not tried again before the next start
+        self.done = done
+
+    def release(self) -> None:
+        self._deletions.durable(self)
+
+    def fail(self, error: int) -> None:
+        self._deletions.failed(self, error)
+
+
+class Forgotten:
+    """Notes of one deletion's tombstones in one partition that they are in its log."""
+
+    __slots__ = ("_deletion", "_deletions", "_journal")
+
+    def __init__(self, deletions: Deletions, deletion: Deletion, journal: GroupJournal) -> None:
+        self._deletions = deletions
+        self._deletion = deletion
+        self._journal = journal
+
+    def release(self) -> None:
+        self._deletions.forgotten(self._deletion, self._journal)
+
+    def fail(self, error: int) -> None:
+        """The partition begins anew from its log, and then forgets again."""
+
+
+class Deletions:
+    """Deletes topics, and sees to what they leave behind."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        registry: Journal,
+        shards: Shards,
+        partitions: Partitions,
+        loop: asyncio.AbstractEventLoop,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._topics = topics
+        self._registry = registry
+        self._shards = shards
+        self._partitions = partitions
+        self._loop = loop
+        self._monotonic = monotonic
+        self._under_way: set[str] = set()
+        self._open: list[Deletion] = []
+        self._queue: deque[tuple[Deletion, list[GroupJournal]]] = deque()
+        for journal in shards.journals:
+            journal.served = self._served
+
+    def under_way(self, name: str) -> bool:
+        """The topic is deleted, but not durably yet: until then nobody else may have its name, for the folders are its own."""
+        return name in self._under_way
+
+    def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
+        """`done` is told 0 when the topics are gone for good, folders and offsets as far as these are served; or why they are not."""
+        now = self._registry.now()
+        topics = [self._topics.delete(name, now) for name in names]
+        moments = {topic.name: now for topic in topics}
+        self._under_way.update(moments)
+        self._registry.reply(Deletion(self, topics, moments, done))
+
+    def resume(self, deleted: Iterable[DeletedTopic]) -> None:
+        """After a start: what was deleted before, perhaps without its offsets. Partitions come to it as they are loaded."""
+        moments: dict[str, int] = {}
+        topics = []
+        for topic in deleted:
+            moments[topic.name] = max(topic.deleted_ms, moments.get(topic.name, 0))
+            topics.append(Topic(topic.name, topic.id, topic.partitions, 0))
+        if topics:
+            self._begin(Deletion(self, topics, moments, nobody))
+
+    # The registry's log has it, or has not.
+
+    def failed(self, deletion: Deletion, error: int) -> None:
+        """Refused, or only late: what has become of it is seen once the registry has dealt with that."""
+        self._loop.call_soon(self._look_again, deletion)
+        deletion.done(error)
+
+    def _look_again(self, deletion: Deletion) -> None:
+        """A late append may yet come true; after a refusal the topics are back, but for those that an earlier batch deleted."""
+        if not self._registry.readable:
+            self._loop.call_later(LOOK_AGAIN_SECONDS, self._look_again, deletion)
+            return
+        gone = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
+        moments = {topic.name: deletion.moments[topic.name] for topic in gone}
+        self._under_way.difference_update(deletion.moments.keys() - moments.keys())
+        if gone:
+            self._registry.reply(Deletion(self, gone, moments, nobody))
+
+    def durable(self, deletion: Deletion) -> None:
+        self._under_way.difference_update(deletion.moments)
+        for topic in deletion.topics:
+            self._partitions.deleted(topic)
+        self._begin(deletion)
+
+    # Offsets.
+
+    def _begin(self, deletion: Deletion) -> None:
+        deletion.waiting = set(self._shards.journals)
+        self._open.append(deletion)
+        self._queue.append((deletion, list(self._shards.journals)))
+        if len(self._queue) == 1:
+            self._work()
+
+    def _work(self) -> None:
+        """One slice: each deletion goes once over all partitions, and then its reply leaves."""
+        until = self._monotonic() + SLICE_SECONDS
+        while self._queue:
+            deletion, left = self._queue[0]
+            while left:
+                journal = left.pop()
+                if not journal.refusal:
+                    self._forget(deletion, journal)
+                if self._monotonic() >= until:
+                    self._loop.call_soon(self._work)
+                    return
+            self._queue.popleft()
+            deletion.done(ErrorCode.NONE)
+
+    def _served(self, journal: GroupJournal) -> None:
+        """It is loaded, perhaps again: nobody has been answered from it yet."""
+        for deletion in list(self._open):
+            if journal in deletion.waiting and journal not in deletion.defective:
+                self._forget(deletion, journal)
+
+    def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
+        try:
+            journal.shard.forget_topics(deletion.moments, journal.now())
+        except Exception:
+            log.exception("offsets of deleted topics could not be forgotten", log=journal.name)
+            deletion.defective.add(journal)
+            journal.broken()
+            return
+        journal.reply(Forgotten(self, deletion, journal))
+
+    def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
+        deletion.waiting.discard(journal)
+        if not deletion.waiting and deletion in self._open:
+            self._open.remove(deletion)
+            for topic in deletion.topics:
+                self._topics.offsets_gone(topic.id)
+            self._registry.turn.touch(self._registry)
