@@ -68,6 +68,7 @@ def open_deferred(handles: Handles, folder: str, recovery_point: int, clean: boo
         segment = Segment(handles, folder, base)
         may_be_torn = not clean and (number == len(bases) - 1 or bases[number + 1] > recovery_point)
         reason = segment.check(from_start=may_be_torn)
+        segment.unsynced = may_be_torn  # what was read may be in memory alone
         if segments and segments[-1].next_offset > base:
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
         segments.append(segment)

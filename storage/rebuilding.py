@@ -14,7 +14,8 @@ from storage.segment import Segment
 from storage.snapshots import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
 from storage.verifying import CHUNK_BYTES
 
-_WHO: Final = Struct(">8xi4xb26xq")  # length, magic, producer id
+# Base offset, length, magic, attributes, last offset delta, newest timestamp, producer's id, epoch and sequence.
+_WHO: Final = Struct(">qi4xb4xhi8xqqhi")
 
 
 def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, producers: Producers, clean: bool) -> None:
@@ -59,21 +60,27 @@ def _note_all(segment: Segment, at: int, producers: Producers) -> None:
 def _note(chunk: bytes, producers: Producers) -> int:
     """Those of the batches that are whole; how many bytes they are."""
     unpack = _WHO.unpack_from
+    note = producers.note_batch
     end = len(chunk)
     at = 0
+    base: int
     length: int
     magic: int
+    attributes: int
+    delta: int
+    timestamp: int
     producer: int
+    epoch: int
+    sequence: int
     while end - at >= HEADER_BYTES:
-        length, magic, producer = unpack(chunk, at)
+        base, length, magic, attributes, delta, timestamp, producer, epoch, sequence = unpack(chunk, at)
         if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
             read_header(chunk, at)  # says what is wrong
         after = at + LENGTH_FROM + length
         if after > end:
             break
         if producer >= 0:
-            header = read_header(chunk, at)
-            producers.note(header, header.base_offset)
+            note(producer, epoch, sequence, delta, base, timestamp, attributes)
         at = after
     return at
 
