@@ -11,18 +11,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
+from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
+from tests.soak.segments import unreadable
 from tests.soak.world import World
+
+GROUP_KILLS, RECORD_KILLS = 100, 50
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS})")
     parser.add_argument("--seed", type=int, default=None, help="the same seed does the same deeds; moments differ by what the machine does")
+    parser.add_argument("--only", choices=("groups", "records"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
+    parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
     parser.add_argument("--scale", action="store_true", help="instead: the tests of scale in their full form, a hundred thousand members")
     given = parser.parse_args(arguments)
@@ -30,23 +37,42 @@ def main(arguments: list[str]) -> int:
         scale = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", "-o", "faulthandler_timeout=0", "tests/broker/test_scale.py"]
         return subprocess.run(scale, cwd=ROOT, env=os.environ | {"SCALE": "full"}, check=False).returncode
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
-    print(f"soak: {given.kills} kills, seed {seed}", flush=True)
+    failed = False
+    if given.only != "records":
+        plan = Plan(given.kills or GROUP_KILLS, seed, given.groups, given.flush, silent_deaths=True)
+        failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)
+    if given.only != "groups":
+        records = RecordPlan(given.kills or RECORD_KILLS, seed, given.producers)
+        failed |= soaked("records", lambda world: RecordCampaign(world, records, tell), records)
+    return failed
+
+
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
+    """Whether a promise was broken."""
+    tell(f"soak: {what}, {plan.kills} kills, seed {plan.seed}")
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
     world = World(data)
-    campaign = Campaign(world, Plan(given.kills, seed, given.groups, given.flush, silent_deaths=True), lambda line: print(line, flush=True))
+    campaign = begun(world)
     begin = time.monotonic()
     try:
         ledger = asyncio.run(campaign.run())
     finally:
         world.kill_if_alive()
-    for what in ledger.wrong:
-        print(f"BROKEN {what}")
-    print(f"soak: {campaign.kills} kills in {time.monotonic() - begin:.0f} s, {len(ledger.wrong)} broken promises, seed {seed}")
-    if ledger.wrong:
+    wrong = list(ledger.wrong)
+    if isinstance(campaign, RecordCampaign):
+        wrong += unreadable(data, TOPIC)
+    for one in wrong:
+        print(f"BROKEN {one}")
+    print(f"soak: {what}, {campaign.kills} kills in {time.monotonic() - begin:.0f} s, {len(wrong)} broken promises, seed {plan.seed}")
+    if wrong:
         print(f"soak: the data directory is left in {data}")
-        return 1
-    shutil.rmtree(data)
-    return 0
+    else:
+        shutil.rmtree(data)
+    return bool(wrong)
 
 
 if __name__ == "__main__":

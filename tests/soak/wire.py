@@ -1,4 +1,4 @@
-"""One connection of a client of the soak: a request, its reply; a connection that is lost is an exception like any other day."""
+"""One connection of a client of the soak: requests and their replies; a connection that is lost is an exception like any other day."""
 
 from __future__ import annotations
 
@@ -37,8 +37,15 @@ class Wire:
         return cls(reader, writer, client_id)
 
     async def ask(self, request: Any, version: int, seconds: float) -> Any:
+        return await self.receive(request, version, self.send(request, version), seconds)
+
+    def send(self, request: Any, version: int) -> int:
+        """The correlation id, which `receive` wants; replies come in the order of the requests."""
         self._correlation_id += 1
         self._writer.write(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version)))
+        return self._correlation_id
+
+    async def receive(self, request: Any, version: int, correlation_id: int, seconds: float) -> Any:
         try:
             async with asyncio.timeout(seconds):  # not wait_for, which may swallow that its task was cancelled (Python 3.11)
                 frame = await self._frame()
@@ -48,7 +55,7 @@ class Wire:
             raise Lost from error
         reply, end = APIS[request.API_KEY].response.decode(frame, 4 + response_header_version(request.API_KEY, version), version)
         assert end == len(frame)
-        assert unpack(">i", frame[:4]) == (self._correlation_id,)
+        assert unpack(">i", frame[:4]) == (correlation_id,)
         return reply
 
     async def _frame(self) -> bytes:

@@ -1,0 +1,191 @@
+"""An idempotent producer as careful as Java's: acks=all, up to five requests in flight, and what was not acknowledged is sent again.
+
+A batch has its sequence for ever: when a connection breaks nobody knows whether it was written, so it goes out again as it was, in
+order, and the broker has to tell. Several partitions may share a request. It tells the ledger what it sent and what it was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from protocol.batch import build
+from protocol.batch_record import Record
+from protocol.compression import Compression
+from protocol.errors import ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.soak.record_ledger import Mark, RecordLedger
+from tests.soak.wire import Lost, Silent, Wire
+
+RETRY_SECONDS = 0.03
+ANSWER_SECONDS = 15
+IN_FLIGHT_MAX = 5  # as many batches of a producer the broker remembers
+ALL = -1
+VERSIONS = (3, 7, 9, 11, 12)  # what clients speak; zstd from 7
+
+
+class Batch(NamedTuple):
+    partition: int
+    first: Mark
+    count: int
+    data: bytes
+
+
+class Flight(NamedTuple):
+    correlation_id: int
+    request: ProduceRequest
+    batches: list[Batch]
+    life: int
+    fresh: bool
+
+
+class Again(Exception):
+    """What is not acknowledged has to be sent once more."""
+
+
+class Producer:
+    def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, number: int, randomness: random.Random) -> None:
+        self.name = f"producer-{number}"
+        self.steady_life = -1  # the newest life of the broker that has acknowledged something new
+        self._port = port
+        self._ledger = ledger
+        self._topic = topic
+        self._random = randomness
+        self._version = randomness.choice(VERSIONS)
+        self._depth = randomness.choice((1, 2, 5, 5))
+        self._compression = randomness.choice([one for one in Compression if one != Compression.ZSTD or self._version >= 7])
+        self._id: tuple[int, int] | None = None
+        self._numbered = [0] * partitions
+        self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: in flight, or to be sent again
+        # Partitions that know this producer. Kafka lets one that it does not know begin with any sequence: when a first batch finds a
+        # partition that is not open yet and the second finds it open, the first would be too late for ever.
+        self._known = [False] * partitions
+        self._failing: set[int] = set()  # partitions of which an earlier batch has failed: a later one is out of order then
+        self._wire: Wire | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def __repr__(self) -> str:
+        waiting = sum(len(batches) for batches in self._unsettled)
+        return f"{self.name} (v{self._version}, id {self._id}, {waiting} batches not acknowledged)"
+
+    def stop(self) -> None:
+        """The process dies: nothing is said to anybody."""
+        self._task.cancel()
+        self._drop_wire()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._drop_wire()
+
+    def failure(self) -> BaseException | None:
+        """What ended it though nobody stopped it."""
+        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
+
+    def _drop_wire(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._wire is None:
+                    self._wire = await Wire.open(self._port, self.name)
+                if self._id is None:
+                    await self._identify(self._wire)
+                else:
+                    await self._produce(self._wire)
+            except Again:
+                await asyncio.sleep(RETRY_SECONDS)
+            except (Lost, Silent) as error:
+                if isinstance(error, Silent):
+                    self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
+                self._drop_wire()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _identify(self, wire: Wire) -> None:
+        reply = await wire.ask(InitProducerIdRequest(None, 60_000), 4, ANSWER_SECONDS)
+        if reply.error_code:
+            self._ledger.told(self.name, "InitProducerId", reply.error_code)
+            raise Again
+        self._id = reply.producer_id, reply.producer_epoch
+        self._ledger.named(self.name, self._id)
+
+    async def _produce(self, wire: Wire) -> None:
+        """What is not settled first, then new batches, until something fails."""
+        again = deque(self._rounds())
+        flights: deque[Flight] = deque()
+        self._failing.clear()
+        while True:
+            while len(flights) < self._depth and not self._failing:
+                batches, fresh = (again.popleft(), False) if again else (self._new_batches(), True)
+                if not batches:
+                    break
+                flights.append(self._send(wire, batches, fresh))
+            if not flights:
+                raise Again
+            flight = flights.popleft()
+            reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
+            self._heed(flight, reply)
+            if self._random.random() < 0.2:
+                await asyncio.sleep(self._random.uniform(0, 0.02))
+
+    def _rounds(self) -> list[list[Batch]]:
+        """Of every partition the oldest, then of every partition the next."""
+        longest = max(len(batches) for batches in self._unsettled)
+        return [[batches[n] for batches in self._unsettled if n < len(batches)] for n in range(longest)]
+
+    def _send(self, wire: Wire, batches: list[Batch], fresh: bool) -> Flight:
+        if not fresh:
+            self._ledger.count("sent again", len(batches))
+        data = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
+        request = ProduceRequest(acks=ALL, timeout_ms=30_000, topic_data=[TopicProduceData(self._topic, data)])
+        return Flight(wire.send(request, self._version), request, batches, self._ledger.life, fresh)
+
+    def _new_batches(self) -> list[Batch]:
+        count = self._random.choice((1, 1, 1, 2, 3))
+        ready = [partition for partition, batches in enumerate(self._unsettled) if self._known[partition] or not batches]
+        chosen = self._random.sample(ready, min(count, len(ready)))
+        batches = [self._new_batch(partition) for partition in chosen]
+        for batch in batches:
+            self._unsettled[batch.partition].append(batch)
+        return batches
+
+    def _new_batch(self, partition: int) -> Batch:
+        assert self._id is not None
+        first, count = self._numbered[partition], self._random.choice((1, 1, 3, 20))
+        # Now and then one that takes the kernel a while to write: some kills meet it half written.
+        size = self._random.choice((0, 10, 100, 100, 100, 1_000, 1_000, 10_000 if count > 3 else 200_000))
+        filling = self._random.randbytes(size)
+        now = int(time.time() * 1000)
+        records = [Record(n, now, None, b"%s:%d:%s" % (self.name.encode(), first + n, filling)) for n in range(count)]
+        producer_id, epoch = self._id
+        data = build(records, compression=self._compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=first)
+        self._numbered[partition] += count
+        mark = Mark(self.name, first)
+        self._ledger.sent(partition, mark, count)
+        return Batch(partition, mark, count, data)
+
+    def _heed(self, flight: Flight, reply: Any) -> None:
+        answers = {one.index: one for one in reply.responses[0].partition_responses}
+        assert answers.keys() == {batch.partition for batch in flight.batches}
+        for batch in flight.batches:
+            answer = answers[batch.partition]
+            code = answer.error_code
+            if code:
+                self._ledger.told(self.name, "Produce", code)
+                if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.partition not in self._failing:
+                    self._ledger.broken(f"out of order: {batch.first} was refused though all before it was acknowledged")
+                self._failing.add(batch.partition)
+                continue
+            self._known[batch.partition] = True
+            oldest = self._unsettled[batch.partition].popleft()
+            if oldest is not batch:
+                self._ledger.broken(f"order: {batch.first} was acknowledged before {oldest.first}")
+            self._ledger.acknowledged(batch.partition, batch.first, batch.count, answer.base_offset)
+            if flight.fresh:
+                self.steady_life = max(self.steady_life, flight.life)

@@ -1,0 +1,128 @@
+"""Reads every partition of the topic as it grows, and now and then all of it again; the ledger judges what it finds.
+
+A fetch waits for records, so some kills meet waiting ones. Batches are checked for their sums, and a last one that is cut short is left
+for the next fetch, as clients do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from protocol.batch import records, validate
+from protocol.errors import ProtocolError
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.soak.record_ledger import Mark, RecordLedger
+from tests.soak.wire import Lost, Silent, Wire
+
+RETRY_SECONDS = 0.03
+ANSWER_SECONDS = 15
+WAIT_MS = 300
+AGAIN = 0.1  # how often everything is read again after a connection was lost
+VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
+BY_ID_FROM = 13
+
+
+class Reader:
+    def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
+        self.checked_life = -1  # the life of the broker in which it found everything up to the restart
+        self._port = port
+        self._ledger = ledger
+        self._topic = topic
+        self._topic_id = b""
+        self.positions = [0] * partitions
+        self._random = randomness
+        self._version = randomness.choice(VERSIONS)
+        self._wire: Wire | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def __repr__(self) -> str:
+        return f"the reader (v{self._version}, at {self.positions})"
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._drop_wire()
+
+    def failure(self) -> BaseException | None:
+        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
+
+    def _drop_wire(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._wire is None:
+                    self._wire = await Wire.open(self._port, "reader")
+                    self._version = self._random.choice(VERSIONS)
+                    await self._learn_id(self._wire)
+                    if self._random.random() < AGAIN:
+                        self.positions = [0] * len(self.positions)
+                await self._fetch(self._wire)
+            except (Lost, Silent) as error:
+                if isinstance(error, Silent):
+                    self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
+                self._drop_wire()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _learn_id(self, wire: Wire) -> None:
+        topic = (await wire.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)]), 12, ANSWER_SECONDS)).topics[0]
+        if topic.error_code or self._topic_id not in (b"", topic.topic_id):
+            self._ledger.broken(f"the topic: error {topic.error_code}, id {topic.topic_id.hex()} after {self._topic_id.hex()}")
+        self._topic_id = topic.topic_id
+
+    async def _fetch(self, wire: Wire) -> None:
+        bytes_max = self._random.choice((1, 100_000, 1_000_000, 1_000_000))
+        life = self._ledger.life
+        ends = [self._ledger.end(partition) for partition in range(len(self.positions))]
+        asked = [FetchPartition(partition, fetch_offset=at, partition_max_bytes=bytes_max) for partition, at in enumerate(self.positions)]
+        topic = FetchTopic(topic_id=self._topic_id, partitions=asked) if self._version >= BY_ID_FROM else FetchTopic(topic=self._topic, partitions=asked)
+        request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=10_000_000, topics=[topic])
+        reply = await wire.ask(request, self._version, ANSWER_SECONDS)
+        if reply.error_code:
+            self._ledger.broken(f"Fetch was answered with {reply.error_code}")
+        answers = {one.partition_index: one for topic in reply.responses for one in topic.partitions}
+        served = [self._heed(partition, answers[partition], end) for partition, end in enumerate(ends)]
+        if not all(served):
+            await asyncio.sleep(RETRY_SECONDS)
+        elif self._ledger.read_up_to_the_restart(self.positions):
+            self.checked_life = max(self.checked_life, life)
+
+    def _heed(self, partition: int, answer: Any, end: int) -> bool:
+        if answer.error_code:
+            self._ledger.told(f"{self!r} in partition {partition}", "Fetch", answer.error_code)
+            return False
+        self._ledger.high_watermark(partition, answer.high_watermark, end)
+        try:
+            self._read(partition, whole(answer.records or b""))
+        except ProtocolError as error:
+            self._ledger.broken(f"corrupt: partition {partition} behind {self.positions[partition]}: {error}")
+        return True
+
+    def _read(self, partition: int, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            header = validate(data, at, len(data))
+            for record in records(data, at):
+                if record.offset < self.positions[partition]:
+                    continue
+                assert record.value is not None
+                producer, number, _ = record.value.split(b":", 2)
+                self._ledger.read(partition, record.offset, Mark(producer.decode(), int(number)))
+            self.positions[partition] = header.next_offset
+            at += header.size
+
+
+def whole(data: bytes) -> bytes:
+    """Without a last batch that is cut short."""
+    at = 0
+    while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")) <= len(data):
+        at = end
+    return data[:at]

@@ -1,0 +1,144 @@
+"""One soak of records: producers and a reader are at work, the broker is killed at a moment that the seed decides, and nothing may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.soak.producer import Producer
+from tests.soak.reader import Reader
+from tests.soak.record_ledger import RecordLedger
+from tests.soak.world import World
+
+TOPIC = "soak-records"
+LOOK_SECONDS = 0.02
+# Kafka's smallest segment, so that some kills meet a log that rolls; what the reader knows must not be retained away.
+SETTINGS = ("log.segment.bytes=1048576", "log.retention.ms=-1")
+
+
+class RecordPlan(NamedTuple):
+    kills: int
+    seed: int
+    producers: int = 4
+    partitions: int = 4
+    settle_seconds: float = 25.0
+
+
+class RecordCampaign:
+    def __init__(self, world: World, plan: RecordPlan, tell: Callable[[str], None] = lambda line: None) -> None:
+        self.ledger = RecordLedger(plan.partitions)
+        self.kills = 0
+        self.longest_settling = 0.0
+        self._world = world
+        self._plan = plan
+        self._tell = tell
+        self._random = random.Random(plan.seed)
+        self._producers: list[Producer] = []
+        self._dead: list[Producer] = []
+        self._reader: Reader | None = None
+        self._born = 0
+
+    async def run(self) -> RecordLedger:
+        try:
+            await asyncio.to_thread(self._world.start, *SETTINGS)
+            await asyncio.to_thread(self._world.create_topic, TOPIC, self._plan.partitions)
+            for _ in range(self._plan.producers):
+                self._add_producer()
+            self._reader = Reader(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
+            await self._settle()
+            while self.kills < self._plan.kills and not self.ledger.wrong:
+                await self._kill_once()
+            await self._settle()
+            await self._read_everything()
+        finally:
+            await self._end()
+        return self.ledger
+
+    def _chance(self) -> random.Random:
+        return random.Random(self._random.random())
+
+    def _add_producer(self) -> None:
+        self._born += 1
+        self._producers.append(Producer(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._born, self._chance()))
+
+    async def _end(self) -> None:
+        people: list[Producer | Reader] = [*self._producers, *self._dead]
+        if self._reader is not None:
+            people.append(self._reader)
+        for person in people:
+            person.stop()
+        for person in people:
+            await person.ended()
+
+    # What happens to them.
+
+    async def _kill_once(self) -> None:
+        chance = self._random
+        if chance.random() < 0.2:
+            self.ledger.count("producers that died")
+            self._producers[0].stop()  # its last batches may have been written or not; nobody will ever know
+            self._dead.append(self._producers.pop(0))
+            self._add_producer()
+        await asyncio.sleep(chance.uniform(0, 0.4))
+        if chance.random() < 0.1:
+            self.ledger.count("orderly ends")
+            code = await asyncio.to_thread(self._world.stop)
+            if code != 0:
+                self.ledger.broken(f"the broker ended with {code} when it was told to")
+        else:
+            await asyncio.to_thread(self._world.kill)
+            self.kills += 1
+        if chance.random() < 0.15:
+            await asyncio.to_thread(self._world.start_and_kill, chance.uniform(0.05, 0.5), *SETTINGS)
+            self.ledger.count("killed while starting")
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        self.ledger.restarted()
+        await asyncio.to_thread(self._world.start, *SETTINGS)
+        for line in self._world.complaints:
+            self.ledger.broken(f"the broker said: {line}")
+        self._world.complaints.clear()
+        if chance.random() < 0.8:
+            await self._settle()
+        self._tell(f"kill {self.kills}: {self.summary()}")
+
+    # What has to come of it.
+
+    async def _settle(self) -> None:
+        """Everybody has been acknowledged something new, and everything from before the kill was read."""
+        await self._until(self._settled)
+
+    async def _read_everything(self) -> None:
+        """Nobody produces any more: what is there is read once more from the first offset to the last."""
+        for producer in self._producers:
+            producer.stop()
+        assert self._reader is not None
+        self._reader.stop()
+        await self._reader.ended()
+        reader = self._reader = Reader(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
+        await self._until(lambda: self._well() and self.ledger.all_read(reader.positions))
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        begin = time.monotonic()
+        while not self.ledger.wrong and not reached():
+            if time.monotonic() - begin > self._plan.settle_seconds:
+                self.ledger.broken(f"not settled after {self._plan.settle_seconds} s: {self._reader!r}; {self._producers!r}")
+            await asyncio.sleep(LOOK_SECONDS)
+        self.longest_settling = max(self.longest_settling, time.monotonic() - begin)
+
+    def _settled(self) -> bool:
+        assert self._reader is not None
+        life = self.ledger.life
+        return self._well() and self._reader.checked_life == life and all(producer.steady_life == life for producer in self._producers)
+
+    def _well(self) -> bool:
+        for person in (self._reader, *self._producers, *self._dead):
+            if person is not None and (failure := person.failure()) is not None:
+                raise failure
+        return True
+
+    def summary(self) -> str:
+        told = ", ".join(f"{what} x {count}" for what, count in sorted(self.ledger.counts.items()))
+        return f"settled within {self.longest_settling:.1f} s; {told}"

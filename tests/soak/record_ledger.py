@@ -1,0 +1,126 @@
+"""What producers sent and were told, and what a reader found, and the promises that this must keep. No sockets and no clock.
+
+Promises: an acknowledged record is at the offset that was told, and stays there; what one producer sends to one partition is there in
+its order, nothing left out and nothing twice; offsets follow each other; what was read once is read again. Each producer numbers its
+records by partition from 0 on, and a producer that died and its successor are two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+
+# The codes on which a careful client goes on; any other one would have stopped it, or have lost a record.
+OPENING = (ErrorCode.NOT_LEADER_OR_FOLLOWER,)
+EXPECTED: dict[str, tuple[int, ...]] = {
+    "Produce": (*OPENING, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    "Fetch": OPENING,
+    "InitProducerId": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR),
+}
+
+
+class Mark(NamedTuple):
+    """What a record says of itself."""
+
+    producer: str
+    number: int
+
+
+class RecordLedger:
+    def __init__(self, partitions: int) -> None:
+        self.life = 0  # how often the broker was started again
+        self.wrong: list[str] = []
+        self.counts: dict[str, int] = {}
+        self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # as it was read
+        self._promised: list[dict[int, Mark]] = [{} for _ in range(partitions)]  # acknowledged and not read yet
+        self._ends = [0] * partitions  # behind everything that was acknowledged
+        self._floors = [0] * partitions  # the same when the broker was started last
+        self._names: dict[tuple[int, int], str] = {}
+        self._sent: dict[tuple[str, int], int] = {}  # how many records a producer has numbered for a partition
+        self._read: dict[tuple[str, int], int] = {}  # how many of them were found
+        self._told: dict[tuple[str, int], int] = {}  # behind the newest offset that a producer was told
+
+    def broken(self, what: str) -> None:
+        self.wrong.append(f"life {self.life}: {what}")
+
+    def count(self, what: str, times: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + times
+
+    def restarted(self) -> None:
+        self.life += 1
+        self._floors = list(self._ends)
+
+    def told(self, who: str, api: str, code: int) -> None:
+        """An error."""
+        self.count(f"{api} {code}")
+        if code not in EXPECTED[api]:
+            self.broken(f"unexpected code: {who} was told {code} by {api}")
+
+    def named(self, producer: str, producer_id: tuple[int, int]) -> None:
+        """A producer was given an id and an epoch, which must be its own for ever."""
+        owner = self._names.setdefault(producer_id, producer)
+        if owner != producer:
+            self.broken(f"two of one name: {producer} was given {producer_id}, which {owner} has")
+
+    def sent(self, partition: int, first: Mark, count: int) -> None:
+        assert self._sent.get((first.producer, partition), 0) == first.number
+        self._sent[first.producer, partition] = first.number + count
+
+    def acknowledged(self, partition: int, first: Mark, count: int, offset: int) -> None:
+        producer, number = first
+        self.count("acknowledged", count)
+        if offset < self._told.get((producer, partition), 0):
+            self.broken(f"order: {producer} was told {offset} of partition {partition} after {self._told[producer, partition]}")
+        self._told[producer, partition] = offset + count
+        self._ends[partition] = max(self._ends[partition], offset + count)
+        log, promised = self._log[partition], self._promised[partition]
+        for place in range(offset, offset + count):
+            mark = Mark(producer, number + place - offset)
+            there = log[place] if place < len(log) else promised.get(place, mark)
+            if there != mark:
+                self.broken(f"two at one place: {mark} was acknowledged at {place} of partition {partition}, where {there} is")
+            if place >= len(log):
+                promised[place] = mark
+
+    # The reader.
+
+    def end(self, partition: int) -> int:
+        """Behind what is known to be there: less than that is a loss."""
+        return max(self._ends[partition], len(self._log[partition]))
+
+    def high_watermark(self, partition: int, offset: int, end: int) -> None:
+        """`end` is what was known when it was asked for."""
+        if offset < end:
+            self.broken(f"lost records: partition {partition} ends at {offset}, {end} was acknowledged or read")
+
+    def read(self, partition: int, offset: int, mark: Mark) -> None:
+        log = self._log[partition]
+        if offset < len(log):
+            self.count("read again")
+            if log[offset] != mark:
+                self.broken(f"changed record: offset {offset} of partition {partition} was {log[offset]} and is {mark}")
+            return
+        self.count("read")
+        if offset > len(log):
+            self.broken(f"a gap: offset {offset} of partition {partition} follows {len(log) - 1}")
+            return
+        place = mark.producer, partition
+        expected = self._read.get(place, 0)
+        if mark.number < expected:
+            self.broken(f"twice: {mark} is at {offset} of partition {partition} again")
+        elif mark.number >= self._sent.get(place, 0):
+            self.broken(f"invented record: {mark} is at {offset} of partition {partition}")
+        elif mark.number > expected:
+            self.broken(f"left out: {mark} is at {offset} of partition {partition}, {expected} is not before it")
+        self._read[place] = mark.number + 1
+        promised = self._promised[partition].pop(offset, mark)
+        if promised != mark:
+            self.broken(f"lost record: {promised} was acknowledged at {offset} of partition {partition}, where {mark} is")
+        log.append(mark)
+
+    def read_up_to_the_restart(self, positions: list[int]) -> bool:
+        return all(position >= floor for position, floor in zip(positions, self._floors, strict=True))
+
+    def all_read(self, positions: list[int]) -> bool:
+        return all(position >= self.end(partition) for partition, position in enumerate(positions))

@@ -1,0 +1,32 @@
+"""Whether the segments of a data directory can be read: by our own `log verify`, and by Kafka's dump tool where Java and its jars are."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import cli
+from tests.oracle import JAVA, find_jars
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+SECONDS = 300
+
+
+def unreadable(data: Path, topic: str, tell: bool = True) -> list[str]:
+    """What is wrong, a line each."""
+    wrong = ["tenure log verify found problems"] if cli.main(["log", "verify", str(data)]) else []
+    jars = find_jars()
+    if isinstance(jars, str):
+        if tell:
+            print(f"soak: Kafka's dump tool was not asked: {jars}")
+        return wrong
+    segments = sorted(str(segment) for segment in data.glob(f"{topic}-*/*.log"))
+    command = [*JAVA, "-cp", f"{jars}/*", DUMP, "--deep-iteration", "--files", ",".join(segments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    batches = [line for line in done.stdout.splitlines() if line.startswith("baseOffset: ")]
+    wrong += [f"Kafka's dump tool: {line}" for line in batches if not line.endswith("isvalid: true")][:10]
+    if done.returncode or not batches or "Found" in done.stdout:
+        wrong.append(f"Kafka's dump tool ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
+    if tell:
+        print(f"soak: Kafka's dump tool read {len(batches)} batches in {len(segments)} segments")
+    return wrong

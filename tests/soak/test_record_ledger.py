@@ -1,0 +1,136 @@
+"""Each promise about records, broken once in a history that was made up: a checker that has never fired is not yet a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.soak.record_ledger import Mark, RecordLedger
+
+
+@pytest.fixture
+def ledger() -> RecordLedger:
+    """Producer a has sent ten records to partition 0, and b has sent ten."""
+    ledger = RecordLedger(2)
+    ledger.sent(0, Mark("a", 0), 10)
+    ledger.sent(0, Mark("b", 0), 10)
+    return ledger
+
+
+def only(ledger: RecordLedger, words: str) -> None:
+    assert len(ledger.wrong) == 1, ledger.wrong
+    assert words in ledger.wrong[0]
+
+
+def read(ledger: RecordLedger, *marks: tuple[str, int], begin: int = 0) -> None:
+    for offset, (producer, number) in enumerate(marks, begin):
+        ledger.read(0, offset, Mark(producer, number))
+
+
+def test_records_of_two_producers_may_mix_and_some_may_not_be_acknowledged(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 2, 0)
+    read(ledger, ("a", 0), ("a", 1), ("b", 0), ("a", 2), ("b", 1))
+    ledger.acknowledged(0, Mark("a", 2), 1, 3)
+    ledger.high_watermark(0, 5, ledger.end(0))
+    assert not ledger.wrong
+    assert ledger.all_read([5, 0])
+
+
+def test_what_is_acknowledged_or_read_must_be_below_the_high_watermark(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 2, 0)
+    assert not ledger.all_read([1, 0])
+    ledger.high_watermark(0, 2, ledger.end(0))
+    assert not ledger.wrong
+    ledger.high_watermark(0, 1, ledger.end(0))
+    only(ledger, "lost records: partition 0 ends at 1, 2 was acknowledged or read")
+
+
+def test_what_was_read_must_not_go_though_nobody_was_told_of_it(ledger: RecordLedger) -> None:
+    read(ledger, ("a", 0))
+    ledger.high_watermark(0, 0, ledger.end(0))
+    only(ledger, "lost records")
+
+
+def test_another_record_at_the_offset_of_an_acknowledged_one_is_a_loss(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 1, 0)
+    read(ledger, ("b", 0))
+    only(ledger, "lost record: Mark(producer='a', number=0) was acknowledged at 0")
+
+
+def test_an_acknowledgement_for_an_offset_that_another_record_has_is_found(ledger: RecordLedger) -> None:
+    read(ledger, ("b", 0))
+    ledger.acknowledged(0, Mark("a", 0), 1, 0)
+    only(ledger, "two at one place")
+
+
+def test_two_records_acknowledged_at_one_offset_are_found_before_anybody_reads(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 2, 0)
+    ledger.acknowledged(0, Mark("b", 0), 1, 1)
+    only(ledger, "two at one place")
+
+
+def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
+    read(ledger, ("a", 0), ("a", 1), ("a", 0))
+    only(ledger, "twice: Mark(producer='a', number=0) is at 2 of partition 0 again")
+
+
+def test_a_record_left_out_is_found_by_the_one_behind_it(ledger: RecordLedger) -> None:
+    read(ledger, ("a", 0), ("a", 2))
+    only(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
+
+
+def test_offsets_of_a_producer_grow(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 2, 4)
+    ledger.acknowledged(0, Mark("a", 2), 1, 3)
+    only(ledger, "order: a was told 3 of partition 0 after 6")
+
+
+def test_a_record_that_nobody_sent_is_invented(ledger: RecordLedger) -> None:
+    read(ledger, ("c", 0))
+    only(ledger, "invented record")
+
+
+def test_a_record_that_is_read_again_must_be_the_same(ledger: RecordLedger) -> None:
+    read(ledger, ("a", 0), ("b", 0))
+    read(ledger, ("a", 0), ("b", 0))
+    assert not ledger.wrong
+    read(ledger, ("b", 0))
+    only(ledger, "changed record")
+
+
+def test_an_offset_that_is_left_out_is_a_gap(ledger: RecordLedger) -> None:
+    read(ledger, ("a", 0), begin=1)
+    only(ledger, "a gap")
+
+
+def test_an_id_is_given_to_one_producer_only(ledger: RecordLedger) -> None:
+    ledger.named("a", (7, 0))
+    ledger.named("a", (7, 0))
+    ledger.named("b", (7, 1))
+    assert not ledger.wrong
+    ledger.named("b", (7, 0))
+    only(ledger, "two of one name")
+
+
+def test_what_was_acknowledged_before_a_restart_has_to_be_read_after_it(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 0), 2, 0)
+    assert ledger.read_up_to_the_restart([0, 0])
+    ledger.restarted()
+    ledger.acknowledged(0, Mark("a", 2), 2, 2)
+    assert not ledger.read_up_to_the_restart([1, 0])
+    assert ledger.read_up_to_the_restart([2, 0])
+
+
+@pytest.mark.parametrize(
+    ("api", "code"), [("Produce", 56), ("Produce", 46), ("Produce", 59), ("Produce", -1), ("Fetch", 1), ("Fetch", 3), ("InitProducerId", -1)]
+)
+def test_a_code_that_stops_a_client_is_found(ledger: RecordLedger, api: str, code: int) -> None:
+    ledger.told("a", api, code)
+    only(ledger, "unexpected code")
+
+
+@pytest.mark.parametrize("api", ["Produce", "Fetch"])
+def test_a_partition_that_is_not_open_yet_is_no_fault(ledger: RecordLedger, api: str) -> None:
+    ledger.told("a", api, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not ledger.wrong
+    assert ledger.counts == {f"{api} 6": 1}
