@@ -56,7 +56,7 @@ class Repeat(Protocol):
 
     cost: int
 
-    def __call__(self, connection: Connection, data: bytes, /) -> bytes | None:
+    def answer(self, connection: Connection, data: bytes, /) -> bytes | None:
         """Answer a request that is like it; no bytes: the reply comes later; None: it goes the usual way."""
         ...
 
@@ -178,7 +178,7 @@ class Connection:
         if self.again is not None and not (self.busy or self._stalled or self._waiting or self._out or self._framer.pending):
             repeat = self.again.get(data[:KIND_BYTES])
             if repeat is not None:
-                answered = repeat(self, data)
+                answered = repeat.answer(self, data)
                 if answered is not None:
                     if answered and self._transport is not None:
                         self._transport.write(answered)
@@ -245,6 +245,9 @@ class Connection:
         """The reply to the one request at work here."""
         self.busy = False
         if self.closed:
+            return
+        if self._transport is not None and not (self._working or self._out or self._waiting or self._stalled or self._paused):
+            self._transport.write(reply)  # nothing goes with it, and nothing waits for it
             return
         self._out.append(reply)
         self._out_bytes += len(reply)
@@ -410,7 +413,7 @@ class Connection:
             return False
         size = frame_size_bytes(len(frame))
         repeat = again.get(size + frame[: KIND_BYTES - 4])
-        reply = repeat(self, size + frame) if repeat is not None else None
+        reply = repeat.answer(self, size + frame) if repeat is not None else None
         if reply is None:
             return False
         if reply:

@@ -43,27 +43,35 @@ class Constant:
         return data
 
 
+class Asked(Protocol):
+    """What a request asked, to be asked once more."""
+
+    def reply(self) -> bytes | None:
+        """From behind the correlation id; None: the request goes the usual way."""
+        ...
+
+
 class Again:
     """How to answer a request that comes again without decoding it.
 
     Members send the same heartbeat for hours: only the correlation id differs. A handler that leaves one of these on the
-    connection is not called for the next request of the same bytes; `answer` is.
+    connection is not called for the next request of the same bytes; what it asked is asked again.
     """
 
-    __slots__ = ("_answer", "_front", "_rest", "cost")
+    __slots__ = ("_asked", "_front", "_rest", "cost")
 
-    def __init__(self, call: Call, answer: Callable[[], bytes | None], reply_bytes: int) -> None:
-        """`answer` gives the reply behind the correlation id, of as many bytes; None: the request goes the usual way."""
+    def __init__(self, call: Call, asked: Asked, reply_bytes: int) -> None:
+        """The replies of `asked` have so many bytes."""
         self._rest = call.rest
         self.cost = AGAIN_COST + len(self._rest)
         self._front = _INT32(reply_bytes + 4)
-        self._answer = answer
+        self._asked = asked
 
-    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """The reply to what has just been read, when that is the same request again and nothing else."""
         if data[12:] != self._rest:
             return None
-        reply = self._answer()
+        reply = self._asked.reply()
         return self._front + data[8:12] + reply if reply is not None else None
 
 

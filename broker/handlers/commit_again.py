@@ -90,7 +90,7 @@ class CommitSeen:
         self.made = 0
         self.made_ms = 0
 
-    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
         return None
 
 
@@ -154,7 +154,7 @@ class CommitAgain:
         self.made_ms = clock.now
         self.cost = _COST + 2 * found.size + self._commit.size + _COST_OF_PARTITION * self._commit.form.records
 
-    def __call__(self, connection: Connection, data: bytes) -> bytes | None:
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """No bytes: it is on its way to the log. None: it is another commit, or needs a closer look."""
         if len(data) != self._size:
             return None

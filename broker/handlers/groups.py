@@ -97,7 +97,7 @@ class Beat:
         self._member_id = request.member_id
         self._instance_id = request.group_instance_id
 
-    def __call__(self) -> bytes | None:
+    def reply(self) -> bytes | None:
         """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
         journal = self._journal
         shard = journal.shard
