@@ -58,7 +58,14 @@ def free_ports(count: int) -> list[int]:
 def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
     """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots; `classes` are
     a folder of classes that settings name."""
-    jars = kafka_jars()
+    with kafka_folder(**settings) as (folder, port), running_kafka(folder, port, classes):
+        yield port
+
+
+@contextmanager
+def kafka_folder(**settings: str) -> Iterator[tuple[Path, int]]:
+    """A folder that a Kafka can be started in, again and again, and the port that it will listen on."""
+    kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         port, controller = free_ports(2)
@@ -67,17 +74,24 @@ def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
         properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, cwd=folder)
-        command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars}/*" if classes is None else f"{jars}/*:{classes}"]
-        with (folder / "output").open("w+b") as output:
-            process = subprocess.Popen(
-                [*command, "kafka.Kafka", str(properties)], cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-            try:
-                await_listening(process, port, folder / "output")
-                yield port
-            finally:
-                process.send_signal(signal.SIGKILL)  # nothing of it is wanted any more
-                process.wait(STOP_SECONDS)
+        yield folder, port
+
+
+@contextmanager
+def running_kafka(folder: Path, port: int, classes: Path | None = None) -> Iterator[None]:
+    """The Kafka of that folder, until it is killed."""
+    path = f"{kafka_jars()}/*" if classes is None else f"{kafka_jars()}/*:{classes}"
+    command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", path]
+    with (folder / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            [*command, "kafka.Kafka", str(folder / "server.properties")], cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        try:
+            await_listening(process, port, folder / "output")
+            yield
+        finally:
+            process.send_signal(signal.SIGKILL)  # nothing of it is wanted any more
+            process.wait(STOP_SECONDS)
 
 
 def await_listening(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
