@@ -302,7 +302,8 @@ def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int 
     `delete_horizon`: the moment from which its tombstones may go, where it had none yet.
     """
     attributes = header.attributes
-    first = newest = NO_TIMESTAMP
+    first = NO_TIMESTAMP
+    newest = header.max_timestamp  # of an empty one it says when its producer wrote last
     if not records:
         attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON)
     else:

@@ -21,9 +21,10 @@ from storage.swap import Cleaned, Closed
 ABANDONED = 3
 
 
-def request_line(folder: str, segments: list[Closed], end: int, **settings: int | str) -> bytes:
+def request_line(folder: str, segments: list[Closed], end: int, producers: dict[int, int] | None = None, **settings: int | str) -> bytes:
     """What `main` reads; `settings` are those of Compaction."""
-    return json.dumps({"folder": folder, "segments": segments, "end": end, **settings}).encode() + b"\n"
+    living = None if producers is None else list(producers.items())
+    return json.dumps({"folder": folder, "segments": segments, "end": end, "producers": living, **settings}).encode() + b"\n"
 
 
 class Report:
@@ -45,6 +46,8 @@ def main() -> int:
     gc.disable()  # one large dictionary of bytes and numbers: there are no cycles to be found
     request = json.loads(sys.stdin.buffer.readline())
     segments = [Closed(base, size) for base, size in request.pop("segments")]
+    if request["producers"] is not None:
+        request["producers"] = dict(request["producers"])
     job = Compaction(OsDisk(), request.pop("folder"), segments, request.pop("end"), **request)
     try:
         for _ in job.steps():

@@ -69,8 +69,13 @@ class Compaction:
         segment_bytes: int,
         map_bytes_max: int,
         token: str = "0",
+        producers: dict[int, int] | None = None,
     ) -> None:
-        """`segments` from the log's first one on, without a gap; the one behind them begins at `end`."""
+        """`segments` from the log's first one on, without a gap; the one behind them begins at `end`.
+
+        `producers`: of those that live, where the last batch of each begins. Its head stays, so that who opens the log knows
+        what they have sent; without this the last batch of each is taken for such a one.
+        """
         self.cleaned: list[Cleaned] = []
         self.clean_to = end
         self.bytes_before = sum(segment.size for segment in segments)
@@ -87,7 +92,8 @@ class Compaction:
         self._suffix = f".{token}{CLEANED}"
         self._newest: dict[bytes, int] = {}
         self._key_bytes = 0
-        self._producers: dict[int, int] = {}  # where the last batch of each begins
+        self._living = producers
+        self._producers: dict[int, int] = {}  # where the last batch of each begins, as far as was read
         self._gathered_to = first_dirty
         self._last = -1  # offset of the last batch that was filtered
         self._output: Segment | None = None
@@ -231,7 +237,7 @@ class Compaction:
                             dead += 1
                 else:
                     dead = count
-                if producer < 0 and newer == count:
+                if newer == count and not self._is_last(producer, base):
                     instead = b""
                 elif newer or dead or not count:
                     instead = self._rewritten(chunk, at)
@@ -267,14 +273,20 @@ class Compaction:
                 if horizon < 0:
                     horizon = self._horizon
         if not kept:
-            # Kafka learns from its last batch what a producer has sent.
-            last_of_producer = header.producer_id >= 0 and self._producers.get(header.producer_id, -1) <= header.base_offset
-            if not last_of_producer:
+            if not self._is_last(header.producer_id, header.base_offset):
                 return b""
             return rewrite(header, []) if found else None
         if len(kept) == len(found) and (horizon < 0 or header.attributes & DELETE_HORIZON):
             return None
         return rewrite(header, kept, horizon)
+
+    def _is_last(self, producer: int, base_offset: int) -> bool:
+        """What a producer has sent is known from its last batch."""
+        if producer < 0:
+            return False
+        if self._living is not None:
+            return self._living.get(producer, -1) == base_offset
+        return self._producers.get(producer, -1) <= base_offset
 
     def _put(self) -> None:
         assert self._output is not None

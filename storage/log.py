@@ -308,9 +308,6 @@ class Log(Segments):
                 count += 1
         return count
 
-    def _written_at(self, segment: Segment) -> int:
-        return segment.max_timestamp if segment.max_timestamp >= 0 else self._disk.modified_ms(segment.log_path)
-
     def _begins_at(self, offset: int) -> None:
         self.start_offset = offset
         if self._epochs and self._epochs[0][1] < offset:

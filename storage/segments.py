@@ -171,15 +171,19 @@ class Segments:
         return self._segments[-1].base if self._segments else 0
 
     def closed_before(self, timestamp: int) -> tuple[list[Closed], int]:
-        """The closed segments up to the first that has a record as late as `timestamp`, and where they end: the others
-        must not be compacted yet.
+        """The closed segments up to the first that has a record later than `timestamp`, and where they end: the others must
+        not be compacted yet.
         """
         found: list[Closed] = []
         for segment in self._segments[:-1]:
-            if segment.max_timestamp >= timestamp:
+            if self._written_at(segment) > timestamp:
                 return found, segment.base
             found.append(Closed(segment.base, segment.size))
         return found, self.last_base
+
+    def _written_at(self, segment: Segment) -> int:
+        """By its records; where they have no timestamps, by its file."""
+        return segment.max_timestamp if segment.max_timestamp >= 0 else self._disk.modified_ms(segment.log_path)
 
     def bytes_since(self, offset: int) -> int:
         """How large the segments are that do not end before `offset`."""

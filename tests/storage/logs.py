@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol.batch import BatchHeader, Record, build, facts_of, iterate
 from storage import Disk, Handles, Log, Recovery
 from storage.compaction import Compaction
@@ -47,7 +49,7 @@ def overwrite(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_folder(path.rpartition("/")[0])
 
 
-def clean(disk: Disk, log: Log, **settings: int) -> Compaction:
+def clean(disk: Disk, log: Log, **settings: Any) -> Compaction:
     """A whole cleaning, here and now."""
     job = compaction(disk, log, **settings)
     for _ in job.steps():
@@ -57,6 +59,12 @@ def clean(disk: Disk, log: Log, **settings: int) -> Compaction:
     return job
 
 
-def compaction(disk: Disk, log: Log, **settings: int) -> Compaction:
-    given = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 20} | settings
+def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
+    given: dict[str, Any] = {
+        "first_dirty": 0,
+        "now": 10_000,
+        "delete_retention_ms": 1_000,
+        "segment_bytes": 1 << 20,
+        "map_bytes_max": 1 << 20,
+    } | settings
     return Compaction(disk, log.folder, log.closed, log.last_base, **given)

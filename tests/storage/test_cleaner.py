@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -28,7 +29,7 @@ def filled(path: Path, count: int = 300, padding: int = 100) -> Log:
 
 
 def request(log: Log) -> bytes:
-    return request_line(log.folder, log.closed, log.last_base, **SETTINGS)
+    return request_line(log.folder, log.closed, log.last_base, {7: 0}, **SETTINGS)
 
 
 def run(log: Log) -> tuple[int, bytes, bytes]:
@@ -53,6 +54,11 @@ def test_a_process_cleans_what_it_is_told_and_says_what_it_made(tmp_path: Path) 
     remove_deleted(OsDisk(), log.folder, log.exchange(report.cleaned, promote(OsDisk(), log.folder, report.cleaned, "7")))
     assert replayed(log) == before
     assert (len(shown(log)), log.size) == (10, report.bytes_after)
+
+
+def test_it_hears_which_producers_live() -> None:
+    line = request_line("folder", [], 0, {7: 12, 8: 3}, first_dirty=0)
+    assert json.loads(line)["producers"] == [[7, 12], [8, 3]]
 
 
 def test_it_ends_when_its_owner_is_gone(tmp_path: Path) -> None:

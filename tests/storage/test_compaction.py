@@ -189,6 +189,35 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(place: Place) ->
         clean(place.disk, log, first_dirty=4)
 
 
+def test_of_the_producers_that_live_alone_the_last_batch_stays(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for producer, sequence in ((7, 0), (7, 1), (8, 0), (9, 0)):
+        made = [Record(0, 5_000 + producer, b"a", b"1")]
+        log.append(build(made, producer_id=producer, producer_epoch=0, base_sequence=sequence, compression=Compression.ZSTD), 0)
+    log.append(keyed(("a", "3")), 0)
+    clean(place.disk, rolled(log), producers={7: 1, 9: 3, 10: 2})
+    for _ in range(2):
+        kept = [(header.base_offset, header.producer_id, header.max_timestamp, header.record_count) for header in headers(log)]
+        assert kept == [(1, 7, 5_007, 0), (3, 9, 5_009, 0), (4, -1, 5_000, 1)]
+        clean(place.disk, log, first_dirty=5, producers={7: 1, 9: 3})
+    clean(place.disk, log, first_dirty=5, producers={9: 3})
+    assert [header.base_offset for header in headers(log)] == [3, 4]
+
+
+def test_what_is_too_young_is_not_to_be_compacted(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    for timestamp in (1_000, 3_000, 2_000, 4_000):
+        log.append(keyed(("a", "1"), timestamp=timestamp), 0)
+        rolled(log)
+    log.append(keyed(("a", "1"), timestamp=1_000), 0)
+    closed = log.closed
+    expected = {999: 0, 1_000: 1, 2_999: 1, 3_000: 3, 4_000: 4, 9_000: 4}
+    assert {timestamp: log.closed_before(timestamp) for timestamp in expected} == {
+        timestamp: (closed[:count], count) for timestamp, count in expected.items()
+    }
+    assert [log.first_timestamp_since(offset) for offset in (0, 1, 4, 5)] == [1_000, 3_000, 1_000, -1]
+
+
 def test_a_record_without_a_key_goes(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(build([Record(0, 1, None, b"x"), Record(1, 1, b"", b"y")]), 0)
