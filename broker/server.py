@@ -28,10 +28,13 @@ from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
 from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.produce import ProduceHandlers
+from broker.handlers.producer_ids import ProducerIdHandlers
 from broker.handlers.serving import Serving
 from broker.handlers.topic_changes import DeletionHandlers
 from broker.handlers.topic_partitions import TopicPartitionHandlers
 from broker.handlers.topics import TopicHandlers
+from broker.handlers.transactions import Transactions
 from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
@@ -217,7 +220,10 @@ class Server:
     def _serve(self, node: Node, store: LocalStore) -> None:
         config = self.config
         authorizer = AllowAll()
-        cluster = ClusterHandlers(self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress)
+        transactions = Transactions()
+        cluster = ClusterHandlers(
+            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, transactions.refused
+        )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
         serving = Serving(
@@ -237,6 +243,8 @@ class Server:
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
             *TopicPartitionHandlers(serving).routes(),
+            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer).routes(),
+            *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
             *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
             *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),

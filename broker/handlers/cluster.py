@@ -36,12 +36,14 @@ class ClusterHandlers:
         view: ClusterView,
         authorizer: Authorizer,
         progress: Callable[[], str] = lambda: "",
+        transaction_refused: Callable[[str], None] = lambda transactional_id: None,
     ) -> None:
         self._dispatch = dispatch
         self._node = node
         self._topics = topics
         self._view = view
         self._authorizer = authorizer
+        self._transaction_refused = transaction_refused
         self._progress = progress  # what keeps this broker from being ready; "" when it is
         self._versions: Response = ApiVersionsResponse()
 
@@ -98,6 +100,7 @@ class ClusterHandlers:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             if not self._may_describe(call, Resource.TRANSACTIONAL_ID, key):
                 return _no_coordinator(key, error)
+            self._transaction_refused(key)
             return _no_coordinator(key, error, "transactions are not served by this broker")
         if key_type == SHARE:
             return _no_coordinator(key, ErrorCode.INVALID_REQUEST, "")
