@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
 
-RUN_MIN: Final = 16  # records: fewer are read one by one in the same time
+RUN_MIN: Final = 8  # records: fewer are read one by one in the same time
 TIMESTAMP_BYTES_MAX: Final = 9  # longer ones may be more than an int64 holds, and are read one by one
 _LAST: Final = bytes(range(128))  # the last byte of a varint is one of these
 _MORE: Final = bytes(range(128, 256))  # the others are one of these

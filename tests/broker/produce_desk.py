@@ -137,8 +137,9 @@ class Desk:
         authorizer = authorizer or AllowAll()
         partitions: Any = self.partitions
         registry: Any = self.registry
+        self.produce = ProduceHandlers(partitions, self.transactions, self.clock, authorizer)
         self.dispatch.serve(
-            *ProduceHandlers(partitions, self.transactions, self.clock, authorizer).routes(),
+            *self.produce.routes(),
             *ProducerIdHandlers(self.topics, registry, self.transactions, authorizer).routes(),
         )
         self.host = Host(self.clock, Turn(), self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]

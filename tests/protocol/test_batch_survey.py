@@ -1,0 +1,115 @@
+"""A survey says of records what reading them one by one says, however they are laid out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.batch import HEADER_BYTES, CorruptBatch, Record, build, read_header, records
+from protocol.batch_survey import survey
+
+NOW = 1_700_000_000_000
+WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # where an offset needs another byte, and behind
+
+
+def surveyed(batch: bytes) -> tuple[int, int, bool]:
+    found = survey(batch, HEADER_BYTES, len(batch), read_header(batch, 0).record_count)
+    return found.oldest, found.newest, found.keyed
+
+
+def read(batch: bytes) -> tuple[int, int, bool]:
+    """The same by reading every record."""
+    found = records(batch, 0)
+    if [record.offset for record in found] != list(range(len(found))):
+        raise CorruptBatch("out of order")
+    deltas = [record.timestamp - read_header(batch, 0).base_timestamp for record in found]
+    return min(deltas), max(deltas), all(record.key is not None for record in found)
+
+
+def outcome(of: object, batch: bytes) -> tuple[int, int, bool] | None:
+    try:
+        return of(batch)  # type: ignore[operator, no-any-return]
+    except CorruptBatch:
+        return None
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_as_many_records_of_one_size_as_change_the_width_of_an_offset(count: int) -> None:
+    batch = build([Record(number, NOW + number % 3, b"key", b"value") for number in range(count)])
+    assert surveyed(batch) == (0, 2, True)
+
+
+@pytest.mark.parametrize("spread", [1, 63, 64, 8_000, 9_000, 3_000_000, 1 << 40, (1 << 62) - 1])
+def test_timestamps_of_every_width_forward_and_back(spread: int) -> None:
+    moments = [0, *[spread if number % 2 else spread - 1 for number in range(40)], *[-spread for _ in range(40)], 0]
+    batch = build([Record(number, NOW + moment, None, b"v" * 20) for number, moment in enumerate(moments)])
+    assert surveyed(batch) == (-spread, max(spread, 0), False)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 100, 8_191, 8_192, 70_000])
+def test_keys_and_values_whose_lengths_take_more_bytes(size: int) -> None:
+    batch = build([Record(number, NOW, bytes(size), bytes(size // 2)) for number in range(20)])
+    assert surveyed(batch) == (0, 0, True)
+
+
+def test_one_record_without_a_key_among_others_of_its_size_is_found() -> None:
+    parts = [Record(number, NOW, b"", b"12345") for number in range(100)]
+    parts[70] = Record(70, NOW, None, b"12345")
+    assert surveyed(build(parts)) == (0, 0, False)
+
+
+@pytest.mark.parametrize("at", range(1, 100, 7))
+def test_a_record_of_the_same_size_with_headers_ends_a_run(at: int) -> None:
+    parts = [Record(number, NOW, b"key", b"12345678") for number in range(100)]
+    parts[at] = Record(at, NOW, b"key", b"12345", [(b"h", None)])
+    assert surveyed(build(parts)) == (0, 0, True)
+
+
+def test_every_byte_of_a_run_counts() -> None:
+    """Whatever a byte becomes, the survey and the reading of the records are of one mind."""
+    batch = build([Record(number, NOW + number * 100, b"key", b"value") for number in range(100)])
+    begin = HEADER_BYTES + 60 * 17
+    refused = 0
+    for at in range(begin, begin + 17):
+        was = batch[at]
+        for value in {was ^ 1, was ^ 2, was ^ 64, was ^ 128, (was + 2) % 256, (was - 2) % 256, 0, 1, 127, 255}:
+            damaged = batch[:at] + bytes([value]) + batch[at + 1 :]
+            expected = outcome(read, damaged)
+            assert outcome(surveyed, damaged) == expected, (at - begin, value)
+            refused += expected is None
+    assert refused > 40
+
+
+def test_records_of_any_layout_with_bytes_changed_at_random() -> None:
+    random_of = random.Random(20)
+    refused = 0
+    for _ in range(400):
+        count = random_of.choice([1, 2, 17, 40, 100, 300])
+        spread = random_of.choice([0, 1, 5, 9_000])
+        sizes = random_of.choice([(5, 5), (90, 90), (0, 200)])
+        keyless = random_of.choice([0.0, 0.01])
+        parts = [
+            Record(
+                number,
+                NOW + (random_of.randint(-spread, spread) if number else 0),
+                None if random_of.random() < keyless else b"key",
+                bytes(random_of.randint(*sizes)),
+                [(b"n", b"v")] if random_of.random() < 0.01 else [],
+            )
+            for number in range(count)
+        ]
+        batch = bytearray(build(parts))
+        for _ in range(random_of.choice([0, 0, 1, 2])):
+            batch[random_of.randrange(HEADER_BYTES, len(batch))] = random_of.randrange(256)
+        expected = outcome(read, bytes(batch))
+        assert outcome(surveyed, bytes(batch)) == expected
+        refused += expected is None
+    assert 20 < refused < 200
+
+
+def test_a_count_that_is_not_that_of_the_records_is_refused() -> None:
+    batch = build([Record(number, NOW, b"key", b"value") for number in range(50)])
+    for count in (0, 1, 49, 51, 1 << 30):
+        with pytest.raises(CorruptBatch):
+            survey(batch, HEADER_BYTES, len(batch), count)
