@@ -6,25 +6,29 @@ the bound the dirtiest log is rolled, as soon as one of its flushes has just end
 is closed (storage/cleaner.py): one at a time, with a low priority, for a limited time. What waits for a disk runs in
 a thread; in the loop there are a few renames. A cleaner that fails or is killed has changed nothing.
 
-Logs that are kept for a time instead lose their oldest segments here. And recovery points are written now and then.
+The same process compacts the logs of topics, by their own settings (topic_cleaning.py), when the offsets logs need it
+for nothing. Logs that are kept for a time instead lose their oldest segments here. And recovery points are written now
+and then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from broker.cleaner_process import CleaningFailed, run_cleaner
 from broker.logs import get_logger
+from broker.partition import Partition
+from broker.topic_cleaning import Cleaned, Due, TopicLogs
 from broker.workers import Workers
 from storage import AppendFailed, DataDirectory, Disk, Log, LogId
 from storage.cleaner import Report, request_line
-from storage.swap import promote, remove_deleted, remove_unfinished
+from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 
 log = get_logger("broker.cleaning")
 
@@ -36,7 +40,6 @@ RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
 NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, and the bound would not hold
 NICENESS_LATE = 5  # twice above the bound
-REPORT_BYTES_MAX = 1 << 24
 BYTES_A_SECOND_MIN = 1 << 20  # a cleaner slower than this, at its lowest priority, is taken to hang
 
 T = TypeVar("T")
@@ -45,10 +48,20 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class CleaningRules:
     segment_bytes: int
-    delete_retention_ms: int = 86_400_000  # Kafka's delete.retention.ms
+    delete_retention_ms: int = 86_400_000  # as log.cleaner.delete.retention.ms
     dirty_bytes_min: int = 32 << 20  # so much is read again in a third of a second
-    map_bytes_max: int = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
+    map_bytes_max: int = 128 << 20  # as log.cleaner.dedupe.buffer.size
     time_limit_seconds: float = 600.0
+    topics_enable: bool = True  # as log.cleaner.enable
+    topics_backoff_seconds: float = 15.0  # as log.cleaner.backoff.ms
+
+
+class How(NamedTuple):
+    """What one compaction goes by, beside the rules of all."""
+
+    segment_bytes: int
+    delete_retention_ms: int
+    producers: dict[int, int] | None  # those whose last batch has to stay, be it empty, and where that begins; None: all
 
 
 class Watched:
@@ -80,6 +93,7 @@ class Cleaning:
         rules: CleaningRules,
         now: Callable[[], int],
         command: tuple[str, ...] = (sys.executable, "-P", "-m", "storage.cleaner"),
+        clerk: Workers | None = None,
     ) -> None:
         self.cleanings = 0
         self.failures = 0
@@ -90,6 +104,10 @@ class Cleaning:
         self._now = now
         self._command = command
         self._workers = Workers(loop, 1)
+        self._clerk = clerk or self._workers  # writes checkpoints, one at a time
+        self._topics: TopicLogs | None = None
+        self._topics_at = 0.0  # when to look at topics again
+        self._topic: Partition | None = None  # whose log is being compacted
         self._watched: dict[LogId, Watched] = {}
         self._kept: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}
         self._rolling: Watched | None = None
@@ -108,6 +126,14 @@ class Cleaning:
     def keep_for(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
         """Drop what is older from this log, whole segments at a time."""
         self._kept[id] = (log, retention_ms, failed)
+
+    def clean_topics(self, topics: TopicLogs) -> None:
+        """Their logs too, from now on."""
+        self._topics = topics
+
+    def is_cleaning(self, partition: Partition) -> bool:
+        """Its closed segments must stay what they are."""
+        return partition is self._topic
 
     def forget(self, id: LogId) -> None:
         """It is not ours any more. A cleaning under way does not reach it."""
@@ -162,6 +188,19 @@ class Cleaning:
                 self._rolling = max(due, key=lambda watched: watched.dirty_bytes)
                 self._rolling.roll_tries = 0
                 self._try_to_roll(self._rolling)
+                return
+        self._look_at_topics()
+
+    def _look_at_topics(self) -> None:
+        time = self._loop.time()
+        if self._topics is None or not self._rules.topics_enable or time < self._topics_at:
+            return
+        due = self._topics.most_urgent(self._now(), time)
+        if due is None:
+            self._topics_at = time + self._rules.topics_backoff_seconds
+        else:
+            self._topic = due.partition
+            self._task = self._loop.create_task(self._clean_topic(due))
 
     def _try_to_roll(self, watched: Watched) -> None:
         """Now, or else when a flush has ended."""
@@ -185,32 +224,24 @@ class Cleaning:
             self._rolling = None
         return rolled
 
-    def _later(self, watched: Watched, reason: str) -> None:
+    def _later(self, watched: Watched | Cleaned, reason: str) -> None:
         pause = min(RETRY_SECONDS_MIN * 2**watched.failures, RETRY_SECONDS_MAX)
         watched.failures += 1
         self.failures += 1
         watched.not_before = self._loop.time() + pause
-        log.warning("cleaning a log failed", log=str(watched.id), reason=reason, retry_seconds=round(pause))
+        log.warning("cleaning a log failed", log=watched.log.folder.rpartition("/")[2], reason=reason, retry_seconds=round(pause))
 
     # One cleaning.
 
     async def _clean(self, watched: Watched) -> None:
-        begun = self._loop.time()
-        folder = watched.log.folder
-        token = f"{os.getpid()}-{self.cleanings}-{self.failures}"
+        cleaned = watched.log
+
+        def is_ours() -> bool:
+            return self._watched.get(watched.id) is watched
+
+        how = How(self._rules.segment_bytes, self._rules.delete_retention_ms, None)
         try:
-            await self._in_worker(partial(remove_unfinished, self._disk, folder))
-            sources = watched.log.closed
-            report = await self._run_cleaner(watched, token)
-            if report.cleaned:
-                promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-                if self._watched.get(watched.id) is not watched or not watched.log.usable or watched.log.closed[: len(sources)] != sources:
-                    raise CleaningFailed("the log was repaired or given away meanwhile")
-                bases = watched.log.exchange(report.cleaned, promoted)
-                watched.clean_to = report.clean_to
-                await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
-            watched.clean_to = report.clean_to
-            await self._in_worker(partial(self._directory.checkpoint_cleaned, {watched.id: report.clean_to}))
+            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, how, is_ours)
         except AppendFailed as failure:
             self._later(watched, str(failure))
             watched.failed(failure)
@@ -218,55 +249,77 @@ class Cleaning:
             self._later(watched, str(error) or repr(error))
         else:
             watched.failures = 0
-            self.cleanings += 1
-            log.info(
-                "log cleaned",
-                log=str(watched.id),
-                bytes_before=report.bytes_before,
-                bytes_after=report.bytes_after,
-                seconds=round(self._loop.time() - begun, 1),
-            )
 
-    async def _run_cleaner(self, watched: Watched, token: str) -> Report:
+    async def _clean_topic(self, due: Due) -> None:
+        partition, known = due.partition, due.cleaned
+        topics = self._topics
+        assert topics is not None
+        settings = partition.settings
+        how = How(settings.segment_bytes, settings.delete_retention_ms, partition.producers.last_offsets())
+        try:
+            known.clean_to = await self._compact(
+                partition.id, partition.log, due.segments, due.end, known.clean_to, how, lambda: topics.has(partition)
+            )
+        except AppendFailed as failure:
+            self._later(known, str(failure))
+            partition.failed(failure)
+        except Exception as error:
+            if topics.has(partition):
+                self._later(known, str(error) or repr(error))
+        else:
+            known.failures = 0
+        finally:
+            self._topic = None
+
+    async def _compact(
+        self,
+        id: LogId,
+        cleaned: Log,
+        sources: list[Closed],
+        end: int,
+        first_dirty: int,
+        how: How,
+        is_ours: Callable[[], bool],
+    ) -> int:
+        """Up to where it is clean then. Raises AppendFailed where the log has to be repaired; otherwise nothing was changed."""
+        begun = self._loop.time()
+        folder = cleaned.folder
+        token = f"{os.getpid()}-{self.cleanings}-{self.failures}"
+        await self._in_worker(partial(remove_unfinished, self._disk, folder))
+        report = await self._run(cleaned, sources, end, first_dirty, token, how)
+        if report.cleaned:
+            promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
+            if not is_ours() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
+                raise CleaningFailed("the log was repaired or given away meanwhile")
+            bases = cleaned.exchange(report.cleaned, promoted)
+            await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
+        await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._clerk)
+        self.cleanings += 1
+        log.info(
+            "log cleaned",
+            log=str(id),
+            bytes_before=report.bytes_before,
+            bytes_after=report.bytes_after,
+            seconds=round(self._loop.time() - begun, 1),
+        )
+        return report.clean_to
+
+    async def _run(self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, token: str, how: How) -> Report:
         request = request_line(
-            watched.log.folder,
-            watched.log.closed,
-            watched.log.last_base,
-            first_dirty=watched.clean_to,
+            cleaned.folder,
+            sources,
+            end,
+            how.producers,
+            first_dirty=first_dirty,
             now=self._now(),
-            delete_retention_ms=self._rules.delete_retention_ms,
-            segment_bytes=self._rules.segment_bytes,
+            delete_retention_ms=how.delete_retention_ms,
+            segment_bytes=how.segment_bytes,
             map_bytes_max=self._rules.map_bytes_max,
             token=token,
         )
-        limit = max(self._rules.time_limit_seconds, watched.log.size / BYTES_A_SECOND_MIN)
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *self._command, watched.log.folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX
-        )
-        try:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS)
-            async with asyncio.timeout(limit):
-                assert process.stdin is not None
-                assert process.stdout is not None
-                assert process.stderr is not None
-                process.stdin.write(request)  # and left open: its end tells the cleaner that we are gone
-                line, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
-                code = await process.wait()
-        except TimeoutError:
-            raise CleaningFailed(f"it took longer than {limit:g} s") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-        if code:
-            said = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise CleaningFailed(said or (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
-        return Report(line)
+        limit = max(self._rules.time_limit_seconds, cleaned.size / BYTES_A_SECOND_MIN)
+        niceness = NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS
+        return await run_cleaner(self._command, cleaned.folder, request, niceness, limit)
 
     # What else is done now and then.
 
@@ -276,7 +329,7 @@ class Cleaning:
                 await self._drop_old(id, kept, retention_ms, failed)
             logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
             points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
-            await self._in_worker(partial(self._directory.checkpoint, points))
+            await self._in_worker(partial(self._directory.checkpoint, points), self._clerk)
         except OSError as error:
             log.warning("housekeeping failed", reason=str(error))
 
@@ -291,9 +344,9 @@ class Cleaning:
         if bases:
             log.info("old segments dropped", log=str(id), segments=len(bases), start_offset=kept.start_offset)
             await self._in_worker(partial(remove_deleted, self._disk, kept.folder, bases))
-            await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}))
+            await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}), self._clerk)
 
-    async def _in_worker(self, work: Callable[[], T]) -> T:
+    async def _in_worker(self, work: Callable[[], T], workers: Workers | None = None) -> T:
         """What waits for the disk; raises what it raised. Being cancelled does not leave it running behind our back."""
         done: asyncio.Future[T] = self._loop.create_future()
 
@@ -303,7 +356,7 @@ class Cleaning:
             else:
                 done.set_result(result)
 
-        self._workers.submit(work, settle)
+        (workers or self._workers).submit(work, settle)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -311,7 +364,3 @@ class Cleaning:
             if done.done():
                 done.exception()
             raise
-
-
-class CleaningFailed(Exception):
-    """Nothing was changed; it is tried again later."""

@@ -109,6 +109,14 @@ class Partition:
         self.error = 0
         self.trouble = ""
 
+    def failed(self, failure: AppendFailed) -> None:
+        """Its log broke on a way that was not an append."""
+        self._keeper.append_failed(self, failure)
+
+    def rolled(self) -> None:
+        """Its log was rolled on a way that was not an append."""
+        self._keeper.rolled(self)
+
     def refuse(self, error: int, trouble: str) -> None:
         self.error = error
         self.trouble = trouble

@@ -99,10 +99,15 @@ class Partitions:
             served = self._take_up(topic)
         return served.partitions[: topic.partitions]
 
+    def has_nothing(self, partition: Partition) -> bool:
+        """Nobody ever wrote to it: it has no folder, and needs none before its first append."""
+        return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._asked, self._opening))
+
     def __iter__(self) -> Iterator[Partition]:
         """All but those of __consumer_offsets."""
-        for topic in list(self._topics.by_name.values()):
-            if topic.name != CONSUMER_OFFSETS:
+        for id in list(self._topics.by_id):
+            topic = self._topics.by_id.get(id)  # who takes a while over them may meet one that is gone
+            if topic is not None and topic.name != CONSUMER_OFFSETS:
                 yield from self.of(topic)
 
     def _take_up(self, topic: Topic) -> _Served:

@@ -28,23 +28,22 @@ from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
 from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
-from broker.handlers.produce import ProduceHandlers
-from broker.handlers.producer_ids import ProducerIdHandlers
 from broker.handlers.serving import Serving
 from broker.handlers.topic_changes import DeletionHandlers
 from broker.handlers.topic_partitions import TopicPartitionHandlers
 from broker.handlers.topics import TopicHandlers
-from broker.handlers.transactions import Transactions
 from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
 from broker.notes import Notes
 from broker.partitions import Partitions
+from broker.retention import Retention
 from broker.setting_sources import SettingSources
 from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore, id_text
+from broker.topic_cleaning import TopicLogs
 from broker.topic_settings import broker_defaults
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
 from broker.turn import Turn
@@ -146,7 +145,7 @@ class Server:
             node = Node(self.config.node_id, store.cluster_id)
             store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address, _, _ in addresses), node.rack))
             self.cleaning = store.cleaning = Cleaning(
-                self._loop, OsDisk(), store.directory, CleaningRules(self.config.offsets_topic_segment_bytes), lambda: self.clock.now
+                self._loop, OsDisk(), store.directory, cleaning_rules(self.config), lambda: self.clock.now, clerk=store.clerk
             )
             await self._open_registry(store)
             self._open_shards(store)
@@ -155,6 +154,8 @@ class Server:
             self.turn.attend(self.connections)
             self.shards.load_all()
             self.partitions.open_all()
+            self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
+            self.retention = Retention(self.config, self.partitions, store, self.cleaning, self._loop, lambda: self.clock.now)
             self.acceptor.start()
             self._announce(addresses)
             number = await self._stop
@@ -220,10 +221,7 @@ class Server:
     def _serve(self, node: Node, store: LocalStore) -> None:
         config = self.config
         authorizer = AllowAll()
-        transactions = Transactions()
-        cluster = ClusterHandlers(
-            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, transactions.refused
-        )
+        cluster = ClusterHandlers(self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress)
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
         serving = Serving(
@@ -243,8 +241,6 @@ class Server:
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
             *TopicPartitionHandlers(serving).routes(),
-            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer).routes(),
-            *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
             *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
             *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
@@ -268,8 +264,10 @@ class Server:
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
         self.shards.stop()
+        self.retention.stop()
         self.partitions.stop()
         self.collector.close()
+        store.flush_topics()  # most of them then have little left when everything is flushed
         cleaned = asyncio.ensure_future(self.cleaning.stop())
         settled = await self._settle()
         self.turn.close()
@@ -317,6 +315,16 @@ class Server:
             shard.leave()
         await asyncio.sleep(0)  # the turn that writes the last replies
         return not late
+
+
+def cleaning_rules(config: Config) -> CleaningRules:
+    return CleaningRules(
+        config.offsets_topic_segment_bytes,
+        config.log_cleaner_delete_retention_ms,
+        map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+        topics_enable=config.log_cleaner_enable,
+        topics_backoff_seconds=config.log_cleaner_backoff_ms / 1000,
+    )
 
 
 def group_config(config: Config) -> GroupConfig:

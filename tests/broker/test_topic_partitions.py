@@ -26,6 +26,10 @@ from tests.storage.logs import batch
 SETTINGS = {"segment.bytes": str(1 << 20)}
 
 
+class Timer:
+    def cancel(self) -> None: ...
+
+
 class Loop:
     """A loop whose time passes when the test says so."""
 
@@ -39,8 +43,9 @@ class Loop:
     def call_soon(self, call: Callable[..., None], *given: Any) -> None:
         self.call_later(0, call, *given)
 
-    def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
+    def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> Timer:
         self.later.append((self.now + seconds, call, given))
+        return Timer()
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -120,7 +125,7 @@ class Broker:
         return found
 
     def folders(self, name: str = "") -> list[str]:
-        return [one for one in self.disk.list("/data") if one.startswith(name) and "." not in one and not one.startswith("__")]
+        return [one for one in self.disk.list("/data") if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
 
     def set_aside(self, ending: str = "delete") -> list[str]:
         return [one for one in self.disk.list("/data") if one.endswith(f"-{ending}")]

@@ -1,0 +1,159 @@
+"""What topics' logs need now and then, while nobody waits: old segments go, old ones are closed, producers that fell silent
+are forgotten, and checkpoints are written.
+
+Each round goes over all partitions in slices, between which the loop goes on. Files of dropped segments are removed in
+another thread, some time later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from broker.cleaning import Cleaning
+from broker.config import Config
+from broker.logs import get_logger
+from broker.partition import Partition
+from broker.partitions import Partitions
+from broker.stores.local import LocalStore
+from broker.stores.owned import LocalLog
+from storage import AppendFailed, LogId
+from storage.swap import remove_deleted
+
+log = get_logger("broker.retention")
+
+SLICE_SECONDS = 0.002
+PAUSE_SECONDS = 0.005
+FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms: the first round does not wait for a long interval
+
+Job = Callable[[Partition], None]
+Noted = dict[LogId, tuple[LocalLog, int]]
+
+
+class Rounds:
+    """One job, done for every partition once in a while."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, partitions: Partitions, interval_ms: int, job: Job, after: Callable[[], None] | None = None
+    ) -> None:
+        self._loop = loop
+        self._partitions = partitions
+        self._seconds = interval_ms / 1000
+        self._job = job
+        self._after = after
+        self._left: Iterator[Partition] = iter(())
+        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), self._begin)
+
+    def _begin(self) -> None:
+        self._left = iter(self._partitions)
+        self._slice()
+
+    def _slice(self) -> None:
+        until = time.monotonic() + SLICE_SECONDS
+        for partition in self._left:
+            if not partition.error:
+                self._job(partition)
+            if time.monotonic() >= until:
+                self._timer = self._loop.call_later(PAUSE_SECONDS, self._slice)
+                return
+        if self._after is not None:
+            self._after()
+        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), self._begin)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+class Retention:
+    """All of it, for the partitions of one store."""
+
+    def __init__(
+        self,
+        config: Config,
+        partitions: Partitions,
+        store: LocalStore,
+        cleaning: Cleaning | None,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._cleaning = cleaning
+        self._loop = loop
+        self._now = now
+        self._producer_expiration_ms = config.producer_id_expiration_ms
+        self._points: Noted = {}
+        self._starts: Noted = {}
+        points_ms, starts_ms = config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
+        self._rounds = [
+            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._keep),
+            Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire),
+            Rounds(loop, partitions, points_ms, self._note_point, self._write_points),
+            Rounds(loop, partitions, starts_ms, self._note_start, self._write_starts),
+        ]
+
+    def stop(self) -> None:
+        for rounds in self._rounds:
+            rounds.stop()
+
+    def _keep(self, partition: Partition) -> None:
+        if self._cleaning is not None and self._cleaning.is_cleaning(partition):
+            return  # its turn comes with the next round
+        settings, kept = partition.settings, partition.log
+        last_base = kept.last_base
+        try:
+            kept.roll_if_old(self._now(), kept.segment_ms)
+            limits = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
+            bases = kept.retain(self._now(), *limits)
+        except AppendFailed as failure:
+            partition.failed(failure)
+            return
+        except OSError as error:  # asking the disk for the age of a file
+            log.warning("old segments stay", log=str(partition), reason=error.strerror or str(error))
+            return
+        if kept.last_base != last_base:
+            partition.rolled()
+        if bases:
+            log.info("old segments dropped", log=str(partition), segments=len(bases), start_offset=kept.start_offset)
+            work = partial(self._remove, kept.folder, bases)
+            self._loop.call_later(settings.file_delete_delay_ms / 1000, self._store.topic_workers.submit, work, _nobody_waits)
+
+    def _remove(self, folder: str, bases: list[int]) -> None:
+        """In a worker thread. What is not there any more went with its topic, or with the rest of a compaction."""
+        for base in bases:
+            with contextlib.suppress(OSError):
+                remove_deleted(self._store.disk, folder, [base])
+
+    def _expire(self, partition: Partition) -> None:
+        partition.producers.expire(self._now(), self._producer_expiration_ms)
+
+    # Checkpoints.
+
+    def _note_point(self, partition: Partition) -> None:
+        self._points[partition.id] = partition.owned, partition.log.flushed_offset
+
+    def _note_start(self, partition: Partition) -> None:
+        if partition.start_offset or partition.id in self._store.directory.log_starts:
+            self._starts[partition.id] = partition.owned, partition.start_offset
+
+    def _write_points(self) -> None:
+        points, self._points = self._points, {}
+        self._write(self._store.directory.checkpoint, points)
+
+    def _write_starts(self) -> None:
+        starts, self._starts = self._starts, {}
+        self._write(self._store.directory.checkpoint_starts, starts)
+
+    def _write(self, write: Callable[[dict[tuple[str, int], int]], None], noted: Noted) -> None:
+        there = {(id.name, id.partition): offset for id, (owned, offset) in noted.items() if self._store.owned(id) is owned}
+        self._store.clerk.submit(partial(write, there), _tell_failure)
+
+
+def _nobody_waits(result: object) -> None: ...
+
+
+def _tell_failure(result: object) -> None:
+    if isinstance(result, Exception):
+        log.warning("checkpoints stay as they were", reason=str(result))
