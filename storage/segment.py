@@ -145,7 +145,7 @@ class Segment:
         stored index knows.
         """
         length = self.handles.file(self.log_path).size()
-        stored = not from_start and self._load_index(length)
+        stored = (-1, -1) if from_start else self._load_index(length)
         self.verified = from_start
         try:
             reason = verify_all(self, length) if from_start else self._read_headers(length)
@@ -153,7 +153,8 @@ class Segment:
             reason = str(error)
         if not reason:
             self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-            self.index_saved = stored and not self.index.positions and not self.index.times
+            index = self.index
+            self.index_saved = stored == (index.stored_offsets + len(index.positions), index.stored_times + len(index.times))
         return reason
 
     def _read_headers(self, length: int) -> str:
@@ -381,14 +382,15 @@ class Segment:
             self.size, self.next_offset = position, header.base_offset
             self.max_timestamp, self.max_timestamp_offset = self.index.last_record_time()
 
-    def _load_index(self, length: int) -> bool:
-        """Take up the stored index; whether there is one that can be used."""
+    def _load_index(self, length: int) -> tuple[int, int]:
+        """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
         index = Index(self.handles, self.path, self.suffix, self.base)
         if not index.load(length):
-            return False
+            return -1, -1
+        counts = index.stored_offsets, index.stored_times
         self.index = index
         self._resume()
-        return self.index is index
+        return counts
 
     def save_index(self, sync: bool = False) -> None:
         """Both index files, for Kafka's tools and the next opening."""
