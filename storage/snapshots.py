@@ -5,6 +5,10 @@
 
 A file is named by an offset: it says what was known when the log ended there. It only saves work: one that is torn or
 wrong is passed over for an older one, and the batches behind are read.
+
+Kafka writes an entry for each producer, its last batch. Then a producer whose requests were under way when the log rolled
+and the broker died is refused what it sends again. Here every batch that is known has an entry, the last one last: of
+entries with one producer id Kafka keeps the last.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from typing import Final
 import google_crc32c
 
 from storage.disk import Disk
-from storage.producers import SEQUENCE_MAX, Producer, Producers
+from storage.producers import NEWEST_BATCHES, NO_SEQUENCE, SEQUENCE_MAX, Producer, Producers, Written
 from storage.segment import NAME_DIGITS, segment_name
 
 SNAPSHOT: Final = ".snapshot"
 VERSION: Final = 1
+NO_BATCH: Final[Written] = (NO_SEQUENCE, NO_SEQUENCE, -1, -1)
 
 _HEAD: Final = Struct(">hI")
 _COUNT: Final = Struct(">i")
@@ -50,29 +55,24 @@ def write_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -
 
 
 def snapshot_bytes(producers: Producers) -> bytes:
-    parts = [_COUNT.pack(len(producers))]
+    entries: list[bytes] = []
     for id in producers:
         producer = producers.get(id)
         assert producer is not None
-        sequence, offset, delta = -1, -1, 0
-        if producer.batches:
-            first, sequence, base, _ = producer.batches[-1]
-            delta = sequence - first if sequence >= first else sequence + SEQUENCE_MAX + 1 - first
-            offset = base + delta
-        parts.append(
-            _ENTRY.pack(
-                id,
-                producer.epoch,
-                sequence,
-                offset,
-                delta,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.transaction_offset,
-            )
-        )
-    body = b"".join(parts)
+        if not producer.batches:
+            entries.append(_entry(id, producer, NO_BATCH, producer.last_timestamp, producer.transaction_offset))
+            continue
+        entries += [_entry(id, producer, batch, batch[3], -1) for batch in producer.batches[:-1]]
+        entries.append(_entry(id, producer, producer.batches[-1], producer.last_timestamp, producer.transaction_offset))
+    body = _COUNT.pack(len(entries)) + b"".join(entries)
     return _HEAD.pack(VERSION, google_crc32c.value(body)) + body
+
+
+def _entry(id: int, producer: Producer, batch: Written, timestamp: int, transaction: int) -> bytes:
+    first, sequence, base, _ = batch
+    delta = sequence - first if sequence >= first else sequence + SEQUENCE_MAX + 1 - first
+    offset = base + delta if base >= 0 else -1
+    return _ENTRY.pack(id, producer.epoch, sequence, offset, delta, timestamp, producer.coordinator_epoch, transaction)
 
 
 def read_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> bool:
@@ -100,8 +100,12 @@ def parse_snapshot(data: bytes, producers: Producers) -> bool:
     producers.clear()
     for id, epoch, sequence, last, delta, timestamp, coordinator_epoch, transaction in _ENTRY.iter_unpack(data[entries_at:]):
         producer = Producer(epoch, timestamp, coordinator_epoch, transaction)
+        before = producers.get(id)
+        if before is not None and before.epoch == epoch:
+            producer.batches = before.batches
         if last >= 0:
             first = sequence - delta if sequence >= delta else sequence + SEQUENCE_MAX + 1 - delta
             producer.batches.append((first, sequence, last - delta, timestamp))
+            del producer.batches[:-NEWEST_BATCHES]
         producers.put(id, producer)
     return True

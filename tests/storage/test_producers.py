@@ -84,20 +84,22 @@ def test_who_wrote_nothing_for_long_is_forgotten() -> None:
     assert asked(producers, header(7, 40)) == (ErrorCode.NONE, -1)
 
 
-def test_a_snapshot_has_the_last_batch_of_each() -> None:
+def test_a_snapshot_has_the_newest_batches_of_each() -> None:
     producers = Producers()
-    for number in range(3):
+    for number in range(6):
         producers.note(header(7, 2 * number, 2, epoch=4, timestamp=1_000 + number), 10 * number)
     producers.note(header(8, SEQUENCE_MAX, 2), 50)
     data = snapshot_bytes(producers)
     again = Producers()
     assert parse_snapshot(data, again)
     assert list(again) == [7, 8]
-    assert asked(again, header(7, 4, 2, epoch=4)) == (ErrorCode.NONE, 20)
-    assert asked(again, header(7, 2, 2, epoch=4)) == (OUT_OF_ORDER, -1)
-    assert asked(again, header(7, 6, 2, epoch=4)) == (ErrorCode.NONE, -1)
+    for number in range(1, 6):
+        assert asked(again, header(7, 2 * number, 2, epoch=4)) == (ErrorCode.NONE, 10 * number)
+        assert again.check(header(7, 2 * number, 2, epoch=4)).timestamp == 1_000 + number
+    assert asked(again, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
+    assert asked(again, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
     assert asked(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
-    assert again.expire(1_002 + 500, 500) == 2  # its time is there too
+    assert again.expire(1_005 + 500, 500) == 2  # its time is there too
     for at in range(len(data)):
         assert not parse_snapshot(data[:at], Producers())
         assert not parse_snapshot(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], Producers())
