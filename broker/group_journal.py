@@ -141,7 +141,7 @@ class GroupJournal(Journal):
 
     def end_turn(self) -> None:
         try:
-            super().end_turn()
+            Journal.end_turn(self)
         except Exception:
             log.exception("an append failed inside the broker", log=self.name)
             self._in_flight = 0
@@ -164,7 +164,7 @@ class GroupJournal(Journal):
             self.leave()
             return
         try:
-            super()._appended(stamp, facts, result)
+            Journal._appended(self, stamp, facts, result)
         except Exception:
             log.exception("a reply failed inside the broker", log=self.name)
             self.broken()

@@ -43,24 +43,28 @@ class Hold:
     log, and as safe as `offsets.flush` asks.
     """
 
-    __slots__ = ("_held", "_open", "durable", "emitted", "taken")
+    __slots__ = ("_held", "_open", "_open_bytes", "durable", "emitted", "taken")
 
     def __init__(self) -> None:
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self._open: deque[Operation] = deque()
+        self._open: list[Operation] = []
+        self._open_bytes = 0  # what these take in batches, at most
         self._held: deque[tuple[int, Held]] = deque()
 
     def emit(self, facts: list[Fact], size: int = 0) -> None:
         """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
         if facts:
-            self._open.append((None, facts, (), size or facts_bytes(facts)))
+            size = size or facts_bytes(facts)
+            self._open.append((None, facts, (), size))
+            self._open_bytes += size
             self.emitted += len(facts)
 
     def emit_values(self, form: RecordForm, values: Sequence[bytes], size: int, reply: Held) -> None:
         """As `emit` and then `reply`, for facts of which all but the values was prepared."""
         self._open.append((form, (), values, size))
+        self._open_bytes += size
         self.emitted = emitted = self.emitted + len(values)
         self._held.append((emitted, reply))
 
@@ -102,20 +106,23 @@ class Hold:
         self.taken += records
         return seal(parts, records, timestamp)
 
-    def _next(self, batch_bytes_max: int) -> Sequence[Operation]:
+    def _next(self, batch_bytes_max: int) -> list[Operation]:
         """The operations of the next batch, which are open no longer."""
         waiting = self._open
+        if BATCH_OVERHEAD_BYTES + self._open_bytes <= batch_bytes_max:  # nearly always
+            self._open = []
+            self._open_bytes = 0
+            return waiting
         room = batch_bytes_max - BATCH_OVERHEAD_BYTES
         fitting = 0
-        for operation in waiting:
-            room -= operation[3]
-            if room < 0 and fitting:
+        for _, _, _, size in waiting:
+            if size > room and fitting:
                 break
+            room -= size
+            self._open_bytes -= size
             fitting += 1
-        if fitting == len(waiting):  # nearly always
-            self._open = deque()
-            return waiting
-        return [waiting.popleft() for _ in range(fitting)]
+        self._open = waiting[fitting:]
+        return waiting[:fitting]
 
     def confirm(self, durable: int) -> None:
         """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
@@ -138,6 +145,7 @@ class Hold:
         held = list(self._held)
         self._held.clear()
         self._open.clear()
+        self._open_bytes = 0
         self.emitted = self.taken = self.durable
         for _, reply in held:
             reply.fail(error)

@@ -57,6 +57,7 @@ _BODY: Final = Struct(">hiqqqhii")
 _LENGTH: Final = Struct(">i")
 _SPAN: Final = Struct(">iqq").unpack_from
 _OFFSET: Final = Struct(">q")
+_PLACE: Final = Struct(">qii").pack_into  # base offset, length and leader epoch
 _EPOCH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
@@ -212,9 +213,10 @@ def stamp(batch: bytearray, at: int, base_offset: int, leader_epoch: int) -> Non
     _EPOCH.pack_into(batch, at + EPOCH_AT, leader_epoch)
 
 
-def span_of(batch: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Last offset delta and newest timestamp of a batch that is known to be sound: all that appending it needs."""
-    last_delta, _, max_timestamp = _SPAN(batch, at + SPAN_AT)
+def stamp_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> tuple[int, int]:
+    """Stamp bytes that are one sound batch; its last offset delta and newest timestamp, which is all that appending needs."""
+    _PLACE(batch, 0, base_offset, len(batch) - LENGTH_FROM, leader_epoch)
+    last_delta, _, max_timestamp = _SPAN(batch, SPAN_AT)
     return last_delta, max_timestamp
 
 

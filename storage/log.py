@@ -15,7 +15,7 @@ import contextlib
 import errno
 from typing import Final
 
-from protocol.batch import span_of, stamp
+from protocol.batch import stamp_whole
 from storage.epochs import from_offset, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
 from storage.flush import Flush, sync_names, write_topic_id
@@ -133,10 +133,9 @@ class Log(Segments):
         if not self.usable:
             raise AppendFailed(f"{self.folder} waits to be repaired")
         stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
-        last_delta, max_timestamp = span_of(stamped, 0)
-        offset = self.next_offset
+        offset = self._segments[-1].next_offset if self._segments else self.next_offset
+        last_delta, max_timestamp = stamp_whole(stamped, offset, epoch)
         last_offset = offset + last_delta
-        stamp(stamped, 0, offset, epoch)
         try:
             segment = self._segment_for(len(stamped), last_offset, max_timestamp)
             if self._noted_epoch != epoch:

@@ -46,6 +46,7 @@ class Segment:
         "index",
         "index_saved",
         "kept",
+        "log_path",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -63,6 +64,7 @@ class Segment:
         self.base = base
         self.suffix = suffix  # of its files' names, while it is no part of a log yet
         self.path = f"{folder}/{segment_name(base)}"  # without its ending
+        self.log_path = f"{self.path}.log{suffix}"
         self.size = 0
         self.next_offset = base
         self.max_timestamp = -1
@@ -84,10 +86,7 @@ class Segment:
     def rename(self, suffix: str) -> None:
         """Its files have another name now."""
         self.suffix = self.index.suffix = suffix
-
-    @property
-    def log_path(self) -> str:
-        return f"{self.path}.log{self.suffix}"
+        self.log_path = f"{self.path}.log{suffix}"
 
     @property
     def file(self) -> File:
