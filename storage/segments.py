@@ -11,7 +11,7 @@ from itertools import chain
 
 from protocol.batch import Fact
 from storage.disk import Disk
-from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end
+from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end, with_epoch
 from storage.errors import AppendFailed, told
 from storage.extents import Extent, extent_of
 from storage.handles import Handles
@@ -149,13 +149,13 @@ class Segments:
 
         (-1, -1) for one that there is not, or not yet.
         """
-        if epoch < 0:
+        if epoch == UNKNOWN:
             return UNKNOWN, UNKNOWN
         if epoch == self.epoch:
             return epoch, self.next_offset
         known = self._epochs
-        if not known or known[-1][0] != self.epoch:
-            known = [*known, (self.epoch, self.next_offset)]
+        if not known or known[-1][0] != self.epoch:  # it has begun all the same
+            known = with_epoch(known, self.epoch, self.next_offset)
         return epoch_end(known, epoch)
 
     # Cleaning and dropping: what is closed gives way.
