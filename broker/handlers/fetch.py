@@ -14,7 +14,7 @@ from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
 from broker.fetches import Fetches
 from broker.handlers.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, Share, size_of
-from broker.handlers.leader_epochs import epoch_error, where_ended
+from broker.handlers.leader_epochs import epoch_error
 from broker.logs import get_logger
 from broker.node import Node
 from broker.partition import Partition
@@ -91,14 +91,14 @@ class Consumed:
             error = epoch_error(partition, wanted.current_leader_epoch)
             if error:
                 return error
-        if self._from_follower:  # this is the only replica
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._from_follower:  # this is the only replica: whoever thinks otherwise may know of a newer epoch
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = wanted.fetch_offset
         end = share.end_offset = partition.end_offset
         start = share.start_offset = partition.start_offset
         fetched = wanted.last_fetched_epoch
         if fetched >= 0:
-            epoch, ended = where_ended(partition, fetched)
+            epoch, ended = partition.log.epoch_end(fetched)
             if ended < 0 or offset < start:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
             if epoch < fetched or ended < offset:
@@ -158,7 +158,7 @@ class Consumed:
         """The answer of what was found; None when it is long, and on its way."""
         call = self._call
         shares = self._shares + self._refused
-        reply = FetchReply(shares, self._desk.node, call.connection.listener)
+        reply = FetchReply(shares, self._desk.node, None if self._from_follower else call.connection.listener)
         if sum([share.size for share in self._shares]) > SHORT_BYTES:
             parts = reply.parts(call.version)
             parts.insert(0, call.head(reply, size_of(parts)))
@@ -233,7 +233,10 @@ class FetchHandlers:
                 else:
                     share = Share(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 shares[key, index] = share
-        return [one for one in shares.values() if one.partition is not None], [one for one in shares.values() if one.partition is None]
+        refused = [one for one in shares.values() if one.partition is None]
+        if not follows:  # ids that nobody knows are told first
+            refused.sort(key=lambda one: one.error != ErrorCode.UNKNOWN_TOPIC_ID)
+        return [one for one in shares.values() if one.partition is not None], refused
 
     def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
         """Why nothing of the topic is looked at."""

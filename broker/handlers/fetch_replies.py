@@ -90,10 +90,10 @@ class FetchReply:
 
     __slots__ = ("_address", "_node", "shares")
 
-    def __init__(self, shares: Sequence[Share], node: Node, address: Address) -> None:
+    def __init__(self, shares: Sequence[Share], node: Node, address: Address | None) -> None:
         self.shares = shares
         self._node = node
-        self._address = address
+        self._address = address  # by which the asker finds this node; None for a follower, which knows
 
     def __repr__(self) -> str:
         told = ", ".join(f"{share.topic!r}-{share.wanted.partition}: error {share.error}, {share.size} bytes" for share in self.shares)
@@ -157,21 +157,8 @@ class FetchReply:
                 else:
                     small.append(b"\0")
             small.append(b"\0")
-        small.append(self._leaders() if leader_told else b"\0")
+        small.append(_leader(self._node, self._address) if leader_told and self._address is not None else b"\0")
         out.append(b"".join(small))
-
-    def _leaders(self) -> bytes:
-        """The tagged list of nodes that lead something: this one."""
-        nodes = [b"\2", _NODE(self._node.id)]
-        put_compact_text(nodes, self._address.host)
-        nodes.append(_NODE(self._address.port))
-        if self._node.rack is None:
-            nodes.append(b"\0")
-        else:
-            put_compact_text(nodes, self._node.rack)
-        nodes.append(b"\0")
-        data = b"".join(nodes)
-        return b"\1\0" + uvarint_bytes(len(data)) + data
 
     def _put_legacy(self, out: list[Part], version: int) -> None:
         small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
@@ -191,6 +178,20 @@ class FetchReply:
                 small.append(_COUNT(share.size + len(share.data)))
                 _put_records(out, small, share)
         out.append(b"".join(small))
+
+
+def _leader(node: Node, address: Address) -> bytes:
+    """The tagged list of those that lead something: this node."""
+    out = [b"\2", _NODE(node.id)]
+    put_compact_text(out, address.host)
+    out.append(_NODE(address.port))
+    if node.rack is None:
+        out.append(b"\0")
+    else:
+        put_compact_text(out, node.rack)
+    out.append(b"\0")
+    data = b"".join(out)
+    return b"\1\0" + uvarint_bytes(len(data)) + data
 
 
 def _put_records(out: list[Part], small: list[bytes], share: Share) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.connection import Later
 from broker.dispatch import Call, Response, Route
-from broker.handlers.leader_epochs import UNKNOWN, epoch_error, where_ended
+from broker.handlers.leader_epochs import UNKNOWN, epoch_error
 from broker.logs import get_logger
 from broker.partition import Partition
 from broker.partitions import Partitions
@@ -155,7 +155,7 @@ class LogOffsetHandlers:
             error = epoch_error(partition, one.current_leader_epoch)
         if partition is None or error:
             return EpochEndOffset(error, one.partition)
-        return EpochEndOffset(ErrorCode.NONE, one.partition, *where_ended(partition, one.leader_epoch))
+        return EpochEndOffset(ErrorCode.NONE, one.partition, *partition.log.epoch_end(one.leader_epoch))
 
 
 class Looking:
