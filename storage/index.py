@@ -221,13 +221,11 @@ class Index:
     def _store(self, sync: bool) -> None:
         """Put what is in memory behind what is in the files, which end there."""
         offset_file = self.handles.file(self.offset_path, create=True)
-        offset_file.truncate(self.stored_offsets * _OFFSET.size)
-        offset_file.write(self.stored_offsets * _OFFSET.size, self.offset_bytes())
+        _end_with(offset_file, self.stored_offsets * _OFFSET.size, self.offset_bytes())
         if sync:
             offset_file.sync()
         time_file = self.handles.file(self.time_path, create=True)
-        time_file.truncate(self.stored_times * _TIME.size)
-        time_file.write(self.stored_times * _TIME.size, self.time_bytes())
+        _end_with(time_file, self.stored_times * _TIME.size, self.time_bytes())
         if sync:
             time_file.sync()
         self.stored_offsets += len(self.offsets)
@@ -281,6 +279,16 @@ class Index:
         words = array("i", bytes(12 * len(numbers)))
         words[::3], words[1::3], words[2::3] = halves[::2], halves[1::2], numbers
         return words.tobytes()
+
+
+def _end_with(file: File, at: int, data: bytes) -> None:
+    """The file has `data` at the place, and nothing behind it. Cutting may wait for the disk: not where there is nothing to do."""
+    size = file.size()
+    if size == at + len(data) and file.read(at, len(data)) == data:
+        return
+    if size > at:
+        file.truncate(at)
+    file.write(at, data)
 
 
 def _from_big_endian(code: str, data: bytes) -> array[int]:
