@@ -72,6 +72,7 @@ class Config:
     num_partitions: int
     partitions_max: int
     message_max_bytes: int
+    fetch_max_bytes: int
     log_retention_ms: int
     log_retention_bytes: int
     log_retention_check_interval_ms: int

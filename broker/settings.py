@@ -117,6 +117,11 @@ SETTINGS: tuple[Setting, ...] = (
         "The largest record batch that is taken from a producer, as it stands compressed, and the largest append to the offsets log. "
         "A topic's max.message.bytes comes first.", unit="bytes",
     ),
+    Setting(
+        "fetch.max.bytes", "int", 57_671_680,
+        "The most that one fetch is answered with, whatever it asks for; a first batch that is larger is sent all the same.",
+        low=1024, unit="bytes",
+    ),
     # --- topic logs: a topic's own setting comes first ---
     Setting(
         "log.retention.ms", "long", 604_800_000,
