@@ -23,9 +23,12 @@ from broker.connection import Host
 from broker.connections import Connections
 from broker.deletions import Deletions
 from broker.dispatch import Call, Dispatch
+from broker.fetches import Fetches
 from broker.handlers.cluster import ClusterHandlers
+from broker.handlers.fetch import FetchHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
+from broker.handlers.log_offsets import LogOffsetHandlers
 from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.serving import Serving
@@ -235,12 +238,16 @@ class Server:
             config.num_partitions,
             config.partitions_max,
         )
+        fetches = Fetches(self.turn, self.clock)
+        self.turn.attend(fetches)
         self.dispatch.serve(
             *cluster.routes(),
             *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
             *TopicPartitionHandlers(serving).routes(),
+            *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),
+            *LogOffsetHandlers(self.partitions, authorizer, self.turn).routes(),
             *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
             *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
