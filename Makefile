@@ -30,7 +30,7 @@ kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences tests/protocol/test_messages_against_kafka.py tests/cli/test_log_with_kafka.py
 
-soak: setup ## kill the broker a hundred times under load (ARGS="--kills 10 --seed 7", --scale: a hundred thousand members)
+soak: setup ## kill the broker 100 times under groups, 50 under producers (ARGS="--only records --kills 10", --scale: 100,000 members)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.soak $(ARGS)
 

@@ -62,6 +62,7 @@ def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan:
         ledger = asyncio.run(campaign.run())
     finally:
         world.kill_if_alive()
+    tell(campaign.summary())
     wrong = list(ledger.wrong)
     if isinstance(campaign, RecordCampaign):
         wrong += unreadable(data, TOPIC)

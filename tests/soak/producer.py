@@ -131,8 +131,7 @@ class Producer:
             flight = flights.popleft()
             reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
             self._heed(flight, reply)
-            if self._random.random() < 0.2:
-                await asyncio.sleep(self._random.uniform(0, 0.02))
+            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # the reader has to keep up
 
     def _rounds(self) -> list[list[Batch]]:
         """Of every partition the oldest, then of every partition the next."""
@@ -159,7 +158,7 @@ class Producer:
         assert self._id is not None
         first, count = self._numbered[partition], self._random.choice((1, 1, 3, 20))
         # Now and then one that takes the kernel a while to write: some kills meet it half written.
-        size = self._random.choice((0, 10, 100, 100, 100, 1_000, 1_000, 10_000 if count > 3 else 200_000))
+        size = self._random.choice((0, 10, 100, 100, 1_000, 1_000, 1_000, 10_000 if count > 3 else 100_000))
         filling = self._random.randbytes(size)
         now = int(time.time() * 1000)
         records = [Record(n, now, None, b"%s:%d:%s" % (self.name.encode(), first + n, filling)) for n in range(count)]
@@ -183,9 +182,8 @@ class Producer:
                 self._failing.add(batch.partition)
                 continue
             self._known[batch.partition] = True
-            oldest = self._unsettled[batch.partition].popleft()
-            if oldest is not batch:
-                self._ledger.broken(f"order: {batch.first} was acknowledged before {oldest.first}")
+            # Not always the oldest: one that was written before a kill may find its partition closed, and the next one find it open.
+            self._unsettled[batch.partition].remove(batch)
             self._ledger.acknowledged(batch.partition, batch.first, batch.count, answer.base_offset)
             if flight.fresh:
                 self.steady_life = max(self.steady_life, flight.life)

@@ -39,7 +39,7 @@ class RecordLedger:
         self._names: dict[tuple[int, int], str] = {}
         self._sent: dict[tuple[str, int], int] = {}  # how many records a producer has numbered for a partition
         self._read: dict[tuple[str, int], int] = {}  # how many of them were found
-        self._told: dict[tuple[str, int], int] = {}  # behind the newest offset that a producer was told
+        self._told: dict[tuple[str, int], tuple[int, int]] = {}  # behind the newest record that a producer was told of: number, offset
 
     def broken(self, what: str) -> None:
         self.wrong.append(f"life {self.life}: {what}")
@@ -70,9 +70,10 @@ class RecordLedger:
     def acknowledged(self, partition: int, first: Mark, count: int, offset: int) -> None:
         producer, number = first
         self.count("acknowledged", count)
-        if offset < self._told.get((producer, partition), 0):
-            self.broken(f"order: {producer} was told {offset} of partition {partition} after {self._told[producer, partition]}")
-        self._told[producer, partition] = offset + count
+        newest = self._told.get((producer, partition), (0, 0))
+        if (number < newest[0]) != (offset < newest[1]):
+            self.broken(f"order: {first} is at {offset} of partition {partition}, and what ends before number {newest[0]} before {newest[1]}")
+        self._told[producer, partition] = max(newest, (number + count, offset + count))
         self._ends[partition] = max(self._ends[partition], offset + count)
         log, promised = self._log[partition], self._promised[partition]
         for place in range(offset, offset + count):

@@ -79,10 +79,19 @@ def test_a_record_left_out_is_found_by_the_one_behind_it(ledger: RecordLedger) -
     only(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
 
 
-def test_offsets_of_a_producer_grow(ledger: RecordLedger) -> None:
-    ledger.acknowledged(0, Mark("a", 0), 2, 4)
-    ledger.acknowledged(0, Mark("a", 2), 1, 3)
-    only(ledger, "order: a was told 3 of partition 0 after 6")
+def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 2), 2, 4)
+    ledger.acknowledged(0, Mark("a", 0), 2, 1)  # told later, as after a kill
+    ledger.acknowledged(0, Mark("a", 4), 1, 6)
+    assert not ledger.wrong
+    ledger.acknowledged(0, Mark("a", 5), 1, 3)
+    only(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and what ends before number 5 before 7")
+
+
+def test_an_earlier_record_behind_a_later_one_is_found(ledger: RecordLedger) -> None:
+    ledger.acknowledged(0, Mark("a", 2), 2, 4)
+    ledger.acknowledged(0, Mark("a", 0), 2, 6)
+    only(ledger, "order: ")
 
 
 def test_a_record_that_nobody_sent_is_invented(ledger: RecordLedger) -> None:

@@ -60,18 +60,22 @@ class World:
         assert broker is not None
         ended = broker.process.poll()
         broker.kill()
-        said = [line for line in broker.lines if any(word in line for word in COMPLAINTS)]
         if ended is not None:
-            said = [f"the broker ended by itself with {ended}", *broker.lines[-20:]]
-        self.complaints += said
+            self.complaints += [f"the broker ended by itself with {ended}", *broker.lines[-20:]]
+        else:
+            self._collect(broker)
         self._broker = None
 
     def stop(self) -> int:
         """An orderly end."""
         assert self._broker is not None
         code = self._broker.stop()
+        self._collect(self._broker)
         self.kill_if_alive()
         return code
+
+    def _collect(self, broker: Broker) -> None:
+        self.complaints += [line for line in broker.lines if any(word in line for word in COMPLAINTS)]
 
     def kill_if_alive(self) -> None:
         if self._broker is not None:
