@@ -65,14 +65,17 @@ JoinedMember = tuple[str, str | None, bytes]
 
 
 class JoinReply:
-    """The answer to a JoinGroup; an error has generation -1 and no protocol, with the exceptions that the rules name."""
+    """The answer to a JoinGroup, the same for all followers of a generation: each waiter has its own member id.
 
-    __slots__ = ("error", "generation", "leader", "member_id", "members", "protocol_name", "protocol_type", "skip_assignment")
+    An error has generation -1 and no protocol, with the exceptions that the rules name. `written` is for whoever sends it:
+    what all of them have in common is written once.
+    """
+
+    __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
 
     def __init__(
         self,
         error: int,
-        member_id: str,
         generation: int = -1,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
@@ -81,13 +84,13 @@ class JoinReply:
         skip_assignment: bool = False,
     ) -> None:
         self.error = error
-        self.member_id = member_id
         self.generation = generation
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.leader = leader
         self.members = members
         self.skip_assignment = skip_assignment
+        self.written: dict[int, bytes] = {}
 
 
 class SyncRequest:
@@ -115,26 +118,31 @@ class SyncRequest:
 
 
 class SyncReply:
-    """The answer to a SyncGroup; an error has no protocol and no assignment."""
+    """The answer to a SyncGroup, the same for all members of a generation: each waiter has its own assignment.
 
-    __slots__ = ("assignment", "error", "protocol_name", "protocol_type")
+    An error has no protocol and no assignment. `written` as in JoinReply.
+    """
 
-    def __init__(self, error: int, assignment: bytes = b"", protocol_type: str | None = None, protocol_name: str | None = None) -> None:
+    __slots__ = ("error", "protocol_name", "protocol_type", "written")
+
+    def __init__(self, error: int, protocol_type: str | None = None, protocol_name: str | None = None) -> None:
         self.error = error
-        self.assignment = assignment
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
+        self.written: dict[int, bytes] = {}
 
 
 class JoinWaiter(Held, Protocol):
     """Where the answer to a JoinGroup goes: now, or when other members have joined."""
 
+    member_id: str
     reply: JoinReply | None
 
 
 class SyncWaiter(Held, Protocol):
     """Where the answer to a SyncGroup goes."""
 
+    assignment: bytes
     reply: SyncReply | None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from coordinator.calls import Protocols
+from coordinator.calls import Protocols, SyncReply
 from coordinator.config import NOTES_AT_ONCE
 from coordinator.deadlines import Timed
 from coordinator.member import Member, Pending
-from coordinator.states import State
+from coordinator.states import EMPTY
 from coordinator.subscription import topics_of
 from coordinator.voting import vote
 
@@ -31,6 +31,7 @@ class Group(Timed):
 
     __slots__ = (
         "_subscribed",
+        "assigned",
         "awaiting",
         "delay_ms",
         "delay_remaining_ms",
@@ -65,7 +66,7 @@ class Group(Timed):
     def __init__(self, id: str, now: int) -> None:
         super().__init__()
         self.id = id
-        self.state = State.EMPTY
+        self.state = EMPTY
         self.state_ms = now  # when it came into this state, -1 when a log did not tell
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -85,6 +86,7 @@ class Group(Timed):
         # Metadata of all members when the last join phase ended; None: not known.
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
+        self.assigned: SyncReply | None = None  # what all are told with their assignments, until the next generation
         self.offsets: dict[str, TopicOffsets] = {}
         self.offsets_mark = object()  # another one whenever an offset has changed
         self.last_image: bytes | None = None  # the newest group record, as stored
@@ -152,7 +154,7 @@ class Group(Timed):
         """Whether a member that offers these could be in the group; the sender's own old offer counts as well."""
         if not protocols:
             return False
-        if self.state == State.EMPTY:
+        if self.state is EMPTY:
             return bool(protocol_type)
         if protocol_type != self.protocol_type:
             return False
@@ -164,18 +166,25 @@ class Group(Timed):
         """The protocol that most members prefer among those that all support; `protocols` as if `instead` offered them."""
         return vote([protocols if member is instead else member.protocols for member in self.members.values()])
 
+    def all_metadata(self) -> list[bytes]:
+        """What each member says about the selected protocol."""
+        name = self.protocol_name
+        found: list[bytes] = []
+        offer: Protocols = ()
+        metadata = b""
+        for member in self.members.values():
+            if member.protocols is not offer:  # mostly all have the same
+                offer = member.protocols
+                metadata = member.metadata(name)
+            found.append(metadata)
+        return found
+
     # Subscriptions: read when somebody asks, which is rare.
 
-    def remember_subscriptions(self) -> None:
+    def remember_subscriptions(self, metadata: list[bytes]) -> None:
         """What the members are subscribed to counts as of the end of a join phase (or of a replay)."""
         self._subscribed = None
-        if self.protocol_type != CONSUMER:
-            self.subscriptions = None
-        elif not self.members:
-            self.subscriptions = ()
-        else:
-            name = self.protocol_name
-            self.subscriptions = tuple([member.metadata(name) for member in self.members.values()])
+        self.subscriptions = tuple(metadata) if self.protocol_type == CONSUMER else None
 
     @property
     def subscribed(self) -> frozenset[str] | None:

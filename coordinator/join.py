@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
 
-from coordinator.calls import JoinedMember, JoinReply, JoinRequest, JoinWaiter, SyncReply
+from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, How, Kind, Replacement, grant
 from coordinator.outcome import Outcome
-from coordinator.rebalance import drop_pending, prepare_or_try, remove
-from coordinator.states import State
+from coordinator.rebalance import drop_pending, everybody, joined, prepare_or_try, remove
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
 
 
 def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
     """Nobody who is in is put out, but a static member that comes back without its id counts as one more."""
-    if group.state == State.EMPTY:
+    if group.state is EMPTY:
         return True
     member = group.members.get(request.member_id)
-    if group.state == State.PREPARING:
+    if group.state is PREPARING:
         return group.awaiting < size_max or (member is not None and member.join is not None)
     return member is not None or len(group.members) < size_max
 
@@ -49,7 +50,7 @@ def hand_out_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWa
     (KIP-394)."""
     pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
-    out.answer_join(waiter, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, id))
+    out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
@@ -65,7 +66,7 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
         seen_ms=out.now,
     )
     member.join = waiter
-    if group.state == State.PREPARING and group.initial:
+    if group.state is PREPARING and group.initial:
         group.new_member_added = True
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -106,13 +107,16 @@ def subscription_hash(member: Member) -> int:
 
 # Members that are known.
 
+LEADER_REJOINED: Final = Cause.LEADER_REJOINED
+
 
 def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """COMPLETING: an unchanged member lost the answer, or never saw it."""
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
-        repeat_answer(out, group, waiter, member, everybody(group) if group.leader == member.id else [])
+        told = everybody(group, group.all_metadata()) if group.leader == member.id else ()
+        out.answer_join(waiter, member.id, joined(group, told))
 
 
 def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -120,41 +124,29 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
     if group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
-        repeat_answer(out, group, waiter, member, [])
-
-
-def everybody(group: Group) -> list[JoinedMember]:
-    """What a leader is told: all members, static ones that did not rejoin included."""
-    protocol = group.protocol_name
-    return [(member.id, member.instance_id, member.metadata(protocol)) for member in group.members.values()]
-
-
-def repeat_answer(out: Outcome, group: Group, waiter: JoinWaiter, member: Member, told: list[JoinedMember]) -> None:
-    leader = group.leader or ""
-    out.answer_join(waiter, JoinReply(0, member.id, group.generation, group.protocol_type, group.protocol_name, leader, told))
+        out.answer_join(waiter, member.id, joined(group))
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """The member is parked with what it offers now, and everybody else is called back."""
-    cause = Cause.LEADER_REJOINED if member.protocols == request.protocols else Cause.MEMBER_METADATA_CHANGED
-    take_request(out, group, member, request)
+    cause = LEADER_REJOINED
+    if member.protocols != request.protocols:
+        cause = Cause.MEMBER_METADATA_CHANGED
+        group.set_protocols(member, request.protocols)
+    if member.rebalance_timeout_ms != request.rebalance_timeout_ms:
+        member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
+    if member.session_timeout_ms != request.session_timeout_ms:
+        member.session_timeout_ms = out.one_number(request.session_timeout_ms)
     park(out, group, member, waiter)
     member.seen_ms = out.now
     tell_join(out, group, member, request)
     prepare_or_try(out, group, cause, request.reason or member.id)
 
 
-def take_request(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
-    if member.protocols != request.protocols:
-        group.set_protocols(member, request.protocols)
-    member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
-    member.session_timeout_ms = out.one_number(request.session_timeout_ms)
-
-
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
     """One JoinGroup of a member waits at a time: an older one, whose connection is likely gone, is answered."""
     if member.join is not None:
-        out.answer_join(member.join, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     else:
         group.awaiting += 1
     member.join = waiter
@@ -166,10 +158,10 @@ def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None
 def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """The process behind an instance id was restarted and takes its seat under a new id; the old one is fenced (KIP-345)."""
     new = _successor(out, old, request, id)
-    cause = Cause.STATIC_DURING_COMPLETING if group.state == State.COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
+    cause = Cause.STATIC_DURING_COMPLETING if group.state is COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
     happened = Replacement.PROTOCOL_CHANGED
-    if group.state != State.STABLE:
-        happened = Replacement.COMPLETING if group.state == State.COMPLETING else Replacement.PREPARING
+    if group.state is not STABLE:
+        happened = Replacement.COMPLETING if group.state is COMPLETING else Replacement.PREPARING
     _tell_replaced(out, group, old, new, request, happened)
     _take_seat(out, group, old, new)
     group.identities_moved = True
@@ -190,13 +182,13 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
     if not out.fits([fact]):
         # What does not fit is refused before anything is applied: the old member is as it was.
         error = ErrorCode.UNKNOWN_SERVER_ERROR
-        out.answer_join(waiter, JoinReply(error, "", group.generation, group.protocol_type, group.protocol_name, old_leader))
+        out.answer_join(waiter, "", JoinReply(error, group.generation, group.protocol_type, group.protocol_name, old_leader))
         return
     _tell_replaced(out, group, old, new, request, Replacement.NO_REBALANCE)
     _take_seat(out, group, old, new)
     group.last_image = image
     out.facts.append(fact)
-    out.answer_join(waiter, _seat_kept(group, new, old_leader, request.knows_skip_assignment))
+    out.answer_join(waiter, new.id, _seat_kept(group, new, old_leader, request.knows_skip_assignment))
 
 
 def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Member:
@@ -218,10 +210,10 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
 def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
     """Everything that was the old id's is the new one's, at the same place among the members."""
     if old.join is not None:
-        out.answer_join(old.join, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old.id))
+        out.refuse_join(old.join, old.id, ErrorCode.FENCED_INSTANCE_ID)
         group.awaiting -= 1
     if old.sync is not None:
-        out.answer_sync(old.sync, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
+        out.refuse_sync(old.sync, ErrorCode.FENCED_INSTANCE_ID)
     old.join = old.sync = None
     out.deadlines.remove(old)
     group.members = {new.id if member is old else one: new if member is old else member for one, member in group.members.items()}
@@ -240,9 +232,9 @@ def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
 def _seat_kept(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
     """No rebalance. A leader must not compute assignments: nobody would take them. Old clients are told that another leads."""
     if group.leader == new.id and knows_skip_assignment:
-        told = everybody(group)
-        return JoinReply(0, new.id, group.generation, group.protocol_type, group.protocol_name, new.id, told, True)
-    return JoinReply(0, new.id, group.generation, group.protocol_type, group.protocol_name, old_leader)
+        told = everybody(group, group.all_metadata())
+        return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, told, True)
+    return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, old_leader)
 
 
 def _tell_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:

@@ -57,13 +57,21 @@ class Outcome:
         """Whether one batch can take the facts of one operation; otherwise it is refused before anything is applied."""
         return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
 
-    def answer_join(self, waiter: JoinWaiter, reply: JoinReply) -> None:
+    def answer_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:
+        waiter.member_id = id
         waiter.reply = reply
         self.answers.append(waiter)
 
-    def answer_sync(self, waiter: SyncWaiter, reply: SyncReply) -> None:
+    def refuse_join(self, waiter: JoinWaiter, id: str, error: int) -> None:
+        self.answer_join(waiter, id, JoinReply(error))
+
+    def answer_sync(self, waiter: SyncWaiter, assignment: bytes, reply: SyncReply) -> None:
+        waiter.assignment = assignment
         waiter.reply = reply
         self.answers.append(waiter)
+
+    def refuse_sync(self, waiter: SyncWaiter, error: int) -> None:
+        self.answer_sync(waiter, b"", SyncReply(error))
 
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(member, self.now + member.session_timeout_ms)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from coordinator.calls import JoinedMember, JoinReply, SyncReply
+from collections.abc import Sequence
+
+from coordinator.calls import JoinedMember, JoinReply
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_image, group_key, with_identities
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, How, Kind, Round
 from coordinator.outcome import Outcome
-from coordinator.states import MOVES, State
+from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
@@ -31,13 +33,13 @@ def end_round(out: Outcome, group: Group, result: Round, join_ms: int, sync_ms: 
 
 def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
     """Begin a rebalance. Members hear of it by their heartbeats and have as long as their rebalance timeout to rejoin."""
-    if group.state == State.COMPLETING:
+    if group.state is COMPLETING:
         end_round(out, group, Round.SUPERSEDED, group.state_ms - group.round_began_ms, out.now - group.state_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_sync.clear()
     group.round_began_ms = out.now
-    group.initial = group.state == State.EMPTY
-    change(out, group, State.PREPARING, cause, about)
+    group.initial = group.state is EMPTY
+    change(out, group, PREPARING, cause, about)
     if group.initial:
         # Others of the same deployment are starting too: wait for them (KIP-134).
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
@@ -51,14 +53,14 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
 
 def prepare_or_try(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
     """After somebody was parked: begin a rebalance, or end the join phase of the one under way if nobody is missing."""
-    if group.state == State.PREPARING:
+    if group.state is PREPARING:
         try_complete(out, group)
     else:
         prepare(out, group, cause, about)
 
 
 def try_complete(out: Outcome, group: Group) -> None:
-    if group.state == State.PREPARING and not group.initial and group.everyone_parked:
+    if group.state is PREPARING and group.everyone_parked and not group.initial:
         complete(out, group, Cause.EVERYONE_JOINED)
 
 
@@ -81,7 +83,7 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
 def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
     """Answer the member's parked SyncGroup, if there is one, with an error."""
     if member.sync is not None:
-        out.answer_sync(member.sync, SyncReply(error))
+        out.refuse_sync(member.sync, error)
         member.sync = None
         member.seen_ms = out.now
         out.restart_session(member)
@@ -103,7 +105,7 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     """End the join phase: a new generation of those who rejoined, and of static members whether they did or not."""
     group.deadline = NEVER
     members = group.members
-    group.laggards = [member.id for member in members.values() if member.join is None]
+    group.laggards = [] if group.awaiting == len(members) else [member.id for member in members.values() if member.join is None]
     for id in group.laggards:
         member = members[id]
         if member.instance_id is None:
@@ -121,31 +123,48 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     if group.identities_moved:
         _store_identities(out, group)
     group.protocol_name = group.select_protocol()
-    group.remember_subscriptions()
-    change(out, group, State.COMPLETING, cause)
-    _tell_generation(out, group)
+    group.assigned = None
+    metadata = group.all_metadata()
+    group.remember_subscriptions(metadata)
+    change(out, group, COMPLETING, cause)
+    _tell_generation(out, group, metadata)
     # Whoever never asks for its assignment is removed, so that a group cannot stay in between (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
-def _tell_generation(out: Outcome, group: Group) -> None:
-    protocol = group.protocol_name
-    leader = group.leader or ""
-    everybody: list[JoinedMember] = [(member.id, member.instance_id, member.metadata(protocol)) for member in group.members.values()]
-    nobody: list[JoinedMember] = []
+def _tell_generation(out: Outcome, group: Group, metadata: list[bytes]) -> None:
+    assert group.leader is not None
+    leads = group.members[group.leader].join
+    followed = joined(group)
     now = out.now
+    answers = out.answers
+    deadlines = out.deadlines
     for member in group.members.values():
         waiter = member.join
         if waiter is not None:
-            told = everybody if member.id == leader else nobody
-            waiter.reply = JoinReply(0, member.id, group.generation, group.protocol_type, protocol, leader, told)
-            out.answers.append(waiter)
+            waiter.member_id = member.id
+            waiter.reply = followed
+            answers.append(waiter)
             member.join = None
             member.seen_ms = now
         member.is_new = False
-        out.deadlines.set(member, now + member.session_timeout_ms)
+        member.deadline = deadline = now + member.session_timeout_ms
+        if deadline < member.filed:
+            deadlines.earlier(member)
+    assert leads is not None
+    leads.reply = joined(group, everybody(group, metadata))
     group.awaiting = 0
+
+
+def joined(group: Group, told: Sequence[JoinedMember] = ()) -> JoinReply:
+    """That somebody is in the generation; a leader is told of whom."""
+    return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, group.leader or "", told)
+
+
+def everybody(group: Group, metadata: list[bytes]) -> list[JoinedMember]:
+    """What a leader is told: all members, static ones that did not rejoin included."""
+    return [(member.id, member.instance_id, said) for member, said in zip(group.members.values(), metadata, strict=True)]
 
 
 def _store_identities(out: Outcome, group: Group) -> None:
@@ -164,9 +183,10 @@ def _store_identities(out: Outcome, group: Group) -> None:
 def become_empty(out: Outcome, group: Group) -> None:
     group.protocol_name = None
     group.leader = None
-    group.remember_subscriptions()
+    group.assigned = None
+    group.remember_subscriptions([])
     end_round(out, group, Round.EMPTY, out.now - group.round_began_ms, 0)
-    change(out, group, State.EMPTY, Cause.GROUP_EMPTIED)
+    change(out, group, EMPTY, Cause.GROUP_EMPTIED)
     group.identities_moved = False
     group.last_image = group_image(group, (), None, None)
     out.facts.append((group_key(group.id), group.last_image))
@@ -176,9 +196,9 @@ def remove(out: Outcome, group: Group, member: Member, how: How, reason: str | N
     """The member is gone. What it has parked is answered: it must not wait for its own timeout to find out."""
     out.deadlines.remove(member)
     if member.join is not None:
-        out.answer_join(member.join, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     if member.sync is not None:
-        out.answer_sync(member.sync, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+        out.refuse_sync(member.sync, ErrorCode.UNKNOWN_MEMBER_ID)
         member.sync = None
     group.remove(member)
     member.join = None
@@ -212,10 +232,10 @@ def session_over(out: Outcome, group: Group, member: Member) -> None:
         return  # parked: its session begins anew with the answer
     expired = member.id
     remove(out, group, member, How.EXPIRED)
-    if group.state == State.PREPARING:
+    if group.state is PREPARING:
         if group.everyone_parked:
             complete(out, group, Cause.SESSION_EXPIRED)
-    elif group.state != State.EMPTY:
+    elif group.state is not EMPTY:
         prepare(out, group, Cause.SESSION_EXPIRED, expired)
 
 
@@ -224,5 +244,5 @@ def pending_over(out: Outcome, group: Group, id: str) -> None:
     del group.pending[id]
     if out.may_tell(group):
         out.tell(group, Kind.MEMBER_GONE, MemberGone(id, None, How.PENDING_EXPIRED, 0, 0, None))
-    if group.state == State.PREPARING and group.everyone_parked:
+    if group.state is PREPARING and group.everyone_parked:
         complete(out, group, Cause.EVERYONE_JOINED)

@@ -132,4 +132,4 @@ def open_group(group: Group, shared: Callable[[str], str]) -> None:
     if image.leader in group.members:  # otherwise the first one leads: a group must not depend on whom another writer forgot
         group.leader = image.leader
     group.state = State.STABLE if group.members else State.EMPTY
-    group.remember_subscriptions()
+    group.remember_subscriptions(group.all_metadata())

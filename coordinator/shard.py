@@ -36,11 +36,12 @@ from coordinator.rebalance import join_phase_over, pending_over, prepare, sessio
 from coordinator.repeats import RepeatedCommit
 from coordinator.replay import Replay, open_group
 from coordinator.rules import ROWS
-from coordinator.states import State
+from coordinator.states import EMPTY, PREPARING
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import Gaps, Refusals
 from protocol.errors import ErrorCode
 
+NONE: Final = ErrorCode.NONE
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 GROUPS_AT_ONCE: Final = 50  # opened in one go; of ten members each that is a few milliseconds
@@ -110,7 +111,7 @@ class Shard:
 
     def _group_due(self, group: Group) -> None:
         out = self._out
-        if group.state == State.PREPARING:
+        if group.state is PREPARING:
             join_phase_over(out, group)
         elif self.stalled:
             out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
@@ -160,40 +161,40 @@ class Shard:
         id = request.member_id
         config = out.config
         if not request.group_id:
-            return out.answer_join(waiter, JoinReply(ErrorCode.INVALID_GROUP_ID, id))
+            return out.refuse_join(waiter, id, ErrorCode.INVALID_GROUP_ID)
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            return out.answer_join(waiter, JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, id))
+            return out.refuse_join(waiter, id, ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
         if group is None:
             if id:
-                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, id))
+                return out.refuse_join(waiter, id, ErrorCode.UNKNOWN_MEMBER_ID)
             if not storable(request.group_id):
-                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+                return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             group = self._create(request.group_id)
             group.last_image = group_image(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_image))
         if not has_room(group, request, config.group_max_size):
             make_way(out, group, id)
-            return out.answer_join(waiter, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+            return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(id)
         # Whoever offers what it offered before has been looked at then.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if repeats_a_name(request) or not group.accepts(request.protocol_type, request.protocols):
-                return out.answer_join(waiter, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id))
+                return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
-                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+                return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
         if not id:
             return self._join_without_id(group, request, waiter)
         if id in group.pending:
             if request.instance_id is not None:  # such ids are handed to dynamic members alone
-                return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+                return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return add(out, group, request, waiter, id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
-            return out.answer_join(waiter, JoinReply(identity.refusal(group, id, instance), id))
+            return out.refuse_join(waiter, id, identity.refusal(group, id, instance))
         rule = ROWS[group.state].rejoin
-        if isinstance(rule, ErrorCode):
-            return out.answer_join(waiter, JoinReply(rule, id))
+        if not callable(rule):
+            return out.refuse_join(waiter, id, rule)
         return rule(out, group, member, request, waiter)
 
     def _join_without_id(self, group: Group, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -201,14 +202,14 @@ class Shard:
         instance = request.instance_id
         new_id = f"{request.client_id if instance is None else instance}-{out.fresh_id()}"
         if not storable(new_id):
-            return out.answer_join(waiter, JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
         if instance is None:
             if request.needs_member_id:
                 return hand_out_id(out, group, request, waiter, new_id)
         elif instance in group.statics:
             rule = ROWS[group.state].come_back
             if isinstance(rule, ErrorCode):
-                return out.answer_join(waiter, JoinReply(rule, ""))
+                return out.refuse_join(waiter, "", rule)
             return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
         return add(out, group, request, waiter, new_id)
 
@@ -217,7 +218,7 @@ class Shard:
         self._out.now = now
         error = self._sync(request, waiter)
         if error:
-            self._out.answer_sync(waiter, SyncReply(error))
+            self._out.refuse_sync(waiter, error)
         self._end_step()
 
     def _sync(self, request: SyncRequest, waiter: SyncWaiter) -> int:
@@ -235,10 +236,10 @@ class Shard:
         if names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         rule = ROWS[group.state].sync
-        if isinstance(rule, ErrorCode):
+        if not callable(rule):
             return rule
         rule(self._out, group, member, request, waiter)
-        return ErrorCode.NONE
+        return NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
         """Heartbeat: its code. Nothing is emitted, scheduled or made on the way."""
@@ -333,7 +334,7 @@ class Shard:
             return False
         member = group.members.get(commit.member_id)
         if member is None:
-            if commit.generation >= 0 or group.state != State.EMPTY:
+            if commit.generation >= 0 or group.state is not EMPTY:
                 return False
         elif commit.generation != group.generation or (commit.instance_id is not None and member.instance_id != commit.instance_id):
             return False
@@ -432,9 +433,11 @@ class Shard:
         for group in self.groups.values():
             for member in group.members.values():
                 if member.join is not None:
-                    member.join.reply = JoinReply(ErrorCode.NOT_COORDINATOR, member.id)
+                    member.join.member_id = member.id
+                    member.join.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
                     member.join.release()
                 if member.sync is not None:
+                    member.sync.assignment = b""
                     member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync.release()
                 member.join = member.sync = None

@@ -10,12 +10,14 @@ from coordinator.member import Member
 from coordinator.notes import Cause, Round
 from coordinator.outcome import Outcome
 from coordinator.rebalance import change, end_round, forget_assignments, prepare
-from coordinator.states import State
+from coordinator.states import STABLE
 from protocol.errors import ErrorCode
 
 
 def names_other_protocol(group: Group, request: SyncRequest) -> bool:
     """Type and name are checked where both sides know them."""
+    if request.protocol_type == group.protocol_type and request.protocol_name == group.protocol_name:
+        return False
     return (request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name
     )
@@ -25,7 +27,7 @@ def settle(out: Outcome, group: Group, member: Member, request: SyncRequest, wai
     """COMPLETING: wait for the leader's assignments, or bring them."""
     # One SyncGroup of a member waits at a time: an older one, whose connection is likely gone, is answered.
     if member.sync is not None:
-        out.answer_sync(member.sync, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        out.refuse_sync(member.sync, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync = waiter
     member.seen_ms = out.now
     asked(group, member)
@@ -55,11 +57,11 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
     out.facts.append(fact)
     group.last_image = image
     end_round(out, group, Round.STABLE, group.state_ms - group.round_began_ms, out.now - group.state_ms)
-    change(out, group, State.STABLE, Cause.ASSIGNED)
+    change(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
         member.assignment = assignments[member.id]
         if member.sync is not None:
-            out.answer_sync(member.sync, own_assignment(group, member))
+            out.answer_sync(member.sync, member.assignment, assigned(group))
             member.sync = None
             member.seen_ms = out.now
             out.restart_session(member)
@@ -68,8 +70,11 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
 def answer_assignment(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: what the leader decided stands; assignments in a late request are not looked at."""
     asked(group, member)
-    out.answer_sync(waiter, own_assignment(group, member))
+    out.answer_sync(waiter, member.assignment, assigned(group))
 
 
-def own_assignment(group: Group, member: Member) -> SyncReply:
-    return SyncReply(0, member.assignment, group.protocol_type, group.protocol_name)
+def assigned(group: Group) -> SyncReply:
+    reply = group.assigned
+    if reply is None:
+        reply = group.assigned = SyncReply(0, group.protocol_type, group.protocol_name)
+    return reply

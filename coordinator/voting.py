@@ -10,7 +10,10 @@ from coordinator.placement import java_hash
 def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
     """The protocol with most votes; a tie goes to the first in the order in which Java walks a map of these names."""
     first = offers[0]
-    if all(offer is first or [name for name, _ in offer] == [name for name, _ in first] for offer in offers):
+    for offer in offers:
+        if offer is not first and [name for name, _ in offer] != [name for name, _ in first]:
+            break
+    else:
         return first[0][0]
     candidates = {name for name, _ in first}
     for offer in offers:

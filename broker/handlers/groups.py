@@ -13,20 +13,21 @@ from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
 from broker.dispatch import Again, Call, Constant, Response, Route
 from broker.group_journal import GroupJournal
+from broker.handlers.group_replies import join_response, sync_response
 from broker.handlers.holding import answer
+from broker.handlers.rejoining import ELEMENTS_MAX, JOIN_BYTES_MAX, SYNC_BYTES_MAX, Rejoin, Resync, generation_at
 from broker.shards import Shards
 from coordinator import GroupConfig, JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 # What changes from these versions on.
 JOIN_HAS_REBALANCE_TIMEOUT: Final = 1
 JOIN_NEEDS_MEMBER_ID: Final = 4  # a newcomer gets its id first (KIP-394)
-JOIN_NULL_PROTOCOL: Final = 7
 JOIN_SKIP_ASSIGNMENT: Final = 9  # KIP-814
 SYNC_NAMES_PROTOCOL: Final = 5
 LEAVE_SEVERAL: Final = 3
@@ -53,30 +54,31 @@ class Waiting:
 class Joining(Waiting):
     """A JoinGroup; the core parks it on its member."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("member_id", "reply")
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
+        self.member_id = ""
         self.reply: JoinReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
-            self._call.answer(join_response(self.reply, self._call.version))
+            self._call.answer(join_response(self.reply, self.member_id, self._call.version))
 
 
 class Syncing(Waiting):
     """A SyncGroup."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("assignment", "reply")
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
+        self.assignment = b""
         self.reply: SyncReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
-            reply = self.reply
-            self._call.answer(SyncGroupResponse(0, reply.error, reply.protocol_type, reply.protocol_name, reply.assignment))
+            self._call.answer(sync_response(self.reply, self.assignment))
 
 
 class Beat:
@@ -170,15 +172,25 @@ class GroupHandlers:
             journal.broken()
             raise
         journal.stepped()
+        if call.size <= JOIN_BYTES_MAX and len(asked.protocols) <= ELEMENTS_MAX and call.connection.host.trace is None:
+            self._remember_join(call, asked, journal)
         return None
+
+    def _remember_join(self, call: Call, asked: JoinRequest, journal: GroupJournal) -> None:
+        """A member that has come back once will do so again, most likely with the same words."""
+        group = journal.shard.groups.get(asked.group_id)
+        member = group.members.get(asked.member_id) if group is not None else None
+        if member is not None and not member.is_new and member.protocols == asked.protocols:
+            asked.protocols = member.protocols
+            call.remember(Rejoin(call, journal, self._authorizer, self._clock, asked))
 
     def _refuse_join_early(self, request: JoinGroupRequest, version: int, error: int) -> Response:
         """The shard does not serve; what is wrong whatever its groups are comes first, and repeats the member's id."""
         config = self._config
         if not request.group_id:
-            return join_response(JoinReply(ErrorCode.INVALID_GROUP_ID, request.member_id), version)
+            return join_response(JoinReply(ErrorCode.INVALID_GROUP_ID), request.member_id, version)
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            return join_response(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id), version)
+            return join_response(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT), request.member_id, version)
         return refuse_join(request, version, error)
 
     def sync(self, call: Call, request: SyncGroupRequest) -> Response | None:
@@ -206,7 +218,18 @@ class GroupHandlers:
             journal.broken()
             raise
         journal.stepped()
+        if call.connection.again is not None and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
+            self._remember_sync(call, asked, journal)
         return None
+
+    def _remember_sync(self, call: Call, asked: SyncRequest, journal: GroupJournal) -> None:
+        """Who joins again syncs again."""
+        group = journal.shard.groups.get(asked.group_id)
+        again = call.connection.again
+        if group is not None and asked.member_id in group.members and again and any(isinstance(one, Rejoin) for one in again.values()):
+            at = generation_at(call.rest, asked.group_id, call.version)
+            if at:
+                call.remember(Resync(call, journal, self._authorizer, self._clock, asked, at))
 
     def heartbeat(self, call: Call, request: HeartbeatRequest) -> Response | None:
         group_id = request.group_id
@@ -269,23 +292,8 @@ def _heartbeat_refusal(group_id: str, refusal: int) -> int:
     return ErrorCode.NONE if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal
 
 
-def join_response(reply: JoinReply, version: int) -> JoinGroupResponse:
-    """No protocol is an empty name where there is no null, and null from then on, even for a protocol of that name."""
-    return JoinGroupResponse(
-        0,
-        reply.error,
-        reply.generation,
-        reply.protocol_type,
-        (reply.protocol_name or None) if version >= JOIN_NULL_PROTOCOL else (reply.protocol_name or ""),
-        reply.leader,
-        reply.skip_assignment,
-        reply.member_id,
-        [JoinGroupResponseMember(id, instance, metadata) for id, instance, metadata in reply.members],
-    )
-
-
 def refuse_join(request: JoinGroupRequest, version: int, error: int) -> Response:
-    return join_response(JoinReply(error, ""), version)
+    return join_response(JoinReply(error), "", version)
 
 
 def refuse_sync(request: SyncGroupRequest, version: int, error: int) -> Response:

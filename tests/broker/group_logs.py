@@ -123,6 +123,8 @@ class Waiter:
     """Where the answer to a JoinGroup or SyncGroup goes; `heard` is what came."""
 
     def __init__(self) -> None:
+        self.member_id = ""
+        self.assignment = b""
         self.reply: Any = None
         self.heard: list[object] = []
 

@@ -27,7 +27,7 @@ def settled(world: World, group: str = "g") -> str:
         world.loop.run()
         world.loop.pass_ms(1)
     assert waiter.error == ErrorCode.NONE
-    member_id: str = waiter.reply.member_id
+    member_id = waiter.member_id
     synced = world.sync(group, waiter.reply.generation, member_id, **{member_id: b"mine"})
     while log.pending:
         log.succeed()
@@ -44,7 +44,7 @@ def test_an_append_that_fails_suspends_and_held_and_parked_requests_are_sent_awa
     world.log().refuse()
     assert held.heard == [ErrorCode.NOT_COORDINATOR]
     assert parked.error == ErrorCode.NOT_COORDINATOR
-    assert parked.reply.member_id == "j-id-2"
+    assert parked.member_id == "j-id-2"
     assert world.journal.refusal == SUSPENDED
     assert world.shards.progress == "partition 0 (the disk is full)"
     assert not world.journal.shard.groups
@@ -237,7 +237,7 @@ def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: 
     assert left == [True]
     assert world.log().released == 1
     assert held.error == ErrorCode.NONE
-    assert (parked.error, parked.reply.member_id) == (ErrorCode.NOT_COORDINATOR, "j-id-2")
+    assert (parked.error, parked.member_id) == (ErrorCode.NOT_COORDINATOR, "j-id-2")
     world.loop.pass_ms(10 * SESSION_MS)
     assert not world.log().pending  # no timer is left
     assert world.told.changes[-1] == (0, "UNLOADED")

@@ -78,7 +78,8 @@ def show(reply: object) -> str:
 
 class AskedJoin(Asked):
     def failed(self, error: int) -> JoinReply:
-        return JoinReply(error, "")
+        self.member_id = ""
+        return JoinReply(error)
 
     def expect(
         self,
@@ -109,7 +110,7 @@ class AskedJoin(Asked):
         if leader is not None:
             self.same("leader", reply.leader, name(leader))
         if id is not None:
-            self.same("id", reply.member_id, name(id))
+            self.same("id", self.member_id, name(id))
         if members is not None:
             self.same("members", [one[0] for one in reply.members], [name(one) for one in members])
         if protocol is not None:
@@ -122,6 +123,7 @@ class AskedJoin(Asked):
 
 class AskedSync(Asked):
     def failed(self, error: int) -> SyncReply:
+        self.assignment = b""
         return SyncReply(error)
 
     def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> AskedSync:
@@ -130,9 +132,9 @@ class AskedSync(Asked):
         reply: SyncReply = self.reply
         self.same("error", reply.error, error)
         if error:
-            self.same("content", (reply.assignment, reply.protocol_type, reply.protocol_name), (b"", None, None))
+            self.same("content", (self.assignment, reply.protocol_type, reply.protocol_name), (b"", None, None))
         if assignment is not None:
-            self.same("assignment", reply.assignment, as_bytes(assignment))
+            self.same("assignment", self.assignment, as_bytes(assignment))
         return self
 
 

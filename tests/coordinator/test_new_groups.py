@@ -396,7 +396,7 @@ def test_a_group_without_a_name_cannot_be_joined(play: Play) -> None:
 def test_a_client_without_a_name_gets_an_id_that_begins_with_a_dash(play: Play) -> None:
     joining = play.join("p", client="")
     joining.expect(MEMBER_ID_REQUIRED)
-    assert joining.reply.member_id == "-p"
+    assert joining.member_id == "-p"
 
 
 def test_an_instance_id_is_looked_at_before_the_group_is_called_back(play: Play) -> None:

@@ -21,7 +21,7 @@ def test_a_static_member_joins_at_once_under_an_id_made_from_its_instance(play: 
     play.wrote("W1")
     play.at(3_000)
     joining.expect(generation=1, id="a", at=3_000)
-    assert joining.reply.member_id == "ia-a"
+    assert joining.member_id == "ia-a"
     assert joining.reply.members == [("ia-a", "ia", play.group().members["ia-a"].metadata("range"))]
 
 
