@@ -20,7 +20,7 @@ from storage.epochs import from_offset, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
 from storage.flush import Flush, sync_names, write_topic_id
 from storage.handles import Handles
-from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, sync
+from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, remove_segments, sync
 from storage.producers import Producers
 from storage.rebuilding import rebuild, save_producers
 from storage.removal import set_folder_aside
@@ -93,6 +93,7 @@ class Log(Segments):
         """
         log = Log(handles, folder, segment_bytes)
         log._topic_id = topic_id
+        log.start_offset = start_offset
         log._deferred = deferred
         log._producers = producers
         recovery = Recovery()
@@ -106,19 +107,29 @@ class Log(Segments):
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
             log._segments, recovery = opened(handles, folder, recovery_point, clean)
-            if log._segments and not clean and not deferred:
+            if deferred and log.next_offset < start_offset:
+                # Offsets that were given up are not given again: what is left begins behind them, as in Kafka.
+                remove_segments(handles, folder, [segment.base for segment in log._segments])
+                log._segments = []
+            if deferred and not clean:
+                # The process may have been killed, and nothing of this be on the disk: the next flush sees to it.
+                log._names_unsynced = log._is_new = True
+                for segment in log._segments:
+                    segment.unsynced = segment.unsynced or segment.next_offset > recovery_point
+            elif log._segments and not clean:
                 # What is read from here on must not be gone after the next crash.
                 sync(handles, folder, log._segments)
+            log.start_offset = max(start_offset, log._segments[0].base) if log._segments else start_offset
             if producers is not None:
                 rebuild(handles.disk, folder, log._segments, log.next_offset, producers, clean)
         for segment in log._segments:
             if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # the checkpoint did not survive
                 log._epochs = with_epoch(log._epochs, segment.epoch, segment.epoch_start)
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
+        log._epochs = [known for known in log._epochs if known[1] < log.next_offset]
+        log._begins_at(log.start_offset)
         log.flushed_offset = min(recovery_point, log.next_offset) if deferred and not clean else log.next_offset
         log._flushed_size = log._segments[-1].size if log._segments else 0
-        if log._segments:
-            log.start_offset = max(min(start_offset, log.next_offset), log._segments[0].base)
         return log, recovery
 
     # Appending.

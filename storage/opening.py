@@ -74,13 +74,14 @@ def open_deferred(handles: Handles, folder: str, recovery_point: int, clean: boo
         segments.append(segment)
         if reason:
             recovery = _cut_torn_end(segment, reason, recovery_point, not may_be_torn)
-            gone = _remove_segments(handles, folder, bases[number + 1 :])
+            handles.file(segment.log_path).sync()  # what was cut must not come back when others stand behind it
+            gone = remove_segments(handles, folder, bases[number + 1 :])
             return segments, Recovery(recovery.path, recovery.position, recovery.cut_bytes + gone, recovery.reason)
     return segments, Recovery()
 
 
-def _remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
-    """The last ones; how many bytes they had."""
+def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
+    """Those from the first of `bases` on; how many bytes they had."""
     if not bases:
         return 0
     size = 0

@@ -26,20 +26,29 @@ def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, 
     offsets = snapshot_offsets(disk.list(folder))
     producers.clear()
     newest = -1
+    # Were it older than what is left of the log, nobody could tell what was written in between.
+    begin = segments[0].base if segments else next_offset
     for offset in reversed(offsets):
-        if offset <= next_offset and read_snapshot(disk, folder, offset, producers):
+        if begin <= offset <= next_offset and read_snapshot(disk, folder, offset, producers):
             newest = offset
             break
+    stale = [offset for offset in offsets if offset > newest]
+    _remove(disk, folder, stale)
+    if stale:  # for good: one that came back after a crash would tell of what others have written since
+        disk.sync_folder(folder)
     bases = {segment.base for segment in segments}
-    with contextlib.suppress(OSError):  # it is tried again by the next opening
-        for offset in offsets:
-            if offset > newest or (offset < newest and offset not in bases):
-                disk.remove(snapshot_path(folder, offset))
+    with contextlib.suppress(OSError):  # these do no harm
+        _remove(disk, folder, [offset for offset in offsets if offset < newest and offset not in bases])
     if newest < 0 and clean:
         return  # an orderly stop leaves a snapshot, unless there was nobody to tell of
     for segment in segments:
         if segment.next_offset > newest:
             _note_all(segment, segment.position_from(newest) if newest > segment.base else 0, producers)
+
+
+def _remove(disk: Disk, folder: str, offsets: list[int]) -> None:
+    for offset in offsets:
+        disk.remove(snapshot_path(folder, offset))
 
 
 def _note_all(segment: Segment, at: int, producers: Producers) -> None:

@@ -45,7 +45,7 @@ class Segments:
 
     @property
     def next_offset(self) -> int:
-        return self._segments[-1].next_offset if self._segments else 0
+        return self._segments[-1].next_offset if self._segments else self.start_offset
 
     @property
     def size(self) -> int:
@@ -168,7 +168,7 @@ class Segments:
     @property
     def last_base(self) -> int:
         """Where the closed segments end."""
-        return self._segments[-1].base if self._segments else 0
+        return self._segments[-1].base if self._segments else self.start_offset
 
     def closed_before(self, timestamp: int) -> tuple[list[Closed], int]:
         """The closed segments up to the first that has a record later than `timestamp`, and where they end: the others must

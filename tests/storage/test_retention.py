@@ -97,9 +97,31 @@ def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) 
     assert log.start_offset == 18
     assert log.retain(0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
     assert (log.find_time(0), log.latest_record()) == (None, None)
-    for start, expected in ((13, 16), (17, 17), (40, 18)):
+    for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
-        assert again.start_offset == expected
+        assert (again.start_offset, again.next_offset) == (expected, 18)
+
+
+def test_offsets_that_were_given_up_are_never_given_again(place: Place) -> None:
+    filled(place)
+    log, _ = opened(place, start_offset=20)  # the checkpoint outlived the end of the log
+    assert (log.start_offset, log.next_offset, log.size, kept(place)) == (20, 20, 0, [])
+    assert (log.read(20, 100), log.latest_record(), log.last_base) == (b"", None, 20)
+    assert log.append(batch("new"), log.epoch) == 20
+    log, _ = opened(place, start_offset=20)
+    assert (names(log), log.next_offset, log.epoch_at(20), log.epoch_at(19)) == (["new.0"], 21, 1, -1)
+
+
+def test_an_epoch_that_begins_behind_the_end_is_forgotten_and_not_given_again(place: Place) -> None:
+    log, _ = opened(place)
+    log.append(batch("a", padding=100), log.epoch)
+    log, _ = opened(place)
+    log.append(batch("b", padding=100), log.epoch)
+    path = f"{place.path}/{FOLDER}/{0:020d}.log"
+    overwrite(place.disk, path, read(place.disk, path)[:-5])
+    log, _ = opened(place)
+    assert (log.next_offset, log.epoch) == (1, 2)
+    assert (log.epoch_at(1), log.epoch_end(0), log.epoch_end(1), log.epoch_end(2)) == (0, (0, 1), (0, 1), (2, 1))
 
 
 def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> None:
