@@ -12,7 +12,16 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 # The one list of what `make compile` turns into machine code. `__init__.py` files only pass names on.
-COMPILED = ("protocol/*.py", "protocol/messages/*.py", "coordinator/**/*.py", "storage/**/*.py", "broker/connection.py")
+COMPILED = (
+    "protocol/*.py",
+    "protocol/messages/*.py",
+    "coordinator/**/*.py",
+    "storage/**/*.py",
+    "broker/connection.py",
+    "broker/batch_checks.py",
+    "broker/appending.py",
+    "broker/handlers/produce_shape.py",
+)
 INTERPRETED = ("**/__init__.py", "protocol/generate.py", "storage/disk.py", "storage/cleaner.py")
 
 DEVELOPMENT_ONLY = {("protocol", "generate")}

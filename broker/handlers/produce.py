@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.appending import NO_TIME, append
 from broker.authorizer import Authorizer, Operation, Resource
-from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional, prepare
+from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
 from broker.handlers.produce_shape import Shape
@@ -28,7 +29,6 @@ from storage import AppendFailed
 NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
 ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
 NO_OFFSET: Final = -1
-NO_TIME: Final = -1
 
 Place = tuple[str, int]  # topic and partition
 
@@ -127,26 +127,9 @@ class ProduceHandlers:
         key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
         shape = connection.shape
         if not isinstance(shape, Shape) or shape.key != key:
-            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer, append)
+            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer)
         elif not shape.learned:
             shape.learn(call, request, call.version >= call.route.flexible_from)
-
-
-def append(partition: Partition, data: bytes, at: int, size: int, now: int) -> tuple[int, int]:
-    """Where the batch of so many bytes at `at` begins in the log, and when that was, where the broker's clock counts.
-
-    Raises Refusal and AppendFailed.
-    """
-    settings = partition.settings
-    batch, header = prepare(data, at, size, settings, now, partition)
-    if header.producer_id >= 0:
-        verdict = partition.producers.check(header)
-        if verdict.error:
-            raise Refusal(verdict.error)
-        if verdict.offset >= 0:  # it is there since it was sent the first time
-            return verdict.offset, verdict.timestamp
-    offset = partition.append(batch, header)
-    return offset, now if settings.log_append_time else NO_TIME
 
 
 def _failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:

@@ -7,15 +7,15 @@ is new. Whatever is unusual, or to be refused, goes the usual way, which has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
+from broker.appending import Writable, append
 from broker.authorizer import Authorizer
 from broker.batch_checks import Refusal
 from broker.clock import Clock
 from broker.dispatch import Call
-from broker.partitions import Partition, Partitions
+from broker.topics import Topic
 from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL
 from protocol.compression import Compression
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
@@ -34,23 +34,35 @@ _BATCH: Final = Struct(">8xi4xb5xB").unpack_from  # length, magic, the lower hal
 _PART: Final = Struct(">ihqqq").pack
 _OLD_PART: Final = Struct(">ihqq").pack  # without where the log starts
 
-# Where a batch begins in the log, and when that was: `append` of produce.py.
-Append = Callable[[Partition, bytes, int, int, int], tuple[int, int]]
+
+class Found(Writable, Protocol):
+    """What is asked of a partition besides."""
+
+    topic: Topic
+    error: int
+
+    @property
+    def start_offset(self) -> int: ...
+
+
+class Places(Protocol):
+    """Where partitions are found (`broker.partitions`)."""
+
+    def find(self, name: str, index: int) -> Found | None: ...
 
 
 class Shape:
     """Learned from the second request in a row that has the same key."""
 
-    __slots__ = ("_append", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
+    __slots__ = ("_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wanted", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: Partitions, clock: Clock, authorizer: Authorizer, append: Append) -> None:
+    def __init__(self, key: tuple[object, ...], partitions: Places, clock: Clock, authorizer: Authorizer) -> None:
         self.key = key
         self.learned = False
         self._partitions = partitions
         self._clock = clock
         self._authorizer = authorizer
-        self._append = append
 
     def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
         """Of a request with one batch that was stored."""
@@ -104,7 +116,7 @@ class Shape:
         if partition is None or partition.error or partition.topic.internal or not self._authorizer.open:
             return None
         try:
-            offset, time = self._append(partition, data, records_at, size, self._clock.now)
+            offset, time = append(partition, data, records_at, size, self._clock.now)
         except (Refusal, AppendFailed):
             return None
         if not self._wanted:
