@@ -75,6 +75,18 @@ class Again:
         return self._front + data[8:12] + reply if reply is not None else None
 
 
+class Seen:
+    """A first request of its kind. When the next one begins as it did, it is worth remembering."""
+
+    __slots__ = ("cost",)
+
+    def __init__(self) -> None:
+        self.cost = 256
+
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
+        return None
+
+
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
 # The reply in the API's own shape that carries an error and nothing else.

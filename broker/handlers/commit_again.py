@@ -14,7 +14,7 @@ from typing import Final
 from broker.authorizer import Authorizer
 from broker.clock import Clock
 from broker.connection import KIND_BYTES, Connection
-from broker.dispatch import Call
+from broker.dispatch import Call, Seen
 from broker.group_journal import GroupJournal
 from broker.logs import get_logger
 from broker.topics import Topics
@@ -80,18 +80,15 @@ def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written
     return Written(frame, len(frame) - size, differing.to_bytes(size, "big"))
 
 
-class CommitSeen:
-    """A first commit. When the next one begins as it did, it is worth remembering."""
+class CommitSeen(Seen):
+    """A first commit, and how many were remembered in vain until now."""
 
-    __slots__ = ("cost", "made", "made_ms")
+    __slots__ = ("made", "made_ms")
 
     def __init__(self) -> None:
-        self.cost = 256
+        super().__init__()
         self.made = 0
         self.made_ms = 0
-
-    def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        return None
 
 
 class CommitAgain:

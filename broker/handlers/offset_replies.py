@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from coordinator import read_offset
+from coordinator.group import TopicOffsets
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.wire import (
@@ -82,6 +84,29 @@ class AllCommitted:
 FetchedTopic = tuple[str, Sequence[int], Sequence[bytes | None], int]
 # Of one group: its id, topics and error.
 FetchedGroup = tuple[str, list[FetchedTopic], int]
+
+
+class Wanted(Protocol):
+    """Partitions of a topic, of whose offsets somebody asks."""
+
+    name: str
+    partition_indexes: list[int]
+
+
+def read_topics(offsets: dict[str, TopicOffsets], wanted: Sequence[Wanted] | None) -> list[FetchedTopic]:
+    """What is stored of these, or of all."""
+    if wanted is None:
+        return [(name, list(stored.values), list(stored.values.values()), ErrorCode.NONE) for name, stored in offsets.items()]
+    topics: list[FetchedTopic] = []
+    for topic in wanted:
+        stored = offsets.get(topic.name)
+        partitions = topic.partition_indexes
+        if stored is None:
+            topics.append((topic.name, partitions, [None] * len(partitions), ErrorCode.NONE))
+        else:
+            find = stored.values.get
+            topics.append((topic.name, partitions, [find(partition) for partition in partitions], ErrorCode.NONE))
+    return topics
 
 
 class Fetched:

@@ -6,15 +6,24 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource
 from broker.clock import Clock
-from broker.dispatch import Call, Response, Route
+from broker.dispatch import Call, Response, Route, Seen
 from broker.group_journal import GroupJournal
 from broker.handlers.commit_again import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain, CommitSeen, written
+from broker.handlers.fetch_again import FETCH_BYTES_MAX, FetchAgain
 from broker.handlers.holding import answer, answer_together
-from broker.handlers.offset_replies import FETCH_ERROR, FETCH_GROUPS, AllCommitted, Fetched, FetchedGroup, FetchedTopic
+from broker.handlers.offset_replies import (
+    FETCH_ERROR,
+    FETCH_GROUPS,
+    AllCommitted,
+    Fetched,
+    FetchedGroup,
+    FetchedTopic,
+    Wanted,
+    read_topics,
+)
 from broker.shards import Shards
 from broker.topics import Topics
 from coordinator import Commit, GroupConfig
-from coordinator.group import TopicOffsets
 from coordinator.offsets import too_long
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
@@ -153,13 +162,20 @@ class OffsetHandlers:
 
     def fetch(self, call: Call, request: OffsetFetchRequest) -> Response | None:
         if call.version < FETCH_GROUPS:
-            journal, group = self._fetch(call, request.group_id, request.topics)
-        elif len(request.groups) == 1:
-            journal, group = self._fetch(call, request.groups[0].group_id, request.groups[0].topics)
-        else:
-            self._fetch_several(call, request.groups)
-            return None
-        return answer(journal, call, Fetched([group])) if journal is not None else Fetched([group])
+            return self._fetch_one(call, request.group_id, request.topics)
+        if len(request.groups) == 1:
+            return self._fetch_one(call, request.groups[0].group_id, request.groups[0].topics)
+        self._fetch_several(call, request.groups)
+        return None
+
+    def _fetch_one(self, call: Call, group_id: str, wanted: FetchTopics) -> Response | None:
+        journal, group = self._fetch(call, group_id, wanted)
+        if journal is None:
+            return Fetched([group])
+        if call.size <= FETCH_BYTES_MAX and self._authorizer.open and call.connection.host.trace is None:
+            seen = isinstance(call.remembered(), (Seen, FetchAgain))
+            call.remember(FetchAgain(call, group_id, wanted, journal, self._authorizer) if seen else Seen())
+        return answer(journal, call, Fetched([group]))
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
         found = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]
@@ -182,29 +198,19 @@ class OffsetHandlers:
             return None, refused_group(group_id, wanted, call.version, journal.refusal)
         group = journal.shard.groups.get(group_id)
         offsets = group.offsets if group is not None else {}
+        if everything:
+            return journal, (group_id, read_topics(offsets, wanted), ErrorCode.NONE)
         if wanted is None:
-            return journal, (group_id, self._all_offsets(call, offsets), ErrorCode.NONE)
-        topics: list[FetchedTopic] = []
+            shown = {name: stored for name, stored in offsets.items() if self._may(call, Operation.DESCRIBE, Resource.TOPIC, name)}
+            return journal, (group_id, read_topics(shown, None), ErrorCode.NONE)
+        allowed: list[Wanted] = []
         hidden: list[FetchedTopic] = []
         for topic in wanted:
-            name = topic.name
-            if not everything and not self._may(call, Operation.DESCRIBE, Resource.TOPIC, name):
-                hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-                continue
-            stored = offsets.get(name)
-            if stored is None:
-                topics.append(_without_offsets(topic, ErrorCode.NONE))
+            if self._may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+                allowed.append(topic)
             else:
-                find, partitions = stored.values.get, topic.partition_indexes
-                topics.append((name, partitions, [find(partition) for partition in partitions], ErrorCode.NONE))
-        return journal, (group_id, topics + hidden, ErrorCode.NONE)
-
-    def _all_offsets(self, call: Call, offsets: dict[str, TopicOffsets]) -> list[FetchedTopic]:
-        return [
-            (name, list(stored.values), list(stored.values.values()), ErrorCode.NONE)
-            for name, stored in offsets.items()
-            if self._may(call, Operation.DESCRIBE, Resource.TOPIC, name)
-        ]
+                hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return journal, (group_id, read_topics(offsets, allowed) + hidden, ErrorCode.NONE)
 
     # OffsetDelete
 
