@@ -9,6 +9,7 @@ from broker.dispatch import Call
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, NodeEndpoint
 from tests.broker.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, records_batch, told
+from tests.storage.faulty_disk import FaultyFile
 
 SIZE = len(records_batch())
 EVERY_VERSION = range(4, 18)
@@ -236,6 +237,21 @@ def test_a_long_reply_is_what_a_short_one_would_be(desk: FetchDesk) -> None:
         for one in reply.responses[0].partitions:
             assert offsets_in(one.records) == list(range(2, 20))
             assert one.records == desk.partition("much", one.partition_index).read(2, 1 << 30)
+
+
+def test_records_are_read_once_and_handed_on_as_they_are(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = records_batch(padding=10_000)
+    desk.append("t", 1, *[batch] * 100)
+    first = desk.ask(fetch(of("t", from_(0, 1, 500_000))), 12).responses[0].partitions[0].records
+    read: list[int] = []
+    written: list[list[int]] = []
+    plainly = FaultyFile.read
+    monkeypatch.setattr(FaultyFile, "read", lambda file, at, size: (read.append(size), plainly(file, at, size))[1])
+    desk.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
+    desk.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
+    desk.turn_ends()
+    assert [len(parts) for parts in written] == [3], "what stands before, the records, what stands behind"
+    assert read == [61, written[0][1]], "a batch that the index names is looked at before it is believed"
 
 
 def test_a_disk_that_does_not_read_is_told(desk: FetchDesk) -> None:
