@@ -36,7 +36,7 @@ static struct {
     const char *topic;
     int port, work, conns, depth, topics, parts, records, value_bytes, fill, fetch_bytes, wait_ms;
     double secs, warmup, setup_limit, interval_ms, mb_max, born;
-    bool preflight, idempotent, json;
+    bool preflight, idempotent, announce, json;
     int pid;
 } o = {.topic = "kgdata-topic", .port = 9092, .conns = 1, .depth = 1, .topics = 1, .parts = 1, .records = 1,
        .fill = 1, .value_bytes = 100, .fetch_bytes = 1 << 20, .wait_ms = 5000, .secs = 5, .warmup = 1, .setup_limit = 60,
@@ -385,6 +385,7 @@ static double run_at_full_speed(double *cpu, double *own) {
         if (phase == PH_WARM && in_phase >= o.warmup) {
             phase = PH_RUN;
             t_phase = now;
+            if (o.announce) { puts("running"); fflush(stdout); }
             cpu0 = server_cpu();
             own0 = own_cpu();
         } else if (phase == PH_RUN && (in_phase >= o.secs || enough || (o.mb_max && measured_bytes >= o.mb_max * 1e6))) {
@@ -579,6 +580,7 @@ static void usage(void) {
         "      --pid P              server process: report its CPU time and memory\n"
         "      --topic NAME         name prefix (kgdata-topic)\n"
         "      --no-preflight       create and fill nothing and do not look into records: for kgfloor\n"
+        "      --announce           a line when measuring begins; SIGTERM then ends it early\n"
         "      --json");
     exit(0);
 }
@@ -606,13 +608,13 @@ static void report(double secs, double cpu, double own) {
 }
 
 static void read_options(int argc, char **argv) {
-    enum { L_FILL = 256, L_FB, L_WAIT, L_IDEM, L_MB, L_SL, L_BORN, L_PID, L_TOPIC, L_NP, L_JSON };
+    enum { L_FILL = 256, L_FB, L_WAIT, L_IDEM, L_MB, L_SL, L_BORN, L_PID, L_TOPIC, L_NP, L_ANN, L_JSON };
     static struct option lo[] = {
         {"port", 1, 0, 'p'}, {"workload", 1, 0, 'w'}, {"conns", 1, 0, 'c'}, {"depth", 1, 0, 'd'}, {"topics", 1, 0, 'T'},
         {"parts", 1, 0, 'P'}, {"records", 1, 0, 'r'}, {"value-bytes", 1, 0, 'b'}, {"interval-ms", 1, 0, 'i'}, {"secs", 1, 0, 't'},
         {"warmup", 1, 0, 'W'}, {"fill", 1, 0, L_FILL}, {"fetch-bytes", 1, 0, L_FB}, {"wait-ms", 1, 0, L_WAIT},
         {"idempotent", 0, 0, L_IDEM}, {"mb-max", 1, 0, L_MB}, {"setup-limit", 1, 0, L_SL}, {"born", 1, 0, L_BORN},
-        {"pid", 1, 0, L_PID}, {"topic", 1, 0, L_TOPIC}, {"no-preflight", 0, 0, L_NP}, {"json", 0, 0, L_JSON}, {"help", 0, 0, 'h'}, {0}};
+        {"pid", 1, 0, L_PID}, {"topic", 1, 0, L_TOPIC}, {"no-preflight", 0, 0, L_NP}, {"announce", 0, 0, L_ANN}, {"json", 0, 0, L_JSON}, {"help", 0, 0, 'h'}, {0}};
     int ch;
     while ((ch = getopt_long(argc, argv, "p:w:c:d:T:P:r:b:i:t:W:h", lo, NULL)) != -1) switch (ch) {
         case 'p': o.port = atoi(optarg); break;
@@ -639,6 +641,7 @@ static void read_options(int argc, char **argv) {
         case L_PID: o.pid = atoi(optarg); break;
         case L_TOPIC: o.topic = optarg; break;
         case L_NP: o.preflight = false; break;
+        case L_ANN: o.announce = true; break;
         case L_JSON: o.json = true; break;
         default: usage();
     }
