@@ -1,7 +1,7 @@
 """Topics that are deleted, and what of them must go: their folders, and the offsets that groups committed for them.
 
-Nothing goes before the deletion is durable. From then on the registry remembers it until folders and offsets are gone, so
-that a crash in between leaves nothing behind. A partition of groups that does not serve just then forgets the offsets as
+Nothing goes before the deletion is durable; of the folders `partitions.py` takes care. The registry remembers a deletion
+until folders and offsets are gone, so that a crash in between leaves nothing behind. A partition of groups that does not serve just then forgets the offsets as
 soon as it does; one whose log refuses forgets them again when it serves again.
 """
 
@@ -46,7 +46,7 @@ class Deletion:
         self.done = done
 
     def release(self) -> None:
-        self._deletions.durable(self)
+        self._deletions.begin(self)
 
     def fail(self, error: int) -> None:
         self._deletions.failed(self, error)
@@ -55,18 +55,18 @@ class Deletion:
 class Forgotten:
     """Notes of one deletion's tombstones in one partition that they are in its log."""
 
-    __slots__ = ("_deletion", "_deletions", "_journal")
+    __slots__ = ("_deletions", "deletion", "journal")
 
     def __init__(self, deletions: Deletions, deletion: Deletion, journal: GroupJournal) -> None:
         self._deletions = deletions
-        self._deletion = deletion
-        self._journal = journal
+        self.deletion = deletion
+        self.journal = journal
 
     def release(self) -> None:
-        self._deletions.forgotten(self._deletion, self._journal)
+        self._deletions.forgotten(self.deletion, self.journal)
 
     def fail(self, error: int) -> None:
-        """The partition begins anew from its log, and then forgets again."""
+        self._deletions.not_yet(self)
 
 
 class Deletions:
@@ -87,22 +87,18 @@ class Deletions:
         self._partitions = partitions
         self._loop = loop
         self._monotonic = monotonic
-        self._under_way: set[str] = set()
         self._open: list[Deletion] = []
         self._queue: deque[tuple[Deletion, list[GroupJournal]]] = deque()
         for journal in shards.journals:
             journal.served = self._served
 
-    def under_way(self, name: str) -> bool:
-        """The topic is deleted, but not durably yet: until then nobody else may have its name, for the folders are its own."""
-        return name in self._under_way
-
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
-        """`done` is told 0 when the topics are gone for good, folders and offsets as far as these are served; or why they are not."""
+        """`done` is told 0 when the topics are gone for good, offsets included as far as they are served; or why they are not."""
         now = self._registry.now()
         topics = [self._topics.delete(name, now) for name in names]
+        for topic in topics:
+            self._partitions.deleted(topic)
         moments = {topic.name: now for topic in topics}
-        self._under_way.update(moments)
         self._registry.reply(Deletion(self, topics, moments, done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
@@ -113,7 +109,7 @@ class Deletions:
             moments[topic.name] = max(topic.deleted_ms, moments.get(topic.name, 0))
             topics.append(Topic(topic.name, topic.id, topic.partitions, 0))
         if topics:
-            self._begin(Deletion(self, topics, moments, nobody))
+            self.begin(Deletion(self, topics, moments, nobody))
 
     # The registry's log has it, or has not.
 
@@ -129,19 +125,12 @@ class Deletions:
             return
         gone = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         moments = {topic.name: deletion.moments[topic.name] for topic in gone}
-        self._under_way.difference_update(deletion.moments.keys() - moments.keys())
         if gone:
             self._registry.reply(Deletion(self, gone, moments, nobody))
 
-    def durable(self, deletion: Deletion) -> None:
-        self._under_way.difference_update(deletion.moments)
-        for topic in deletion.topics:
-            self._partitions.deleted(topic)
-        self._begin(deletion)
-
     # Offsets.
 
-    def _begin(self, deletion: Deletion) -> None:
+    def begin(self, deletion: Deletion) -> None:
         deletion.waiting = set(self._shards.journals)
         self._open.append(deletion)
         self._queue.append((deletion, list(self._shards.journals)))
@@ -179,10 +168,21 @@ class Deletions:
             return
         journal.reply(Forgotten(self, deletion, journal))
 
+    def not_yet(self, forgotten: Forgotten) -> None:
+        """Its append is only late; or it was refused, and then the partition begins anew from its log and forgets again."""
+
+        def wait_on() -> None:
+            if not forgotten.journal.refusal:
+                forgotten.journal.reply(forgotten)
+
+        self._loop.call_soon(wait_on)
+
     def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
         deletion.waiting.discard(journal)
-        if not deletion.waiting and deletion in self._open:
-            self._open.remove(deletion)
+        if deletion.waiting or deletion not in self._open:
+            return
+        self._open.remove(deletion)
+        if self._registry.writable and self._registry.readable:  # otherwise the next start does it
             for topic in deletion.topics:
                 self._topics.offsets_gone(topic.id)
             self._registry.turn.touch(self._registry)

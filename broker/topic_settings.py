@@ -36,19 +36,33 @@ class TopicSetting:
             case "string":
                 return None if value in self.choices else self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
             case "list":
-                for item in _items(value):
+                for item in items_of(value):
                     if not item:
                         return f"Configuration '{self.name}' values must not be empty."
                     if item not in self.choices:
                         return self._invalid(item, f"String must be one of: {', '.join(self.choices)}")
                 return None
             case "replicas":
-                return self._replicas_problem(_items(value))
+                return self._replicas_problem(items_of(value))
         number = _number(self.kind, value)
         if number is None:
             return self._invalid(given, f"Not a number of type {self.kind.upper()}")
         limit = self._limit_missed(number)
         return self._invalid(number, f"Value must be {limit}") if limit else None
+
+    def normal(self, value: str) -> str:
+        """A value that was found good, as it is shown."""
+        value = value.strip(_SPACE)
+        match self.kind:
+            case "boolean":
+                return value.lower()
+            case "list" | "replicas":
+                return ",".join(items_of(value))
+            case "int" | "long":
+                return str(int(value))
+            case "double":
+                return str(float(value))
+        return value
 
     def _invalid(self, value: object, why: str) -> str:
         return f"Invalid value {value} for configuration {self.name}: {why}"
@@ -70,7 +84,7 @@ class TopicSetting:
         return self._invalid(f"[{', '.join(items)}]", why)
 
 
-def _items(value: str) -> list[str]:
+def items_of(value: str) -> list[str]:
     return [item.strip(_SPACE) for item in value.split(",")] if value else []
 
 
@@ -197,7 +211,7 @@ def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str])
     def number(name: str) -> int:
         return int(text(name))
 
-    policies = _items(text("cleanup.policy"))
+    policies = items_of(text("cleanup.policy"))
     return LogSettings(
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),

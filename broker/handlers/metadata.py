@@ -91,7 +91,6 @@ class MetadataHandlers:
         if (
             not may_create
             or self._topics.colliding(name)
-            or serving.deletions.under_way(name)
             or not serving.registry.writable
             or self._topics.partitions + serving.num_partitions > serving.partitions_max
         ):
@@ -109,8 +108,8 @@ class MetadataHandlers:
             topic_id=topic.id,
             is_internal=topic.internal,
             partitions=[
-                MetadataResponsePartition(ErrorCode.NONE, one.index, me, one.leader_epoch, [me], [me], [])
-                for one in self._serving.partitions.of(topic)
+                MetadataResponsePartition(ErrorCode.NONE, one.index, me, self._serving.leader_epoch(one), [me], [me], [])
+                for one in self._serving.partitions_of(topic)
             ],
             topic_authorized_operations=self._operations(call, topic.name, request),
         )

@@ -11,9 +11,10 @@ from broker.deletions import Deletions
 from broker.dispatch import Call
 from broker.journal import Journal
 from broker.node import Node
+from broker.partition import Partition
 from broker.partitions import Partitions
 from broker.setting_sources import SettingSources
-from broker.topics import Topics
+from broker.topics import Topic, Topics
 from protocol.errors import ErrorCode
 
 MESSAGE_CHARACTERS_MAX = 1000  # a message may name what the client sent, which may be longer than a reply can hold
@@ -28,7 +29,7 @@ class Refused(Exception):
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
         self.error = error
-        self.message = short(error.message if message is None else message)
+        self.message = None if message is None else short(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,21 @@ class Serving:
     def may_all(self, call: Call, operation: Operation) -> bool:
         """Of the cluster as a whole."""
         return self.authorizer.open or self.authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def partitions_of(self, topic: Topic) -> list[Partition]:
+        """As far as they are open; none is opened for that."""
+        found = self.partitions.of(topic)
+        if topic.internal:  # its logs are opened by its groups
+            for partition in found:
+                if not partition.opened:
+                    self.partitions.find(topic.name, partition.index)
+        return found
+
+    def leader_epoch(self, partition: Partition) -> int:
+        """-1 while it is not known; a log that is still to be made begins with 0."""
+        if not partition.opened and not partition.topic.internal and self.partitions.has_nothing(partition):
+            return 0
+        return partition.leader_epoch
 
     def check_writable(self) -> None:
         if not self.registry.writable:

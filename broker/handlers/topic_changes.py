@@ -30,19 +30,21 @@ class DeletionHandlers:
         results, single = without_duplicates(wanted)
         may_all = self._serving.may_all(call, Operation.DELETE)
         going: dict[str, DeletableTopicResult] = {}
-        # Names after ids, so that of both for one topic the name is the one that comes too late.
-        for one in sorted(single, key=lambda one: one.name is not None):
+        for one in single:
             result = DeletableTopicResult(one.name, one.topic_id, ErrorCode.NONE, None)
-            results.append(result)
             try:
                 topic = self._find(call, one, result, may_all)
-                if topic.name in going:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
-                self._check(topic)
-                going[topic.name] = result
                 result.name, result.topic_id = topic.name, topic.id
-            except Refused as refused:
-                result.error_code, result.error_message = refused.error, refused.message
+                if topic.name in going:  # by its id, and by its name: neither
+                    going[topic.name].error_code = ErrorCode.INVALID_REQUEST
+                    going[topic.name].error_message = "The provided topic name maps to an ID that was already supplied."
+                    continue
+                going[topic.name] = result
+            except Refused as why:
+                result.error_code, result.error_message = why.error, why.message
+            results.append(result)
+        for name in [name for name, result in going.items() if result.error_code or not self._may_go(name, result)]:
+            del going[name]
         call.reply = DeleteTopicsResponse(responses=results)
         if not going:
             self._serving.registry.reply(call)
@@ -63,7 +65,7 @@ class DeletionHandlers:
         if one.name is None:
             topic = serving.topics.by_id.get(one.topic_id)
             if topic is None:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+                raise refused(ErrorCode.UNKNOWN_TOPIC_ID)
             name = topic.name
         else:
             name = one.name
@@ -71,16 +73,22 @@ class DeletionHandlers:
         if not may_all and not serving.may(call, Operation.DELETE, name):
             if one.name is None and serving.may(call, Operation.DESCRIBE, name):
                 result.name = name
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
-    def _check(self, topic: Topic) -> None:
-        if topic.internal:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Groups live in '{topic.name}': it cannot be deleted.")
-        if not self._serving.registry.writable:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, SUSPENDED)
+    def _may_go(self, name: str, result: DeletableTopicResult) -> bool:
+        if self._serving.topics.by_name[name].internal:
+            result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            result.error_message = f"Groups live in '{name}': it cannot be deleted."
+        elif not self._serving.registry.writable:
+            result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, SUSPENDED
+        return not result.error_code
+
+
+def refused(error: ErrorCode) -> Refused:
+    return Refused(error, error.message)
 
 
 def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:

@@ -51,14 +51,14 @@ class TopicPartitionHandlers:
                 next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
                 continue
             topic = by_name.get(name)
+            operations = topic_operations(serving.authorizer, call, name)
             if topic is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-                described.append(DescribeTopicPartitionsResponseTopic(error, name))
+                described.append(DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations))
                 continue
             begin = cursor.partition_index if cursor is not None and name == first else 0
             end = min(begin + room, topic.partitions)
             found = self._describe(topic, begin, end)
-            operations = topic_operations(serving.authorizer, call, name)
             described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, found, operations))
             room -= len(found)
             if end < topic.partitions:
@@ -71,12 +71,12 @@ class TopicPartitionHandlers:
         return None
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
-        me = self._serving.node.id
-        partitions = self._serving.partitions.of(topic)
+        serving = self._serving
+        me = serving.node.id
         # What nobody is eligible for is an empty list: a Java admin cannot read null.
         return [
-            DescribeTopicPartitionsResponsePartition(0, index, me, partitions[index].leader_epoch, [me], [me], [], [], [])
-            for index in range(begin, end)
+            DescribeTopicPartitionsResponsePartition(0, one.index, me, serving.leader_epoch(one), [me], [me], [], [], [])
+            for one in serving.partitions_of(topic)[begin:end]
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.authorizer import Operation
 from broker.dispatch import Call, Response, Route
 from broker.handlers.serving import PARTITIONS_PER_REQUEST_MAX, Refused, Serving, bad_assignment, repeated
+from broker.setting_sources import TOPIC
 from broker.topic_settings import TOPIC_SETTINGS, settings_problem
 from broker.topics import NO_ID, Topic, name_problem
 from protocol.apis import APIS
@@ -25,6 +26,7 @@ from protocol.messages.create_topics import (
 )
 
 USE_DEFAULT = -1
+CLUSTER_METADATA = "__cluster_metadata"
 DUPLICATE = "Duplicate topic name."
 TOO_MANY = "Excessively large number of partitions per request."
 
@@ -34,6 +36,11 @@ class TopicHandlers:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
+        self._defaults = [
+            CreatableTopicConfigs(name, value, False, source, False)
+            for name in TOPIC_SETTINGS
+            for value, source in [serving.settings.default(name)]
+        ]
 
     def routes(self) -> list[Route]:
         return [
@@ -51,7 +58,7 @@ class TopicHandlers:
         single = [topic for topic in request.topics if topic.name not in duplicates]
         may_all = serving.may_all(call, Operation.CREATE)
         allowed = [topic for topic in single if may_all or serving.may(call, Operation.CREATE, topic.name)]
-        too_many = sum(max(topic.num_partitions, len(topic.assignments)) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
+        too_many = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
         results = []
         for topic in allowed:
             try:
@@ -73,13 +80,13 @@ class TopicHandlers:
         serving = self._serving
         topics = serving.topics
         name = wanted.name
+        if name == CLUSTER_METADATA:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be made by clients: Kafka keeps the name for its controllers.")
         problem = name_problem(name)
         if problem is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
         if name in topics.by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if serving.deletions.under_way(name):
-            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being deleted.")
         other = topics.colliding(name)
         if other is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
@@ -135,10 +142,10 @@ class TopicHandlers:
         if not with_settings:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, error, -1, -1, [])
-        shown = []
-        for name in TOPIC_SETTINGS:
-            value, source = self._serving.settings.in_topic(topic, name)
-            shown.append(CreatableTopicConfigs(name, value, False, source, False))
+        shown = self._defaults
+        if topic.settings:
+            own = {name: CreatableTopicConfigs(name, value, False, TOPIC, False) for name, value in topic.settings.items()}
+            shown = [own.get(setting.name, setting) for setting in shown]
         return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, shown)
 
     # CreatePartitions

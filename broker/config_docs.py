@@ -1,0 +1,75 @@
+"""What DescribeConfigs says of each setting of a topic, in words: what it does here. Settings of the broker carry theirs in settings.py."""
+
+from __future__ import annotations
+
+_NO_TIERS = "There is no tiered storage here: this is kept and shown, and has no effect."
+_ONE_COPY = "There is one copy of the data here: this is kept and shown, and has no effect."
+_SYSTEM_FLUSHES = "Topic data is flushed by the operating system here, at orderly stops and when a segment is closed: this is kept and shown, and has no effect."
+
+NO_EFFECT = "Kafka's setting: it is accepted and has no effect here."
+
+TOPIC_DOCS: dict[str, str] = {
+    "cleanup.policy": "What becomes of old data: 'delete' drops whole segments by age and size, 'compact' keeps the newest record of each key. "
+    "Both may be named.",
+    "compression.gzip.level": "The level of gzip where compression.type is gzip: 1 to 9, or -1 for the library's own choice.",
+    "compression.lz4.level": "The level of lz4 where compression.type is lz4.",
+    "compression.type": "How batches are kept: 'producer' leaves them as they were packed, 'uncompressed' unpacks them, a codec packs them anew.",
+    "compression.zstd.level": "The level of zstd where compression.type is zstd.",
+    "delete.retention.ms": "How long a record that deletes a key outlives the compaction that applied it, so that slow readers see it.",
+    "file.delete.delay.ms": "How long the files of dropped segments stay on the disk under another name.",
+    "flush.messages": _SYSTEM_FLUSHES,
+    "flush.ms": _SYSTEM_FLUSHES,
+    "follower.replication.throttled.replicas": _ONE_COPY,
+    "index.interval.bytes": "How many bytes of a log lie between two entries of its index. Kept and shown; the distance here is Kafka's default.",
+    "leader.replication.throttled.replicas": _ONE_COPY,
+    "local.retention.bytes": _NO_TIERS,
+    "local.retention.ms": _NO_TIERS,
+    "max.compaction.lag.ms": "A log with records that wait longer than this for compaction is compacted however few they are.",
+    "max.message.bytes": "The largest batch of records that is taken from a producer, as it stands compressed.",
+    "message.timestamp.after.max.ms": "How far a record's own time may lie ahead of the broker's before it is refused.",
+    "message.timestamp.before.max.ms": "How far a record's own time may lie behind the broker's before it is refused.",
+    "message.timestamp.type": "Whether records keep the time that their producer gave them or get the one at which they came.",
+    "min.cleanable.dirty.ratio": "Which part of a log's bytes has to be new since the last compaction before it is compacted again.",
+    "min.compaction.lag.ms": "Records younger than this are not compacted away.",
+    "min.insync.replicas": _ONE_COPY,
+    "preallocate": "Whether the files of a segment get their whole size when they are made. Kept and shown; files grow as they are written here.",
+    "remote.log.copy.disable": _NO_TIERS,
+    "remote.log.delete.on.disable": _NO_TIERS,
+    "remote.storage.enable": _NO_TIERS,
+    "retention.bytes": "How large the log of one partition may become before its oldest segments are dropped, where cleanup.policy has delete. "
+    "-1 is no limit.",
+    "retention.ms": "How old the newest record of a segment may become before the segment is dropped, where cleanup.policy has delete. "
+    "-1 is no limit.",
+    "segment.bytes": "The size at which a segment is closed and the next one begun; whole segments are dropped and compacted.",
+    "segment.index.bytes": "The largest index of a segment. Kept and shown; indexes grow with their segments here.",
+    "segment.jitter.ms": "At most so much, drawn for each segment, is taken off segment.ms, so that not everything closes at once.",
+    "segment.ms": "The age at which a segment is closed even if it is not full.",
+    "unclean.leader.election.enable": _ONE_COPY,
+}
+
+# What DescribeConfigs shows of groups of Kafka's newer kinds and of subscriptions to clients' metrics: Kafka's names, their types, and
+# what they are there when nobody sets them. None of it has an effect here.
+GROUP_SETTINGS: dict[str, tuple[str, str]] = {
+    "consumer.assignment.interval.ms": ("int", "1000"),
+    "consumer.heartbeat.interval.ms": ("int", "5000"),
+    "consumer.session.timeout.ms": ("int", "45000"),
+    "share.assignment.interval.ms": ("int", "1000"),
+    "share.auto.offset.reset": ("string", "latest"),
+    "share.delivery.count.limit": ("int", "5"),
+    "share.heartbeat.interval.ms": ("int", "5000"),
+    "share.isolation.level": ("string", "read_uncommitted"),
+    "share.partition.max.record.locks": ("int", "2000"),
+    "share.record.lock.duration.ms": ("int", "30000"),
+    "share.renew.acknowledge.enable": ("boolean", "true"),
+    "share.session.timeout.ms": ("int", "45000"),
+    "streams.assignment.interval.ms": ("int", "1000"),
+    "streams.heartbeat.interval.ms": ("int", "5000"),
+    "streams.initial.rebalance.delay.ms": ("int", "3000"),
+    "streams.num.standby.replicas": ("int", "0"),
+    "streams.session.timeout.ms": ("int", "45000"),
+}
+METRICS_SETTINGS: dict[str, tuple[str, str]] = {
+    "interval.ms": ("int", "300000"),
+    "match": ("list", ""),
+    "metrics": ("list", ""),
+}
