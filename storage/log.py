@@ -386,6 +386,14 @@ class Log(Segments):
         for file in flush.files:
             self._handles.unpin(file)
 
+    def all_written(self, end: int) -> None:
+        """The whole file system was made durable since the log ended at `end`: so is the log, up to there."""
+        for segment in self._segments:
+            if segment.next_offset <= end:
+                segment.unsynced = False
+        self._names_unsynced = self._is_new = False
+        self.flushed_offset = max(self.flushed_offset, end)
+
     def flush(self) -> int:
         """All three steps here and now; the offset up to which everything is durable."""
         flush = self.start_flush()
@@ -432,10 +440,13 @@ class Log(Segments):
         repair.run()
         self.finish_repair(repair)
 
-    def close(self) -> None:
-        """After a last flush: the indexes are written where they are not as stored, the files closed."""
+    def close(self, indexes: bool = True) -> None:
+        """After a last flush: the indexes are written where they are not as stored, the files closed.
+
+        Who has no time leaves out the `indexes`: the next opening reads more.
+        """
         for segment in self._segments:
-            if segment.size and not segment.index_saved:
+            if indexes and segment.size and not segment.index_saved:
                 segment.save_index()
             segment.close()
         if self._producers is not None and self._segments:

@@ -17,6 +17,7 @@ from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, run_all
+from broker.stores.together import Together, tell_all
 from broker.topics import NOTES_LOG
 from broker.workers import Workers
 from storage import (
@@ -47,7 +48,6 @@ log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
 TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them
-FINISHING_THREADS = 8  # which flush those that are not flushed yet, when the broker stops
 OPENING_HANDLES = 8
 
 
@@ -94,7 +94,7 @@ class LocalStore:
         self.handles = Handles(self.disk)
         self.workers = Workers(loop, FLUSH_THREADS)
         self.topic_workers = Workers(loop, TOPIC_THREADS)
-        self.finishers = Workers(loop, FINISHING_THREADS)
+        self.together = Together(loop, self.disk, self.directory.path)
         self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
         self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
@@ -240,19 +240,7 @@ class LocalStore:
 
     def flush_topics(self) -> None:
         """What of them is not flushed yet; nobody waits for it."""
-        self._flush_together([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
-
-    def _flush_together(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Each of the threads has its part of them, one behind the other."""
-        begun: list[tuple[Flusher, Done, Flush]] = []
-        for flusher in flushers:
-            told = done or flusher.told_nobody
-            flush = flusher.begin(told)
-            if flush is not None:
-                begun.append((flusher, told, flush))
-        for number in range(min(FINISHING_THREADS, len(begun))):
-            part = begun[number::FINISHING_THREADS]
-            self.finishers.submit(partial(run_all, [flush for _, _, flush in part]), partial(_tell_all, part))
+        self.together.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
 
     def _own_again(self, id: LogId, before: LocalLog, done: Acquired) -> None:
         """It was ours, and released: nobody else can have written."""
@@ -287,7 +275,13 @@ class LocalStore:
                 if failures:
                     done(failures[0])
                 else:
-                    self.clerk.submit(self._mark_clean, lambda problem: done(str(problem or "")))
+                    self.together.close_logs([owned.log for owned in logs], closed)
+
+        def closed(problem: str) -> None:
+            if problem:
+                done(problem)
+            else:
+                self.clerk.submit(self._mark_clean, lambda problem: done(str(problem or "")))
 
         if not waiting:
             flushed(None)
@@ -299,13 +293,11 @@ class LocalStore:
                 unflushed.append(owned.flusher)
             else:
                 flushed(None)
-        self._flush_together(unflushed, flushed)
+        self.together.flush(unflushed, flushed)
 
     def _mark_clean(self) -> str:
         """In a worker thread, when the loop has nothing more to do with the logs: this too waits for the disk."""
         try:
-            for owned in self._logs.values():
-                owned.log.close()
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
             starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
             self.directory.checkpoint_starts(starts)
@@ -339,20 +331,15 @@ class LocalStore:
             if flush is not None:
                 begun.append((flusher, flusher.told_nobody, flush))
         if begun:
-            self.workers.submit(partial(run_all, [flush for _, _, flush in begun]), partial(_tell_all, begun))
+            self.workers.submit(partial(run_all, [flush for _, _, flush in begun]), partial(tell_all, begun))
 
     def close(self) -> None:
         self.workers.close()
         self.topic_workers.close()
-        self.finishers.close()
+        self.together.close()
         self.clerk.close()
         self.handles.close()
         self.directory.close()
-
-
-def _tell_all(begun: list[tuple[Flusher, Done, Flush]], results: list[Exception | None]) -> None:
-    for (flusher, done, flush), result in zip(begun, results, strict=True):
-        flusher.flushed(flush, done, result)
 
 
 def _is_unflushed(owned: LocalLog) -> bool:

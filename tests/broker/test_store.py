@@ -87,7 +87,7 @@ class Machine:
         self.loop = Loop()
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        self.store.workers = self.store.clerk = cast(Workers, self.threads)
+        self.store.workers = self.store.clerk = self.store.together.workers = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()

@@ -75,7 +75,7 @@ class Broker:
         self.threads = Threads()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.store = LocalStore(load_config(data=["/data"], settings=["offsets.flush=never"], environ={}), loop, self.disk)
-        self.store.workers = self.store.topic_workers = self.store.finishers = self.store.clerk = cast(Workers, self.threads)
+        self.store.workers = self.store.topic_workers = self.store.together.workers = self.store.clerk = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
         self.threads.run_all()

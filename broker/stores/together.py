@@ -1,0 +1,122 @@
+"""Flushing and closing many logs at once, when the broker stops.
+
+Each flush of a file makes the disk empty its cache, whether or not there was anything to write. A few of them go on side
+by side; for many there is one call that writes everything the file system has to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from broker.stores.owned import Done, Flusher, run_all
+from broker.workers import Workers
+from storage import Disk, Flush, Handles, Log, OsDisk, told
+
+THREADS = 8
+MANY = 100
+HANDLES = 8
+INDEX_SECONDS = 0.8
+
+Begun = list[tuple[Flusher, Done, Flush]]
+
+
+class Together:
+    def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk, folder: str) -> None:
+        self.workers = Workers(loop, THREADS)
+        self._disk = disk
+        self._folder = folder if isinstance(disk, OsDisk) else ""
+
+    def flush(self, flushers: list[Flusher], done: Done | None) -> None:
+        """`done` hears of each; without it, who has the log hears of a failure."""
+        if len(flushers) >= MANY and self._folder:
+            ends = [flusher.log.next_offset for flusher in flushers]
+            self.workers.submit(partial(sync_file_system, self._folder), partial(self._synced, flushers, ends, done))
+        else:
+            self._share_out(flushers, done)
+
+    def _synced(self, flushers: list[Flusher], ends: list[int], done: Done | None, result: object) -> None:
+        if result is not True:
+            self._share_out(flushers, done)
+            return
+        left = []
+        for flusher, end in zip(flushers, ends, strict=True):
+            log = flusher.log
+            if log.usable and not flusher.busy:
+                log.all_written(end)
+            if log.flushed_offset < log.next_offset or not log.usable:
+                left.append(flusher)
+            elif done is not None:
+                done(None)
+        self._share_out(left, done)
+
+    def _share_out(self, flushers: list[Flusher], done: Done | None) -> None:
+        """Each thread has its part, one flush behind the other."""
+        begun: Begun = []
+        for flusher in flushers:
+            told = done or flusher.told_nobody
+            flush = flusher.begin(told)
+            if flush is not None:
+                begun.append((flusher, told, flush))
+        for number in range(min(THREADS, len(begun))):
+            part = begun[number::THREADS]
+            self.workers.submit(partial(run_all, [flush for _, _, flush in part]), partial(tell_all, part))
+
+    def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
+        """When the loop has nothing more to do with them. `done` hears what went wrong, or "".
+
+        Indexes are saved as far as time allows, the largest logs' first.
+        """
+        logs = sorted(logs, key=lambda log: log.size, reverse=True)
+        parts = [logs[number::THREADS] for number in range(min(THREADS, len(logs)))]
+        until = time.monotonic() + INDEX_SECONDS
+        waiting = len(parts)
+        problems: list[str] = []
+
+        def closed(problem: object) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if problem:
+                problems.append(str(problem))
+            if waiting <= 0:
+                done(problems[0] if problems else "")
+
+        for part in parts:
+            self.workers.submit(partial(self._close_all, part, until), closed)
+        if not parts:
+            closed("")
+
+    def _close_all(self, logs: list[Log], until: float) -> str:
+        handles = Handles(self._disk, HANDLES)
+        try:
+            for log in logs:
+                log.use(handles)  # those of the loop are not for several threads
+                log.close(time.monotonic() < until)
+        except OSError as error:
+            return told(error, log.folder)
+        finally:
+            handles.close()
+        return ""
+
+    def close(self) -> None:
+        self.workers.close()
+
+
+def tell_all(begun: Begun, results: list[Exception | None]) -> None:
+    for (flusher, done, flush), result in zip(begun, results, strict=True):
+        flusher.flushed(flush, done, result)
+
+
+def sync_file_system(folder: str) -> bool:
+    """The one that the folder is in; whether the system says that everything is on the disk now."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return bool(ctypes.CDLL(None).syncfs(descriptor) == 0)
+    except AttributeError:  # only Linux has it
+        return False
+    finally:
+        os.close(descriptor)
