@@ -299,7 +299,7 @@ def a_value_of_a_newer_version(folder: Folder) -> Path:
 
 
 def a_topic_of_a_newer_version(folder: Folder) -> Path:
-    folder.append(TOPICS, 0, [(b"\0\1" + topic("later", 1)[0][2:], b"\0\0")])
+    folder.append(TOPICS, 0, [(b"\0\3" + topic("later", 1)[0][2:], b"\0\0")])
     return folder.segment(TOPICS)
 
 
@@ -369,7 +369,7 @@ PLANTED: list[tuple[str, Callable[[Folder], Path], str]] = [
     ("batch-unreadable", records_that_are_none, r"offsets 120 to 120: "),
     ("record-unreadable", a_value_that_is_cut_short, r"offset 6: cannot be read: OffsetCommitValue v3 is cut short"),
     ("record-newer", a_value_of_a_newer_version, r"offset 6: a value of version 5, newer than version 4"),
-    ("record-newer", a_topic_of_a_newer_version, r"offset 4: a key of version 1, newer than version 0"),
+    ("record-newer", a_topic_of_a_newer_version, r"offset 4: a key of version 3, newer than version 2"),
     ("record-unknown", a_kind_of_record_that_nobody_knows, r"offset 6: a key of version 7"),
     ("wrong-partition", a_group_in_the_wrong_partition, rf"offset 6: group group-\d+ belongs to partition 1 of {PARTITIONS}"),
     ("instance-twice", an_instance_twice, r"offset 6: members a and c of group group-\d+ both are instance i"),
