@@ -51,7 +51,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
         (frame(b""), "a request of 0 bytes has no room"),
         (frame(b"nonsense"), "a request of 8 bytes has no room"),
         (frame(head(3, 12)[:10] + b"\xff"), "Metadata"),
-        (frame(head(0, 9)), "API key 0"),
+        (frame(head(4, 7)), "API key 4"),  # of brokers among themselves
         (frame(head(999, 0)), "API key 999"),
         (frame(head(-1, 0)), "API key -1"),
         (frame(head(3, 99)), "Metadata version 99"),
