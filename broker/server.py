@@ -23,15 +23,25 @@ from broker.connection import Host
 from broker.connections import Connections
 from broker.deletions import Deletions
 from broker.dispatch import Call, Dispatch
+from broker.fetches import Fetches
 from broker.handlers.cluster import ClusterHandlers
+from broker.handlers.config_changes import ConfigChangeHandlers
+from broker.handlers.configs import DescribeConfigsHandlers
+from broker.handlers.delete_records import RecordDeletionHandlers
+from broker.handlers.fetch import FetchHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
+from broker.handlers.log_dirs import LogDirHandlers
+from broker.handlers.log_offsets import LogOffsetHandlers
 from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.produce import ProduceHandlers
+from broker.handlers.producer_ids import ProducerIdHandlers
 from broker.handlers.serving import Serving
 from broker.handlers.topic_changes import DeletionHandlers
 from broker.handlers.topic_partitions import TopicPartitionHandlers
 from broker.handlers.topics import TopicHandlers
+from broker.handlers.transactions import Transactions
 from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
@@ -53,7 +63,8 @@ from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
 log = logs.get_logger("broker.server")
 
 # An orderly stop takes at most three seconds. What is on its way to the log gets the first part, what clients have not
-# yet read the second; then everything is flushed. The rest is for the last log lines (half a second) and the process.
+# yet read the second; then everything is flushed, for which there is what these have left. The rest is for the last log
+# lines (half a second) and the process.
 SETTLE_SECONDS = 0.8
 DRAIN_SECONDS = 0.4
 NOTES_SECONDS = 0.2
@@ -221,7 +232,10 @@ class Server:
     def _serve(self, node: Node, store: LocalStore) -> None:
         config = self.config
         authorizer = AllowAll()
-        cluster = ClusterHandlers(self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress)
+        transactions = Transactions()
+        cluster = ClusterHandlers(
+            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, transactions.refused
+        )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
         serving = Serving(
@@ -235,12 +249,22 @@ class Server:
             config.num_partitions,
             config.partitions_max,
         )
+        fetches = Fetches(self.turn, self.clock)
+        self.turn.attend(fetches)
         self.dispatch.serve(
             *cluster.routes(),
             *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
+            *RecordDeletionHandlers(serving, store.clerk, store.directory.checkpoint_starts).routes(),
             *TopicPartitionHandlers(serving).routes(),
+            *LogDirHandlers(serving, store.directory.path).routes(),
+            *DescribeConfigsHandlers(serving, config.log_level).routes(),
+            *ConfigChangeHandlers(serving).routes(),
+            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer).routes(),
+            *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
+            *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),
+            *LogOffsetHandlers(self.partitions, authorizer, self.turn).routes(),
             *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
             *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
@@ -260,6 +284,7 @@ class Server:
 
     async def _end(self, store: LocalStore) -> int:
         """No new connections; what is durable is answered; logs are flushed; the marker says that all is well."""
+        until = self._loop.time() + SETTLE_SECONDS + DRAIN_SECONDS + NOTES_SECONDS + FLUSH_SECONDS
         self.acceptor.close()
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
@@ -278,7 +303,7 @@ class Server:
         await asyncio.wait([noted], timeout=NOTES_SECONDS)
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable for journal in self.journals), closed.set_result)
-        await asyncio.wait([closed], timeout=FLUSH_SECONDS)
+        await asyncio.wait([closed], timeout=max(until - self._loop.time(), FLUSH_SECONDS))
         problem = closed.result() if closed.done() else "the disk does not answer"
         if problem:
             raise StartError(f"stopped, but {problem}; the next start checks the logs", ExitCode.DISK)

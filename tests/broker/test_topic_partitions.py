@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,16 +13,17 @@ from broker.clock import Clock
 from broker.config import load_config
 from broker.journal import Journal, owned_or_fail
 from broker.partitions import FAILED, GONE, OPENING, Partition, Partitions
+from broker.stores import together
 from broker.stores.local import LocalStore
-from broker.topics import REGISTRY_LOG, Topic, Topics
+from broker.topics import CONSUMER_OFFSETS, REGISTRY_LOG, Topic, Topics
 from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import read_header
-from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from storage import AppendFailed, HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.broker.test_journal import LATE_MS, turn_by_hand
 from tests.broker.test_store import Threads
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import batch
+from tests.storage.logs import batch, overwrite
 
 SETTINGS = {"segment.bytes": str(1 << 20)}
 
@@ -61,8 +63,9 @@ REGISTRY = LogId(REGISTRY_LOG, 0)
 class Broker:
     """A store, a registry and the partitions, without a network."""
 
-    def __init__(self, disk: FaultyDisk) -> None:
-        self.disk = disk
+    def __init__(self, disk: FaultyDisk | OsDisk, path: str = "/data") -> None:
+        self.disk = cast(FaultyDisk, disk)
+        self.path = path
         self.ids = 0
         self.start()
 
@@ -74,7 +77,7 @@ class Broker:
         self.loop = Loop()
         self.threads = Threads()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.store = LocalStore(load_config(data=["/data"], settings=["offsets.flush=never"], environ={}), loop, self.disk)
+        self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
         self.store.workers = self.store.topic_workers = self.store.together.workers = self.store.clerk = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
@@ -125,10 +128,10 @@ class Broker:
         return found
 
     def folders(self, name: str = "") -> list[str]:
-        return [one for one in self.disk.list("/data") if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
+        return [one for one in self.disk.list(self.path) if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
 
     def set_aside(self, ending: str = "delete") -> list[str]:
-        return [one for one in self.disk.list("/data") if one.endswith(f"-{ending}")]
+        return [one for one in self.disk.list(self.path) if one.endswith(f"-{ending}")]
 
 
 @pytest.fixture
@@ -377,3 +380,91 @@ def test_the_partitions_of_a_deleted_topic_tell_who_waits(broker: Broker) -> Non
     partition.waiters[listener] = None
     broker.partitions.deleted(topic)
     assert (partition.error, listener.heard) == (GONE, 1)
+
+
+def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: Broker) -> None:
+    config = load_config(data=["/other"], settings=["offsets.flush=always"], environ={})
+    store = LocalStore(config, cast(asyncio.AbstractEventLoop, broker.loop), broker.disk)
+    store.workers = cast(Workers, broker.threads)
+    partitions = Partitions(broker.topics, broker.registry, store, cast(asyncio.AbstractEventLoop, broker.loop), {})
+    broker.topic(CONSUMER_OFFSETS)
+    partition = partitions.find(CONSUMER_OFFSETS, 0)
+    assert partition is not None
+    assert partition.error == OPENING
+    acquired: list[OwnedLog | HeldBy | Unreadable] = []
+    store.acquire(LogId(CONSUMER_OFFSETS, 0), acquired.append)
+    owned = owned_or_fail("offsets", acquired[0])
+    assert partitions.find(CONSUMER_OFFSETS, 0) is partition
+    listener = Listener()
+    partition.waiters[listener] = None
+    owned.append(batch("a"), 1, lambda result: None)
+    assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.heard) == (0, 0, b"", 0)
+    broker.threads.run_all()
+    assert (partition.end_offset, listener.heard) == (1, 1)
+    assert partition.read(0, 1000)
+    with pytest.raises(AssertionError):
+        put(partition, "b")
+
+
+def test_a_damaged_log_refuses_alone(broker: Broker) -> None:
+    broker.topic("orders", 2)
+    for index in range(2):
+        put(broker.find("orders", index), "a")
+    broker.settle()
+    broker.restart(clean=True)
+    broker.store.close()
+    overwrite(broker.disk, "/data/orders-0/00000000000000000000.log", bytes(200))
+    broker.start()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert (broker.find("orders", 0).error, broker.find("orders", 1).error) == (FAILED, 0)
+    assert "damaged" in broker.find("orders", 0).trouble
+    assert put(broker.find("orders", 1), "b") == 1
+
+
+def test_a_log_that_cannot_be_read_is_tried_again(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    broker.restart()
+    broker.disk.unreadable = "orders-0/0"
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert broker.find("orders").error == FAILED
+    broker.disk.unreadable = ""
+    broker.loop.pass_time(15)
+    broker.threads.run_all()
+    assert broker.find("orders").error == 0
+    assert broker.find("orders").end_offset == 1
+
+
+def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: Broker) -> None:
+    broker.topic("orders", 4)
+    for index in range(4):
+        put(broker.find("orders", index), "a")
+    broker.settle()
+    broker.restart()
+    broker.partitions.open_all()
+    broker.delete("orders")
+    broker.registry.end_turn()
+    broker.loop.pass_time(0)
+    assert len(broker.folders()) == 3  # those that a thread is at work on
+    for _ in range(5):
+        broker.settle()
+        broker.loop.pass_time(1)
+    assert broker.folders() == []
+    assert not broker.store.owned(LogId("orders", 0))
+
+
+def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "MANY", 3)
+    broker = Broker(OsDisk(), str(tmp_path))
+    broker.topic("orders", 5)
+    for index in range(5):
+        put(broker.find("orders", index), "a")
+    broker.settle()
+    broker.restart(clean=True)
+    assert broker.store.directory.clean
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert [broker.find("orders", index).log.flushed_offset for index in range(5)] == [1] * 5
