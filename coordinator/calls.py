@@ -68,7 +68,7 @@ class JoinReply:
     """The answer to a JoinGroup, the same for all followers of a generation: each waiter has its own member id.
 
     An error has generation -1 and no protocol, with the exceptions that the rules name. `written` is for whoever sends it:
-    what all of them have in common is written once.
+    what stands before the member id is written once, for the leader too.
     """
 
     __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
@@ -83,6 +83,7 @@ class JoinReply:
         members: Sequence[JoinedMember] = (),
         skip_assignment: bool = False,
     ) -> None:
+        self.written: dict[int, bytes] = {}
         self.error = error
         self.generation = generation
         self.protocol_type = protocol_type
@@ -90,7 +91,6 @@ class JoinReply:
         self.leader = leader
         self.members = members
         self.skip_assignment = skip_assignment
-        self.written: dict[int, bytes] = {}
 
 
 class SyncRequest:

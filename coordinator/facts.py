@@ -31,6 +31,7 @@ TEXT_BYTES_MAX: Final = 32_767
 _CHARACTERS_SURELY_FIT: Final = TEXT_BYTES_MAX // 4
 
 _TWO_BYTES: Final = Struct(">h").pack
+_SIZE: Final = Struct(">h").unpack_from
 _FOUR_BYTES: Final = Struct(">i").pack
 _TIME_AND_COUNT: Final = Struct(">qi").pack
 _TIMEOUTS_AND_SIZE: Final = Struct(">iii").pack
@@ -89,6 +90,15 @@ def group_image(
             assignment,
         )
     return b"".join(out)
+
+
+def with_generation(image: bytes, generation: int, state_ms: int) -> bytes:
+    """The image of a group in which nothing else has changed."""
+    at = 4 + _SIZE(image, 2)[0]  # behind version and protocol type
+    protocol_at = at + 4
+    leader_at = protocol_at + 2 + _SIZE(image, protocol_at)[0]
+    time_at = leader_at + 2 + _SIZE(image, leader_at)[0]
+    return image[:at] + _FOUR_BYTES(generation) + image[protocol_at:time_at] + _INT64.pack(state_ms) + image[time_at + 8 :]
 
 
 def _put_text(out: list[bytes], text: str | None) -> None:

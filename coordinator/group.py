@@ -30,7 +30,9 @@ class Group(Timed):
     """Its deadline is the end of the join phase while PREPARING, and after that the moment until which members must sync."""
 
     __slots__ = (
+        "_longest_ms",
         "_subscribed",
+        "altered",
         "assigned",
         "awaiting",
         "delay_ms",
@@ -90,6 +92,8 @@ class Group(Timed):
         self.offsets: dict[str, TopicOffsets] = {}
         self.offsets_mark = object()  # another one whenever an offset has changed
         self.last_image: bytes | None = None  # the newest group record, as stored
+        self.altered = True  # in something that is in an image, besides generation, time and assignments
+        self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for
         self.identities_moved = False  # an instance that may be in it has another member id now
         self.round_began_ms = now
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
@@ -108,6 +112,12 @@ class Group(Timed):
         self.count_protocols(member.protocols, 1)
         if member.join is not None:
             self.awaiting += 1
+        self.alter()
+
+    def alter(self) -> None:
+        """Members came, went or changed: what was known of all of them together is to be found anew."""
+        self.altered = True
+        self._longest_ms = -1
 
     def remove(self, member: Member) -> None:
         """Take it out; what is parked on it is the caller's to answer before."""
@@ -120,6 +130,7 @@ class Group(Timed):
             self.awaiting -= 1
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
+        self.alter()
 
     def count_protocols(self, protocols: Protocols, by: int) -> None:
         counts = self.protocol_counts
@@ -134,6 +145,7 @@ class Group(Timed):
         self.count_protocols(member.protocols, -1)
         member.protocols = protocols
         self.count_protocols(protocols, 1)
+        self.alter()
 
     @property
     def everyone_parked(self) -> bool:
@@ -142,10 +154,14 @@ class Group(Timed):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        longest = 0
-        for member in self.members.values():
-            if member.rebalance_timeout_ms > longest:
-                longest = member.rebalance_timeout_ms
+        """The longest of the members'."""
+        longest = self._longest_ms
+        if longest < 0:
+            longest = 0
+            for member in self.members.values():
+                if member.rebalance_timeout_ms > longest:
+                    longest = member.rebalance_timeout_ms
+            self._longest_ms = longest
         return longest
 
     # Protocols.

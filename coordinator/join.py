@@ -76,28 +76,28 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
     if member.instance_id is not None and group.last_image is not None:
         group.identities_moved = True
     out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
-    tell_join(out, group, member, request)
+    if out.may_tell(group):
+        tell_join(out, group, member, request)
     prepare_or_try(out, group, Cause.NEW_MEMBER, request.reason or id)
 
 
 def tell_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
-    if out.may_tell(group):
-        out.tell(
-            group,
-            Kind.MEMBER_JOIN,
-            MemberJoin(
-                member.id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.session_timeout_ms,
-                member.rebalance_timeout_ms,
-                bool(request.member_id),
-                group.leader == member.id,
-                subscription_hash(member),
-                request.reason,
-            ),
-        )
+    out.tell(
+        group,
+        Kind.MEMBER_JOIN,
+        MemberJoin(
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            bool(request.member_id),
+            group.leader == member.id,
+            subscription_hash(member),
+            request.reason,
+        ),
+    )
 
 
 def subscription_hash(member: Member) -> int:
@@ -129,18 +129,25 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """The member is parked with what it offers now, and everybody else is called back."""
-    cause = LEADER_REJOINED
-    if member.protocols != request.protocols:
-        cause = Cause.MEMBER_METADATA_CHANGED
-        group.set_protocols(member, request.protocols)
-    if member.rebalance_timeout_ms != request.rebalance_timeout_ms:
-        member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
-    if member.session_timeout_ms != request.session_timeout_ms:
-        member.session_timeout_ms = out.one_number(request.session_timeout_ms)
+    cause = LEADER_REJOINED if member.asked is request else take_request(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
-    tell_join(out, group, member, request)
+    if out.may_tell(group):
+        tell_join(out, group, member, request)
     prepare_or_try(out, group, cause, request.reason or member.id)
+
+
+def take_request(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
+    """What it offers and asks for counts from now on."""
+    member.asked = None
+    if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
+        member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
+        member.session_timeout_ms = out.one_number(request.session_timeout_ms)
+        group.alter()
+    if member.protocols == request.protocols:
+        return LEADER_REJOINED
+    group.set_protocols(member, request.protocols)
+    return Cause.MEMBER_METADATA_CHANGED
 
 
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
@@ -225,6 +232,7 @@ def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
         group.pending_sync = {new.id if one == old.id else one: None for one in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
+    group.alter()
     # Its first session is as long as the old one's was.
     out.deadlines.set(new, out.now + old.session_timeout_ms)
 

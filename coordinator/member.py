@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.calls import JoinWaiter, Protocols, SyncWaiter
+from coordinator.calls import JoinRequest, JoinWaiter, Protocols, SyncWaiter
 from coordinator.deadlines import Timed
 
 
@@ -10,6 +10,7 @@ class Member(Timed):
     """A live participant. Its deadline is the end of its session; while it is parked it may have none."""
 
     __slots__ = (
+        "asked",
         "assignment",
         "client_host",
         "client_id",
@@ -51,6 +52,7 @@ class Member(Timed):
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
         self.seen_ms = seen_ms  # when it last said that it lives
+        self.asked: JoinRequest | None = None  # what it joined with, where that may come again
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from coordinator.config import NOTES_AT_ONCE, NOTES_PER_NEWCOMER, NOTES_PER_SECOND
+from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE, NOTES_PER_NEWCOMER
 from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
@@ -112,11 +112,11 @@ def grant(group: Group) -> None:
 def allowed(group: Group, now: int) -> bool:
     """Whether the group may tell one more; asked before a note is made, which costs more than asking."""
     if group.note_budget <= 0:
-        earned = (now - group.notes_refilled_ms) * NOTES_PER_SECOND // 1000
-        if earned <= 0:
+        waited = now - group.notes_refilled_ms
+        if waited < MS_PER_NOTE:
             group.notes_dropped += 1
             return False
-        group.note_budget = min(earned, NOTES_AT_ONCE)
+        group.note_budget = min(waited // MS_PER_NOTE, NOTES_AT_ONCE)
         group.notes_refilled_ms = now
     group.note_budget -= 1
     if not group.note_budget:

@@ -77,6 +77,7 @@ class Outcome:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
     def may_tell(self, group: Group) -> bool:
+        """Asked before a note is made."""
         return allowed(group, self.now)
 
     def tell(self, group: Group, kind: Kind, body: Message) -> None:

@@ -53,10 +53,10 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
 
 def prepare_or_try(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
     """After somebody was parked: begin a rebalance, or end the join phase of the one under way if nobody is missing."""
-    if group.state is PREPARING:
-        try_complete(out, group)
-    else:
+    if group.state is not PREPARING:
         prepare(out, group, cause, about)
+    elif group.awaiting == len(group.members):
+        try_complete(out, group)
 
 
 def try_complete(out: Outcome, group: Group) -> None:
@@ -120,10 +120,10 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         return
     if group.leader is None or members[group.leader].join is None:
         group.leader = next(member.id for member in members.values() if member.join is not None)
+        group.altered = True
     if group.identities_moved:
         _store_identities(out, group)
-    group.protocol_name = group.select_protocol()
-    group.assigned = None
+    _agree(group, group.select_protocol())
     metadata = group.all_metadata()
     group.remember_subscriptions(metadata)
     change(out, group, COMPLETING, cause)
@@ -131,6 +131,13 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     # Whoever never asks for its assignment is removed, so that a group cannot stay in between (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
+
+
+def _agree(group: Group, protocol: str | None) -> None:
+    if protocol != group.protocol_name:
+        group.protocol_name = protocol
+        group.assigned = None
+        group.altered = True
 
 
 def _tell_generation(out: Outcome, group: Group, metadata: list[bytes]) -> None:
@@ -153,7 +160,8 @@ def _tell_generation(out: Outcome, group: Group, metadata: list[bytes]) -> None:
         if deadline < member.filed:
             deadlines.earlier(member)
     assert leads is not None
-    leads.reply = joined(group, everybody(group, metadata))
+    leads.reply = led = joined(group, everybody(group, metadata))
+    led.written = followed.written
     group.awaiting = 0
 
 
@@ -181,9 +189,8 @@ def _store_identities(out: Outcome, group: Group) -> None:
 
 
 def become_empty(out: Outcome, group: Group) -> None:
-    group.protocol_name = None
+    _agree(group, None)
     group.leader = None
-    group.assigned = None
     group.remember_subscriptions([])
     end_round(out, group, Round.EMPTY, out.now - group.round_began_ms, 0)
     change(out, group, EMPTY, Cause.GROUP_EMPTIED)

@@ -72,6 +72,7 @@ class Shard:
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: Told | None = None) -> None:
         self._config = config
+        self._size_max = config.group_max_size
         self._fresh_id = fresh_id
         self._told = told
         self.clear()
@@ -152,9 +153,37 @@ class Shard:
 
     def join(self, request: JoinRequest, waiter: JoinWaiter, now: int) -> None:
         """JoinGroup. The waiter is answered at once or when others have joined."""
-        self._out.now = now
-        self._join(request, waiter)
+        out = self._out
+        out.now = now
+        group = self.groups.get(request.group_id)
+        member = group.members.get(request.member_id) if group is not None else None
+        if group is None or member is None or member.asked is not request or group.awaiting >= self._size_max:
+            self._join(request, waiter)
+        else:
+            self._rejoin(group, member, request, waiter)
         self._end_step()
+
+    def will_repeat(self, request: JoinRequest) -> bool:
+        """A JoinGroup was seen that may come again as the same object: whether it need not be looked at then.
+
+        It says what is known of its member, and that was found right when it was taken.
+        """
+        group = self.groups.get(request.group_id)
+        member = group.members.get(request.member_id) if group is not None else None
+        if (
+            group is None
+            or member is None
+            or member.is_new  # and may never come back
+            or member.protocols != request.protocols
+            or member.session_timeout_ms != request.session_timeout_ms
+            or member.rebalance_timeout_ms != request.rebalance_timeout_ms
+            or group.protocol_type != request.protocol_type
+            or (request.instance_id is not None and member.instance_id != request.instance_id)
+        ):
+            return False
+        request.protocols = member.protocols
+        member.asked = request
+        return True
 
     def _join(self, request: JoinRequest, waiter: JoinWaiter) -> None:
         out = self._out
@@ -192,10 +221,13 @@ class Shard:
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
             return out.refuse_join(waiter, id, identity.refusal(group, id, instance))
+        return self._rejoin(group, member, request, waiter)
+
+    def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
         rule = ROWS[group.state].rejoin
         if not callable(rule):
-            return out.refuse_join(waiter, id, rule)
-        return rule(out, group, member, request, waiter)
+            return self._out.refuse_join(waiter, member.id, rule)
+        return rule(self._out, group, member, request, waiter)
 
     def _join_without_id(self, group: Group, request: JoinRequest, waiter: JoinWaiter) -> None:
         out = self._out
@@ -215,30 +247,30 @@ class Shard:
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int) -> None:
         """SyncGroup. The waiter is answered at once or when the leader has brought the assignments."""
-        self._out.now = now
-        error = self._sync(request, waiter)
+        out = self._out
+        out.now = now
+        error = self._sync(out, request, waiter)
         if error:
-            self._out.refuse_sync(waiter, error)
+            out.refuse_sync(waiter, error)
         self._end_step()
 
-    def _sync(self, request: SyncRequest, waiter: SyncWaiter) -> int:
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID
+    def _sync(self, out: Outcome, request: SyncRequest, waiter: SyncWaiter) -> int:
         group = self.groups.get(request.group_id)
         if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         member = group.members.get(request.member_id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
             return identity.refusal(group, request.member_id, instance)
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if names_other_protocol(group, request):
+        differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
+        if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         rule = ROWS[group.state].sync
         if not callable(rule):
             return rule
-        rule(self._out, group, member, request, waiter)
+        rule(out, group, member, request, waiter)
         return NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:

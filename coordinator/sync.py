@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_image, group_key
+from coordinator.facts import group_image, group_key, with_generation
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, Round
@@ -16,8 +16,6 @@ from protocol.errors import ErrorCode
 
 def names_other_protocol(group: Group, request: SyncRequest) -> bool:
     """Type and name are checked where both sides know them."""
-    if request.protocol_type == group.protocol_type and request.protocol_name == group.protocol_name:
-        return False
     return (request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name
     )
@@ -37,9 +35,10 @@ def settle(out: Outcome, group: Group, member: Member, request: SyncRequest, wai
 
 def asked(group: Group, member: Member) -> None:
     """The member has asked for its assignment; when all have, nobody is waited for any more."""
-    if group.pending_sync:
-        group.pending_sync.pop(member.id, None)
-        if not group.pending_sync:
+    pending = group.pending_sync
+    if pending:
+        pending.pop(member.id, None)
+        if not pending:
             group.pending_sync = {}  # an emptied one keeps its room
             group.deadline = NEVER
 
@@ -48,7 +47,11 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
     """Whom the leader forgot gets nothing; whom it invented is dropped."""
     members = group.members
     assignments = {id: given.get(id, b"") for id in members}
-    image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
+    last = group.last_image
+    if last is not None and not group.altered and list(assignments.values()) == [member.assignment for member in members.values()]:
+        image = with_generation(last, group.generation, group.state_ms)  # mostly a group comes back as it was
+    else:
+        image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
     fact = (group_key(group.id), image)
     if not out.fits([fact]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -56,6 +59,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
         return
     out.facts.append(fact)
     group.last_image = image
+    group.altered = False
     end_round(out, group, Round.STABLE, group.state_ms - group.round_began_ms, out.now - group.state_ms)
     change(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
@@ -70,7 +74,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
 def answer_assignment(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: what the leader decided stands; assignments in a late request are not looked at."""
     asked(group, member)
-    out.answer_sync(waiter, member.assignment, assigned(group))
+    out.answer_sync(waiter, member.assignment, group.assigned or assigned(group))
 
 
 def assigned(group: Group) -> SyncReply:

@@ -6,7 +6,6 @@ What they have in common is written once for each version and kept on the reply 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final
 
 from coordinator import JoinReply, SyncReply
@@ -16,14 +15,13 @@ from protocol.messages.sync_group import SyncGroupResponse
 
 JOIN_NULL_PROTOCOL: Final = 7
 
-_FRAME: Final = Struct(">i4s").pack
-
-
-def frame(correlation_id: bytes, front: bytes, end: bytes) -> bytes:
-    return _FRAME(4 + len(front) + len(end), correlation_id) + front + end
-
 
 def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupResponse:
+    told = [JoinGroupResponseMember(id, instance, metadata) for id, instance, metadata in reply.members]
+    return _join_response(reply, member_id, told, version)
+
+
+def _join_response(reply: JoinReply, member_id: str, told: list[JoinGroupResponseMember], version: int) -> JoinGroupResponse:
     """No protocol is an empty name where there is no null, and null from then on, even for a protocol of that name."""
     return JoinGroupResponse(
         0,
@@ -34,7 +32,7 @@ def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupRe
         reply.leader,
         reply.skip_assignment,
         member_id,
-        [JoinGroupResponseMember(id, instance, metadata) for id, instance, metadata in reply.members],
+        told,
     )
 
 
@@ -42,8 +40,7 @@ def join_front(reply: JoinReply, version: int) -> bytes:
     """From behind the correlation id to the member id, which comes next."""
     front = reply.written.get(version)
     if front is None:
-        response = join_response(reply, "", version)
-        response.members = []
+        response = _join_response(reply, "", [], version)
         front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_nobody(version)]
     return front
 

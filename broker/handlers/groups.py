@@ -172,16 +172,13 @@ class GroupHandlers:
             journal.broken()
             raise
         journal.stepped()
-        if call.size <= JOIN_BYTES_MAX and len(asked.protocols) <= ELEMENTS_MAX and call.connection.host.trace is None:
-            self._remember_join(call, asked, journal)
+        self._remember_join(call, asked, journal)
         return None
 
     def _remember_join(self, call: Call, asked: JoinRequest, journal: GroupJournal) -> None:
         """A member that has come back once will do so again, most likely with the same words."""
-        group = journal.shard.groups.get(asked.group_id)
-        member = group.members.get(asked.member_id) if group is not None else None
-        if member is not None and not member.is_new and member.protocols == asked.protocols:
-            asked.protocols = member.protocols
+        small = call.size <= JOIN_BYTES_MAX and len(asked.protocols) <= ELEMENTS_MAX
+        if small and call.connection.host.trace is None and journal.shard.will_repeat(asked):
             call.remember(Rejoin(call, journal, self._authorizer, self._clock, asked))
 
     def _refuse_join_early(self, request: JoinGroupRequest, version: int, error: int) -> Response:

@@ -6,15 +6,17 @@ anew. It is its own waiter, for a connection has one request at work at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
 from broker.connection import Connection
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
-from broker.handlers.group_replies import frame, join_end, join_front, sync_end, sync_front
+from broker.handlers.group_replies import join_end, join_front, sync_end, sync_front
 from broker.logs import get_logger
 from coordinator import JoinReply, JoinRequest, SyncReply, SyncRequest
 from coordinator.calls import JoinedMember
@@ -37,7 +39,7 @@ _COST_OF_ELEMENT: Final = 200
 
 _BEHIND_CORRELATION_ID: Final = 12
 _GENERATION_BYTES: Final = 4
-_generation: Final = Struct(">i").unpack_from
+_REPLY: Final = Struct(">i4s").pack
 _client_id_bytes: Final = Struct(">h").unpack_from
 
 
@@ -52,6 +54,12 @@ def generation_at(rest: bytes, group_id: str, version: int) -> int:
     if flexible:
         name = b"\0" + name  # no tagged fields in the header
     return at + len(name) if rest.startswith(name, at) else 0
+
+
+@lru_cache(256)
+def _cutter(before: int, behind: int) -> Callable[[bytes], tuple[Any, ...]]:
+    """Cuts a SyncGroup into correlation id, what is before the generation, the generation, and what is behind it."""
+    return Struct(f">8x4s{before}si{behind}s").unpack
 
 
 class Repeated:
@@ -72,6 +80,9 @@ class Repeated:
 
     def refused(self, error: int) -> bytes:
         raise NotImplementedError
+
+    def reply_of(self, front: bytes, end: bytes) -> bytes:
+        return _REPLY(4 + len(front) + len(end), self.correlation_id) + front + end
 
     def fail(self, error: int) -> None:
         connection = self.connection
@@ -116,11 +127,13 @@ class Rejoin(Repeated):
         self.correlation_id = data[8:12]
         connection.busy = True
         shard = journal.shard
+        hold = shard.hold
+        emitted = hold.emitted  # what was emitted before has its journal at work already
         try:
             shard.join(self._request, self, self.clock.now)
         except Exception:
             return self.broken(connection)
-        if shard.hold.untaken or shard.deadlines.wake_at < self.turn.armed_at:
+        if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
             journal.stepped()
         return b""
 
@@ -131,11 +144,8 @@ class Rejoin(Repeated):
             return
         self.connection = None
         front = reply.written.get(self.version) or join_front(reply, self.version)
-        if reply.error or reply.members:
-            end = self._other_end(reply)
-        else:
-            end = self._as_follower
-        connection.send(frame(self.correlation_id, front, end))
+        end = self._other_end(reply) if reply.error or reply.members else self._as_follower
+        connection.send(_REPLY(4 + len(front) + len(end), self.correlation_id) + front + end)
 
     def _other_end(self, reply: JoinReply) -> bytes:
         if reply.error or self.member_id != self._request.member_id:
@@ -148,13 +158,13 @@ class Rejoin(Repeated):
         return end
 
     def refused(self, error: int) -> bytes:
-        return frame(self.correlation_id, join_front(JoinReply(error), self.version), join_end("", (), self.version))
+        return self.reply_of(join_front(JoinReply(error), self.version), join_end("", (), self.version))
 
 
 class Resync(Repeated):
     """A SyncGroup of a member that has rejoined; a leader that brings the same assignments each time sends the same too."""
 
-    __slots__ = ("_assigned", "_before", "_behind", "_end", "_generation_at", "_request", "assignment", "reply")
+    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size", "assignment", "reply")
     api = "SyncGroup"
 
     def __init__(
@@ -166,30 +176,33 @@ class Resync(Repeated):
         rest = call.rest
         self._before = rest[:generation_at]
         self._behind = rest[generation_at + _GENERATION_BYTES :]
-        self._generation_at = _BEHIND_CORRELATION_ID + generation_at
+        self._size = _BEHIND_CORRELATION_ID + len(rest)
+        self._cut = _cutter(len(self._before), len(self._behind))
         self._assigned = b""
         self._end = sync_end(b"", call.version)
         self.assignment = b""
         self.reply: SyncReply | None = None
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        at = self._generation_at
-        if data[at + _GENERATION_BYTES :] != self._behind or data[_BEHIND_CORRELATION_ID:at] != self._before:
+        if len(data) != self._size:
             return None
+        correlation_id, before, generation, behind = self._cut(data)
         journal = self.journal
-        if journal.refusal or not self.authorizer.open:
+        if before != self._before or behind != self._behind or journal.refusal or not self.authorizer.open:
             return None
         self.connection = connection
-        self.correlation_id = data[8:12]
+        self.correlation_id = correlation_id
         connection.busy = True
         request = self._request
-        (request.generation,) = _generation(data, at)
+        request.generation = generation
         shard = journal.shard
+        hold = shard.hold
+        emitted = hold.emitted
         try:
             shard.sync(request, self, self.clock.now)
         except Exception:
             return self.broken(connection)
-        if shard.hold.untaken or shard.deadlines.wake_at < self.turn.armed_at:
+        if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
             journal.stepped()
         return b""
 
@@ -200,7 +213,8 @@ class Resync(Repeated):
             return
         self.connection = None
         front = reply.written.get(self.version) or sync_front(reply, self.version)
-        connection.send(frame(self.correlation_id, front, self._end if self.assignment is self._assigned else self._other_end()))
+        end = self._end if self.assignment is self._assigned else self._other_end()
+        connection.send(_REPLY(4 + len(front) + len(end), self.correlation_id) + front + end)
 
     def _other_end(self) -> bytes:
         end = sync_end(self.assignment, self.version)
@@ -210,4 +224,4 @@ class Resync(Repeated):
         return end
 
     def refused(self, error: int) -> bytes:
-        return frame(self.correlation_id, sync_front(SyncReply(error), self.version), sync_end(b"", self.version))
+        return self.reply_of(sync_front(SyncReply(error), self.version), sync_end(b"", self.version))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import rejoining
-from broker.handlers.group_replies import frame, join_end, join_front, join_response, sync_end, sync_front, sync_response
+from broker.handlers.group_replies import join_end, join_front, join_response, sync_end, sync_front, sync_response
 from broker.handlers.rejoining import Rejoin, Resync
 from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
@@ -181,6 +181,33 @@ def test_the_same_words_of_another_client_are_read(desk: Desk, pair: Pair, unrea
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
     assert unread.keys == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"group_instance_id": "seat"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
+    request = pair.b.request()
+    for name, value in wrong.items():
+        setattr(request, name, value)
+    for _ in range(3):
+        assert pair.b.peer.ask(request, 9).error_code == error
+    assert unread.keys == [JoinGroupRequest.API_KEY] * 3
+
+
+def test_other_timeouts_count_from_then_on(desk: Desk, pair: Pair, unread: Unread) -> None:
+    member = desk.shards.of("g").shard.groups["g"].members[pair.b.id]
+    request = pair.b.request()
+    request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
+    pair.a.join()
+    pair.b.peer.send(request, 9)
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30_000, 40_000)
+    assert unread.keys == [JoinGroupRequest.API_KEY]
 
 
 def test_other_assignments_are_read_and_told(pair: Pair, unread: Unread) -> None:
@@ -408,8 +435,7 @@ def test_a_join_reply_in_pieces_is_what_the_codec_writes(reply: JoinReply, versi
     for id in ("", "a", "m" * 300):
         whole = b"corr" + header + join_response(reply, id, version).encode(version)
         for _ in range(2):
-            written = frame(b"corr", join_front(reply, version), join_end(id, reply.members, version))
-            assert written == len(whole).to_bytes(4, "big") + whole
+            assert b"corr" + join_front(reply, version) + join_end(id, reply.members, version) == whole
 
 
 @pytest.mark.parametrize("version", SYNCS)
@@ -419,4 +445,4 @@ def test_a_sync_reply_in_pieces_is_what_the_codec_writes(reply: SyncReply, versi
     for assignment in (b"", b"a" * 126, b"a" * 127, b"a" * 20_000):
         whole = b"corr" + header + sync_response(reply, assignment).encode(version)
         for _ in range(2):
-            assert frame(b"corr", sync_front(reply, version), sync_end(assignment, version)) == len(whole).to_bytes(4, "big") + whole
+            assert b"corr" + sync_front(reply, version) + sync_end(assignment, version) == whole

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
-from coordinator.facts import read_image
+from coordinator.facts import group_image, read_image, with_generation
 from coordinator.group import Group
 from coordinator.states import State
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
@@ -42,6 +42,13 @@ def check_group(group: Group) -> None:
         waits = not member.is_new and (member.join is not None or member.sync is not None)
         assert waits or member.deadline != NEVER, f"{member.id} lives for ever"
         assert member.filed <= member.deadline, f"{member.id} is looked at too late"
+    if members:
+        assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()])
+    if not group.altered:
+        assert group.last_image is not None
+        assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
+        image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
+        assert with_generation(group.last_image, group.generation, group.state_ms) == image, "altered, and nobody was told"
     assert all(pending.deadline != NEVER for pending in group.pending.values())
 
 
