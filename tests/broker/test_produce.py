@@ -10,8 +10,8 @@ from broker.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.group_desk import Refusing
+from tests.broker.produce_batches import THEN, batch, of_producer, plain_batch, record, three
 from tests.broker.produce_desk import Caller, Desk, MemoryPartition
-from tests.broker.produce_extremes import THEN, batch, of_producer, plain_batch, record, three
 
 TOPICS = {"t": (3, {}), "u": (1, {}), "timed": (1, {"message.timestamp.type": "LogAppendTime"})}
 VERSIONS = range(3, 13)

@@ -1,6 +1,6 @@
 """Every field of Produce, of a record batch and of InitProducerId at its extremes: Kafka's answer to each, and what it stores.
 
-produce_extremes.py has the cases, produce_extremes.json what Kafka answers; the differences that are meant stand here.
+produce_cases.py has the cases, produce_extremes.json what Kafka answers; the differences that are meant stand here.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.produce_batches import plain_batch
+from tests.broker.produce_cases import Case, every_case, families
 from tests.broker.produce_desk import Caller, Desk
 from tests.broker.produce_extremes import (
     ANSWERS,
     CLOSED,
     NOTHING,
-    Case,
     answered,
-    every_case,
-    families,
     frame_of,
     places,
-    plain_batch,
     read_reply,
     stored,
     topics_to_create,

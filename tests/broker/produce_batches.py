@@ -1,0 +1,106 @@
+"""Batches and records of any bytes, such as no producer would write."""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct, pack
+from typing import Final
+
+import google_crc32c
+
+from protocol.compression import compress
+
+HOUR_MS: Final = 3_600_000
+THEN: Final = 1_700_000_000_000  # an ordinary timestamp
+INT64: Final = (-(1 << 63), (1 << 63) - 1)
+INT32: Final = (-(1 << 31), (1 << 31) - 1)
+INT16: Final = (-(1 << 15), (1 << 15) - 1)
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+NAMES: Final = (
+    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "base_timestamp", "max_timestamp",
+    "producer_id", "producer_epoch", "base_sequence", "record_count",
+)  # fmt: skip
+LIMITS: Final = dict(
+    zip(NAMES, (INT64, INT32, INT32, (-128, 127), (0, (1 << 32) - 1), INT16, INT32, INT64, INT64, INT64, INT16, INT32, INT32), strict=True)
+)
+
+
+# Bytes that no producer would write.
+
+
+def varint(value: int) -> bytes:
+    n = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    n &= (1 << 64) - 1
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def blob(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(
+    delta: int = 0,
+    key: bytes | None = b"key",
+    value: bytes | None = b"value",
+    timestamp: int = 0,
+    attributes: int = 0,
+    headers: bytes = b"\0",
+    behind: bytes = b"",
+    longer: int = 0,
+) -> bytes:
+    """A record; `longer` is by how much its length is wrong."""
+    body = pack(">B", attributes) + varint(timestamp) + varint(delta) + blob(key) + blob(value) + headers + behind
+    return varint(len(body) + longer) + body
+
+
+def batch(*parts: bytes, codec: int = 0, raw: bytes | None = None, **fields: int) -> bytes:
+    """A batch of these records; the checksum and the length fit unless they are given, or `longer` is."""
+    longer = fields.pop("longer", 0)
+    body = compress(b"".join(parts), codec) if raw is None else raw
+    count = len(parts)
+    newest = fields.get("base_timestamp", THEN)
+    values = {
+        "base_offset": 0, "length": HEADER.size - 12 + len(body) + longer, "leader_epoch": -1, "magic": 2, "crc": 0, "attributes": codec,
+        "last_offset_delta": count - 1, "base_timestamp": THEN, "max_timestamp": newest, "producer_id": -1, "producer_epoch": -1,
+        "base_sequence": -1, "record_count": count,
+    } | fields  # fmt: skip
+    whole = HEADER.pack(*values.values()) + body
+    if "crc" not in fields:
+        whole = whole[:17] + pack(">I", google_crc32c.value(whole[21:])) + whole[21:]
+    return whole
+
+
+def old_message(magic: int, key: bytes | None = b"key", value: bytes | None = b"value") -> bytes:
+    """A record as it was before batches: magic 0 or 1."""
+    body = pack(">bb", magic, 0) + (pack(">q", THEN) if magic else b"")
+    for data in (key, value):
+        body += pack(">i", -1 if data is None else len(data)) + (data or b"")
+    return pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+
+
+def plain_batch(**fields: int) -> bytes:
+    return batch(record(), **fields)
+
+
+def three(**fields: int) -> bytes:
+    return batch(record(0), record(1, timestamp=5), record(2, timestamp=3), **({"max_timestamp": THEN + 5} | fields))
+
+
+def of_size(size: int, **fields: int) -> bytes:
+    """A batch of so many bytes."""
+    value = bytes(size - 80)
+    whole = batch(record(value=value), **fields)
+    while len(whole) != size:
+        value = bytes(len(value) + size - len(whole))
+        whole = batch(record(value=value), **fields)
+    return whole
+
+
+def of_producer(sequence: int, count: int = 1, epoch: int = 0, id: int = 7, **fields: int) -> bytes:
+    return batch(*[record(one) for one in range(count)], producer_id=id, producer_epoch=epoch, base_sequence=sequence, **fields)
