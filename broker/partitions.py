@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -33,7 +34,7 @@ COMPLAIN_SECONDS = 15.0
 # A log that could not be read is tried again after so long, and so is a folder that could not be renamed.
 UNREADABLE_RETRY_SECONDS = 15.0
 UNDECIDED_RETRY_SECONDS = 1.0
-FOLDERS_AT_ONCE = 50  # renamed before the loop goes on: a few milliseconds
+SLICE_SECONDS = 0.003  # so long folders are renamed before the loop goes on
 
 
 class _Served:
@@ -183,9 +184,15 @@ class Partitions:
         self._unblock()
 
     def _set_aside(self, served: _Served, left: list[Partition]) -> None:
-        """Some folders at a time; in the end their names are free."""
+        """Some folders at a time; in the end their names are free. What a stop interrupts the next start goes on with."""
+        if self._stopped:
+            return
         later = []
-        for partition in left[:FOLDERS_AT_ONCE]:
+        until = time.monotonic() + SLICE_SECONDS
+        done = 0
+        while done < len(left) and time.monotonic() < until:
+            partition = left[done]
+            done += 1
             if partition in self._opening or partition in self._recovering:  # a thread is at work on it
                 later.append(partition)
                 continue
@@ -194,7 +201,7 @@ class Partitions:
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
                 later.append(partition)
-        left = left[FOLDERS_AT_ONCE:] + later
+        left = left[done:] + later
         if not left:
             ids = [partition.id for partition in served.partitions]
             self._folders.forget(served.topic.id, ids, partial(self._gone, served))
@@ -298,9 +305,9 @@ class Partitions:
         """Nothing of what failed is in the log. Where that is still sound it is read on, and the next append tries again."""
         if partition.error == GONE:
             return
-        time = self._loop.time()
-        if self._complained.get(partition, 0.0) <= time:
-            self._complained[partition] = time + COMPLAIN_SECONDS
+        now = self._loop.time()
+        if self._complained.get(partition, 0.0) <= now:
+            self._complained[partition] = now + COMPLAIN_SECONDS
             log.error("partition cannot be written", log=str(partition), reason=str(failure))
         if not partition.log.usable and not partition.error:
             partition.refuse(FAILED, str(failure))
