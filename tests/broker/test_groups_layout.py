@@ -101,6 +101,18 @@ def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: lis
     assert len(decoded) == 2 + 3  # who is refused is looked at closely
 
 
+@pytest.mark.parametrize("refusal", [14, 15, 16])
+def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, refusal: int) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    journal = desk.shards.of("g")
+    journal.refusal = refusal
+    emitted = journal.shard.hold.emitted
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): refusal, ("t", 2): refusal}
+    assert journal.shard.hold.emitted == emitted
+
+
 def test_a_topic_that_is_gone_or_made_anew_is_looked_at_again(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
     for offset in range(4):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Self, TypeVar
 
 from coordinator import Fact, GroupConfig, Note, Shard
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Kind
+from coordinator.repeats import RepeatedCommit
 from protocol.errors import ErrorCode
 from tests.coordinator.asked import Asked
 from tests.coordinator.truths import Record, as_record, check_group, compare_with_log
@@ -56,6 +58,7 @@ class Stage:
         self._newest: list[Record] = []
         self._newcomer = ""
         self._holds = False
+        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each goes the whole way
         self.configure()
 
     def configure(self, **config: Any) -> None:
