@@ -135,6 +135,13 @@ def test_a_request_of_another_shape_goes_the_usual_way(desk: Desk) -> None:
     assert [(part.index, part.base_offset) for part in topic.partition_responses] == [(0, 5), (1, 0)]
 
 
+def test_what_stands_behind_the_batch_is_looked_at(desk: Desk) -> None:
+    caller = by_shape(desk.caller())
+    caller.send(caller.frame(request(), 9)[:-1] + b"\1")  # a tagged field that is not there
+    assert caller.closed
+    assert partition(desk).end_offset == 2
+
+
 def test_what_is_kept_of_a_request_has_a_bound(desk: Desk) -> None:
     caller = desk.caller()
     for number in range(4):

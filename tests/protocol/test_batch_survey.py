@@ -108,6 +108,21 @@ def test_records_of_any_layout_with_bytes_changed_at_random() -> None:
     assert 20 < refused < 200
 
 
+def test_bytes_behind_the_fields_do_not_hide_behind_a_record_whose_offset_is_written_too_long() -> None:
+    """Its fields stand elsewhere than those of the records behind it, which are as long and end too early."""
+    odd = bytes([9 << 1, 0, 0, 20 << 1 | 128, 0, 2 << 1, *b"ab", 0, 0])
+    others = [bytes([9 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0, 0]) for number in range(21, 40)]
+    before = [bytes([8 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0]) for number in range(20)]
+    for parts, right in (([*before, odd], True), ([*before, odd, *others], False)):
+        body = b"".join(parts)
+        try:
+            survey(body, 0, len(body), len(parts))
+        except CorruptBatch:
+            assert not right
+        else:
+            assert right
+
+
 def test_a_count_that_is_not_that_of_the_records_is_refused() -> None:
     batch = build([Record(number, NOW, b"key", b"value") for number in range(50)])
     for count in (0, 1, 49, 51, 1 << 30):
