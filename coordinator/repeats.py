@@ -60,10 +60,10 @@ class RepeatedCommit:
         time = _TIME(now)
         if not self._alike:
             return [_VERSION + offset + after + time for offset, after in zip(offsets, self._afters, strict=True)]
-        behind = self._afters[0] + time
         if len(offsets) == 1:
-            return (_VERSION + offsets[0] + behind,)
+            return (b"".join((_VERSION, offsets[0], self._afters[0], time)),)
         # One join and one cut for all of them.
+        behind = self._afters[0] + time
         return self._cut(_VERSION + (behind + _VERSION).join(offsets) + behind)
 
     def put(self, group: Group, values: Sequence[bytes]) -> bool:

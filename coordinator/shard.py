@@ -373,7 +373,7 @@ class Shard:
         values = commit.values(offsets, now)
         if not commit.put(group, values):
             return False
-        group.changed_offsets()
+        group.offsets_mark = object()
         if member is not None:
             self._lives(member, now)
         self.hold.emit_values(commit.form, values, commit.size, reply)
