@@ -35,6 +35,7 @@ class Kind(IntEnum):
     GROUP = 32
 
 
+KINDS = tuple(Kind)
 BROKER_LOGGER_SOURCE = 6
 ROOT_LOGGER = "root"
 # Types of values, as DescribeConfigs numbers them.
@@ -53,6 +54,8 @@ class DescribeConfigsHandlers:
         return [Route(APIS[DescribeConfigsRequest.API_KEY], self.describe, refuse_describe)]
 
     def describe(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
+        if any(resource.resource_type not in KINDS for resource in request.resources):
+            return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
         results = []
         refused = []
         for resource in request.resources:
@@ -106,7 +109,7 @@ class DescribeConfigsHandlers:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
                 return without_effect(GROUP_SETTINGS, wanted, behind_group)
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+        raise AssertionError(f"no such kind: {resource.resource_type}")
 
     def _of_topic(self, name: str, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         problem = name_problem(name)

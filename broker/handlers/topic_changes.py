@@ -70,12 +70,12 @@ class DeletionHandlers:
         else:
             name = one.name
             topic = serving.topics.by_name.get(name)
-        if not may_all and not serving.may(call, Operation.DELETE, name):
+        if topic is None and (may_all or serving.may(call, Operation.DESCRIBE, name)):
+            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is None or not (may_all or serving.may(call, Operation.DELETE, name)):
             if one.name is None and serving.may(call, Operation.DESCRIBE, name):
                 result.name = name
             raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if topic is None:
-            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     def _may_go(self, name: str, result: DeletableTopicResult) -> bool:

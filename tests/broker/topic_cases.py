@@ -348,6 +348,7 @@ def describing() -> Iterator[Special]:
     yield "some of a broker, v1", 1, asking((BROKER, "1", some))
     yield "a topic twice", 4, asking((TOPIC, "TOPIC", ["retention.ms"]), (TOPIC, "TOPIC", ["segment.ms"]))
     yield "several", 4, asking((TOPIC, "nowhere", None), (BROKER, "x", None), (TOPIC, "TOPIC", ["segment.ms"]), (GROUP, "g", None))
+    yield "several, one of no type", 4, asking((TOPIC, "TOPIC", ["segment.ms"]), (3, "x", None), (TOPIC, "nowhere", None))
     yield "a group, without synonyms", 4, asking((GROUP, "g", None), synonyms=False)
 
 
