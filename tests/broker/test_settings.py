@@ -12,7 +12,7 @@ from docs import configuration
 FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_listener_names", "log_dirs"} | {
     name.replace(".", "_") for name in COARSER
 }
-DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices"}
+DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices", "given"}
 # Kafka's type or default is another one here, and settings.py says why.
 OTHER_DEFAULT = {
     "listeners",
