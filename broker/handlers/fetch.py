@@ -61,13 +61,32 @@ class Consumed:
         total = 0
         self.hurried = False
         for share in self._shares:
-            self._look_at(share, left, first)
-            if share.extent is not None:
-                first = False
-                total += share.extent.within
-                left -= share.extent.size
-            left = max(left, 0)
+            if not self._has_read_everything(share):
+                self._look_at(share, left, first)
+                if share.extent is not None:
+                    first = False
+                    total += share.extent.within
+                    left -= share.extent.size
+            if left < 0:
+                left = 0
         return self.hurried or total >= self._bytes_min
+
+    def _has_read_everything(self, share: Share) -> bool:
+        """Nearly always so, of most of many partitions: then there is nothing more to look at."""
+        partition, wanted = share.partition, share.wanted
+        assert partition is not None
+        if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
+            return False
+        end = partition.end_offset
+        log = partition.log
+        if wanted.fetch_offset != end or end < log.start_offset or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.epoch):
+            return False
+        share.extent = share.diverging = None
+        share.error = ErrorCode.NONE
+        share.end_offset = end
+        share.start_offset = log.start_offset
+        share.transactions = 0 if self._level == COMMITTED else NO_TRANSACTIONS
+        return True
 
     def _look_at(self, share: Share, bytes_left: int, one_at_least: bool) -> None:
         partition = share.partition
