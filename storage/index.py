@@ -121,11 +121,30 @@ class Index:
 
     def last_place(self) -> Entry:
         """The batch that is named last, as `entry_for` has it."""
-        return self.before((1 << 31) - 1)
+        if self.positions:
+            return self.positions[-1], self.base + self.offsets[-1]
+        entry = self._last(self.offset_path, _OFFSET, self.stored_offsets)
+        return (entry[1], self.base + entry[0]) if entry is not None else (0, -1)
 
     def last_record_time(self) -> Entry:
         """The newest timestamp that is known, and the offset where it is; (-1, base) for none."""
-        return self.time_before((1 << 63) - 1)
+        if self.times:
+            return self.times[-1], self.base + self.time_offsets[-1]
+        entry = self._last(self.time_path, _TIME, self.stored_times)
+        return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
+
+    def _last(self, path: str, form: Struct, count: int) -> Entry | None:
+        if not count:
+            return None
+        try:
+            data = self.handles.file(path).read((count - 1) * form.size, form.size)
+        except OSError:
+            return None
+        first: int
+        second: int
+        for first, second in form.iter_unpack(data if len(data) == form.size else b""):
+            return first, second
+        return None
 
     def _search(self, path: str, form: Struct, field: int, count: int, value: int) -> Entry | None:
         """The last of the stored entries in which the field is not larger; None also where the file does not have it any more."""

@@ -1,0 +1,126 @@
+"""What reading and opening cost, in reads of files and in bytes of memory: counted, so that no machine is too slow for it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from protocol.batch import iterate
+from storage import Handles, Log, OsDisk, Producers
+from storage.index import MEMORY_ENTRIES
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch
+
+COUNT = 2_000
+LOG_BYTES_MAX = 10_000  # of memory, where 40 MiB were promised for 2,000
+
+
+class CountingDisk(FaultyDisk):
+    """Counts the reads of files."""
+
+    reads = 0
+
+    def refuse_reading(self, path: str) -> None:
+        self.reads += 1
+
+    def reads_since(self) -> int:
+        counted, self.reads = self.reads, 0
+        return counted
+
+
+def opened(disk: FaultyDisk, clean: bool = False) -> Log:
+    log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 30, 0, clean, deferred=True, producers=Producers())
+    return log
+
+
+@pytest.fixture
+def disk() -> CountingDisk:
+    disk = CountingDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+@pytest.fixture
+def log(disk: CountingDisk) -> Log:
+    log = opened(disk)
+    for number in range(COUNT):
+        log.append(batch(f"b{number}", padding=900), log.epoch)
+    return log
+
+
+def test_who_read_to_the_end_reads_what_comes_behind_it_in_one_read(disk: CountingDisk, log: Log) -> None:
+    assert log.read(log.next_offset - 1, 1 << 20)
+    disk.reads_since()
+    for number in range(30):
+        for _ in range(number % 3 + 1):
+            log.append(batch("more"), log.epoch)
+        offset = log.next_offset - number % 3 - 1
+        found = log.read(offset, 1 << 20)
+        assert [header.base_offset for header in iterate(found, 0, len(found))] == list(range(offset, log.next_offset))
+        assert disk.reads_since() == 1
+
+
+def test_several_readers_at_their_own_places_read_once_each_time(disk: CountingDisk, log: Log) -> None:
+    places = {number: 150 * number for number in range(10)}
+    for turn in range(5):
+        for reader, offset in places.items():
+            disk.reads_since()
+            data = log.read(offset, 5_000)
+            assert turn == 0 or disk.reads_since() == 1
+            found = list(iterate(data, 0, len(data)))
+            assert found[0].base_offset == offset
+            places[reader] = found[-1].next_offset
+
+
+def test_a_large_part_is_read_once_and_whole_batches_are_found_before(disk: CountingDisk, log: Log) -> None:
+    offset = 3
+    disk.reads_since()
+    data = log.read(offset, 1 << 20)
+    assert len(data) > (1 << 20) - 2 * 4_096
+    assert disk.reads_since() <= 4  # a look where it begins, one where it ends, and the part
+    last = list(iterate(data, 0, len(data)))[-1]
+    again = log.read(last.next_offset, 1 << 19)
+    assert next(iter(iterate(again, 0, len(again)))).base_offset == last.next_offset
+    assert disk.reads_since() <= 2
+
+
+def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: CountingDisk, log: Log) -> None:
+    log.flush()
+    log.close()
+    disk.reads_since()
+    again = opened(disk, clean=True)
+    assert again.next_offset == COUNT
+    assert disk.reads_since() <= 14
+
+
+def test_an_open_log_is_small_in_memory_however_large_it_is(disk: CountingDisk) -> None:
+    log = opened(disk)
+    large = batch("large", padding=6_000)
+    for _ in range(3 * MEMORY_ENTRIES // 2):
+        log.append(large, log.epoch)
+    assert len(log._segments[0].index.positions) < MEMORY_ENTRIES
+    log.flush()
+    log.close()
+    tracemalloc.start()
+    try:
+        kept = [opened(disk, clean=True) for _ in range(20)]
+        for one in kept:
+            assert one.read(700, 100)
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used / len(kept) < LOG_BYTES_MAX
+
+
+def test_a_thousand_logs_need_few_descriptors(tmp_path: Path) -> None:
+    handles = Handles(OsDisk(), 16)
+    logs = []
+    for number in range(200):
+        log, _ = Log.open(handles, str(tmp_path / f"orders-{number}"), 1 << 20, 0, False, deferred=True)
+        log.append(batch(f"b{number}"), log.epoch)
+        logs.append(log)
+        assert len(handles._files) <= 16
+    for number, log in enumerate(logs):
+        assert f"b{number}.0".encode() in log.read(0, 1000)
