@@ -38,7 +38,7 @@ OLDEST_RECORD_BYTES_MIN: Final = 14  # a record of the oldest format, without it
 ERRORS_IN_MESSAGE_MAX: Final = 3
 ZSTD_FROM: Final = 7  # Produce: older clients of the topic could not read it
 
-_START = Struct(">qi4xb").unpack_from  # base offset, length, magic
+_LENGTH_AND_MAGIC: Final = Struct(">8xi4xb").unpack_from
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _ATTRIBUTES: Final = Struct(">h")
@@ -81,16 +81,16 @@ class Unreadable(Exception):
 def batch_size(data: bytes, at: int) -> int:
     """Of the batch at `at`; 0 where there is none, or not all of it. Raises Unreadable."""
     left = len(data) - at
-    if left < LENGTH_FROM:
-        return 0
-    length = int.from_bytes(data[at + 8 : at + LENGTH_FROM], "big", signed=True)
+    if left < MAGIC_BYTES:
+        if left < LENGTH_FROM:
+            return 0
+        length, magic = int.from_bytes(data[at + 8 : at + LENGTH_FROM], "big", signed=True), MAGIC
+    else:
+        length, magic = _LENGTH_AND_MAGIC(data, at)
     if length < OLDEST_RECORD_BYTES_MIN:
         raise Unreadable(f"Record size {length} is less than the minimum record overhead ({OLDEST_RECORD_BYTES_MIN})")
-    if left < MAGIC_BYTES:
-        return 0
-    magic = data[at + MAGIC_BYTES - 1]
-    if magic > MAGIC:
-        raise Unreadable(f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
+    if not 0 <= magic <= MAGIC:
+        raise Unreadable(f"Invalid magic found in record: {magic}")
     return LENGTH_FROM + length if LENGTH_FROM + length <= left else 0
 
 
@@ -109,6 +109,8 @@ def alone(data: bytes, size: int, version: int) -> None:
             raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, start_told=False)
         if codec > Compression.ZSTD:
             raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, start_told=False)
+    if size == len(data):
+        return
     try:
         second = batch_size(data, size)
     except Unreadable:

@@ -58,20 +58,22 @@ class ProduceHandlers:
 
     def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse:
         try:
-            transactional = self._sizes_and_kind(request)
+            sizes = _sizes(request)
         except Unreadable as unreadable:
             return refuse_produce(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
-        if transactional:
+        if sizes is None:
             self._transactions.refused(request.transactional_id or "")
             return refuse_produce(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        size_of_next = iter(sizes)
         # A partition that is named twice gets the last of its batches.
-        found: dict[Place, tuple[Partition, bytes]] = {}
+        found: dict[Place, tuple[Partition, bytes, int]] = {}
         answers: dict[Place, PartitionProduceResponse] = {}
         for topic in request.topic_data:
             name = topic.name
             allowed = self._authorizer.open or self._authorizer.allows(call, Operation.WRITE, Resource.TOPIC, name)
             for one in topic.partition_data:
                 place = (name, one.index)
+                size = next(size_of_next)
                 partition = self._partitions.find(name, one.index) if allowed else None
                 if partition is None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -79,30 +81,20 @@ class ProduceHandlers:
                     continue
                 records = one.records or b""
                 try:
-                    alone(records, batch_size(records, 0), call.version)
+                    alone(records, size, call.version)
                 except Refusal as refusal:
                     answers[place] = _failed(one.index, refusal.error)
                 else:
-                    found[place] = (partition, records)
-        for place, (partition, records) in found.items():
+                    found[place] = (partition, records, size)
+        for place, (partition, records, size) in found.items():
             if request.acks not in ACKS:
                 answer = _failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
             else:
-                answer = self._append(partition, records, 0, batch_size(records, 0))
+                answer = self._append(partition, records, 0, size)
             answers.setdefault(place, answer)
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
             self._remember(call, request)
         return _reply(request, answers)
-
-    @staticmethod
-    def _sizes_and_kind(request: ProduceRequest) -> bool:
-        """Whether the first batch that says so comes before one that cannot be read; Unreadable otherwise."""
-        for topic in request.topic_data:
-            for one in topic.partition_data:
-                records = one.records
-                if records is not None and is_transactional(records, batch_size(records, 0)):
-                    return True
-        return False
 
     def _append(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
         if partition.topic.internal:
@@ -130,6 +122,19 @@ class ProduceHandlers:
             connection.shape = Shape(key, self._partitions, self._clock, self._authorizer)
         elif not shape.learned:
             shape.learn(call, request, call.version >= call.route.flexible_from)
+
+
+def _sizes(request: ProduceRequest) -> list[int] | None:
+    """Of the first batch for each partition; None where one is of a transaction. Raises Unreadable, if that comes first."""
+    sizes: list[int] = []
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            records = one.records or b""
+            size = batch_size(records, 0)
+            if is_transactional(records, size):
+                return None
+            sizes.append(size)
+    return sizes
 
 
 def _failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
