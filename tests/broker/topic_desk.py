@@ -1,0 +1,89 @@
+"""Everything that answers for topics, in one thread that does nothing until told: over partitions without logs and a registry whose
+log is in memory.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from broker.authorizer import Authorizer
+from broker.config import load_config
+from broker.deletions import Deletions
+from broker.handlers.config_changes import ConfigChangeHandlers
+from broker.handlers.configs import DescribeConfigsHandlers
+from broker.handlers.delete_records import RecordDeletionHandlers
+from broker.handlers.log_dirs import LogDirHandlers
+from broker.handlers.metadata import MetadataHandlers
+from broker.handlers.serving import Serving
+from broker.handlers.topic_changes import DeletionHandlers
+from broker.handlers.topic_partitions import TopicPartitionHandlers
+from broker.handlers.topics import TopicHandlers
+from broker.journal import Journal
+from broker.node import Node
+from broker.setting_sources import SettingSources
+from broker.topics import Topic, Topics
+from tests.broker.group_desk import LATE_MS, Desk, MemoryLog
+
+
+class EmptyPartitions:
+    """Of every topic all partitions, open and with nothing in them; `told` is what they heard."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self.told: list[tuple[str, str]] = []
+
+    def of(self, topic: Topic) -> list[Any]:
+        settings = SimpleNamespace(delete=True)
+        return [
+            SimpleNamespace(topic=topic, index=index, error=0, opened=True, leader_epoch=0, start_offset=0, end_offset=0, settings=settings)
+            for index in range(topic.partitions)
+        ]
+
+    def find(self, name: str, index: int) -> Any:
+        topic = self._topics.by_name.get(name)
+        return self.of(topic)[index] if topic is not None and 0 <= index < topic.partitions else None
+
+    def created(self, topic: Topic) -> None:
+        self.told.append(("created", topic.name))
+
+    def grown(self, topic: Topic, before: int) -> None:
+        self.told.append((f"grown from {before} to {topic.partitions}", topic.name))
+
+    def altered(self, topic: Topic) -> None:
+        self.told.append(("altered", topic.name))
+
+    def deleted(self, topic: Topic) -> None:
+        self.told.append(("deleted", topic.name))
+
+
+class TopicDesk(Desk):
+    def __init__(self, authorizer: Authorizer, topics: dict[str, int]) -> None:
+        super().__init__(authorizer, topics=topics)
+        self.registry_log = MemoryLog()
+        self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, 1 << 20, LATE_MS)
+        self.partitions = EmptyPartitions(self.topics)
+        partitions: Any = self.partitions
+        loop: Any = self.loop
+        clerk: Any = None
+        serving = Serving(
+            Node(1, "cluster"),
+            self.topics,
+            self.registry,
+            partitions,
+            Deletions(self.topics, self.registry, self.shards, partitions, loop, lambda: 0.0),
+            SettingSources(load_config(), 1, "data"),
+            authorizer,
+            1,
+            1000,
+        )
+        self.dispatch.serve(
+            *MetadataHandlers(serving, True).routes(),
+            *TopicHandlers(serving).routes(),
+            *DeletionHandlers(serving).routes(),
+            *RecordDeletionHandlers(serving, clerk, lambda starts: None).routes(),
+            *TopicPartitionHandlers(serving).routes(),
+            *LogDirHandlers(serving, "data").routes(),
+            *DescribeConfigsHandlers(serving, "info").routes(),
+            *ConfigChangeHandlers(serving).routes(),
+        )
