@@ -218,12 +218,16 @@ class LocalStore:
     def _topic_opened(
         self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], result: tuple[str, Log, Recovery] | Exception
     ) -> None:
-        if isinstance(result, tuple):
-            if result[0]:
-                topic.strayed(result[0])
-            opened = self._sound(id, result[1:])
+        opened = self._sound(id, result[1:] if isinstance(result, tuple) else result)
+        if isinstance(result, tuple) and result[0]:
+            topic.strayed(result[0])
+            # What the checkpoints say is of the other log. They must not be believed after a kill either.
+            forgotten = partial(self._topic_ready, id, done, opened)
+            self.clerk.submit(partial(self.directory.forget, [id]), lambda result: forgotten())
         else:
-            opened = self._sound(id, result)
+            self._topic_ready(id, done, opened)
+
+    def _topic_ready(self, id: LogId, done: Callable[[LocalLog | Unreadable], None], opened: Log | Unreadable) -> None:
         if self._finishing:
             return
         if isinstance(opened, Unreadable):

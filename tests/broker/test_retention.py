@@ -129,6 +129,7 @@ def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: Keeping) -
     assert len(files(broker)) == 1
     broker.pass_time(1000)
     assert len(files(broker)) == 2
+    assert broker.find("orders").log.flushed_offset == 1
 
 
 def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
