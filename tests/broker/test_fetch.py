@@ -8,6 +8,7 @@ from broker.authorizer import Operation, Resource
 from broker.dispatch import Call
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, NodeEndpoint
+from storage.swap import remove_deleted
 from tests.broker.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, records_batch, told
 from tests.storage.faulty_disk import FaultyFile
 
@@ -161,6 +162,13 @@ def test_where_the_fetched_epoch_ended_elsewhere_that_is_told(desk: FetchDesk) -
     assert told(desk.ask(fetch(of("t", from_(2, fetched=first))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
 
 
+def test_what_is_not_durable_yet_is_neither_sent_nor_out_of_range(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in __consumer_offsets, whose end is what is durable."""
+    monkeypatch.setattr(type(desk.partition("t")), "end_offset", property(lambda self: 3))
+    for offset, error, size in ((1, 0, 2 * SIZE), (3, 0, 0), (4, 0, 0), (5, 0, 0), (6, ErrorCode.OFFSET_OUT_OF_RANGE, 0)):
+        assert told(desk.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]
+
+
 # What is asked for.
 
 
@@ -237,6 +245,25 @@ def test_a_long_reply_is_what_a_short_one_would_be(desk: FetchDesk) -> None:
         for one in reply.responses[0].partitions:
             assert offsets_in(one.records) == list(range(2, 20))
             assert one.records == desk.partition("much", one.partition_index).read(2, 1 << 30)
+
+
+def test_a_long_reply_goes_on_when_its_segment_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.long_replies.PIECE_BYTES", 100_000)
+    desk = FetchDesk(segment_bytes=1_000_000)
+    desk.make("t")
+    desk.append("t", 0, *[records_batch(padding=90_000)] * 20)
+    log = desk.partition("t").log
+    expected = log.read(0, 1 << 30)
+    desk.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
+    desk.turn_ends()
+    segment = log._segments[0]
+    remove_deleted(desk.disk, log.folder, log.drop_before(5_000))
+    assert not desk.disk.exists(segment.log_path)
+    for _ in range(20):
+        desk.turn_ends()
+    (reply,) = desk.consumer.replies()
+    assert reply.responses[0].partitions[0].records == expected
+    assert segment.readers == 0
 
 
 def test_records_are_read_once_and_handed_on_as_they_are(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def test_an_append_is_answered_at_the_end_of_its_turn(desk: FetchDesk) -> None:
     (reply,) = desk.consumer.replies()
     assert told(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
     assert nobody_waits(desk)
+    assert desk.consumer.connection.leave is None
 
 
 def test_a_fetch_waits_until_there_is_as_much_as_it_wants_over_all_partitions(desk: FetchDesk) -> None:
