@@ -22,9 +22,9 @@ from protocol.batch_record import (
     RECORD_BYTES_MIN,
     CorruptBatch,
     Fact,
+    FactLayouts,
     Record,
     put_record,
-    read_facts,
     read_record,
 )
 from protocol.batch_writing import write_facts
@@ -381,19 +381,20 @@ def records(data: bytes, at: int, decompressed_bytes_max: int = DECOMPRESSED_BYT
 def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Fact]:
     """Key and value of every record in whole batches, an empty key for none; control batches hold no facts."""
     at = 0
+    layouts = FactLayouts()
     for header in iterate(batches, 0, len(batches)):
         facts: list[Fact] = []
-        put_facts(batches, at, header, facts, decompressed_bytes_max)
+        put_facts(batches, at, header, facts, layouts, decompressed_bytes_max)
         at += header.size
         yield from facts
 
 
-def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], decompressed_bytes_max: int) -> None:
+def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], layouts: FactLayouts, decompressed_bytes_max: int) -> None:
     """Add those of the batch at `at`, whose header was read."""
     if header.attributes & CONTROL:
         return
     body, at, end = _body(data, at, header, decompressed_bytes_max)
     try:
-        read_facts(body, at, end, header.record_count, facts)
+        layouts.read(body, at, end, header.record_count, facts)
     except IndexError:
         raise CorruptBatch("a record is cut short") from None

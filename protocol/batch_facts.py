@@ -26,6 +26,7 @@ from protocol.batch import (
     read_header,
     validate,
 )
+from protocol.batch_record import FactLayouts
 
 # Base offset, length, magic, checksum, attributes, last offset delta, record count; then of a record its length in one
 # byte or two, and what follows in either case: attributes, timestamp delta and offset delta, each 0, and the key's length.
@@ -40,7 +41,7 @@ class FactReader:
     further. After CorruptBatch `used` is where the batch begins that is none.
     """
 
-    __slots__ = ("end_offset", "ended", "last_offset", "offset_max", "used", "verify")
+    __slots__ = ("_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
 
     def __init__(self, last_offset: int, end_offset: int, offset_max: int, verify: bool) -> None:
         self.last_offset = last_offset  # every batch begins behind it
@@ -49,6 +50,7 @@ class FactReader:
         self.verify = verify
         self.used = 0
         self.ended = False
+        self._layouts = FactLayouts()
 
     def read(self, data: bytes) -> list[Fact]:
         """Key and value of every record in the whole batches that `data` begins with, as `facts_of` has them."""
@@ -132,5 +134,5 @@ class FactReader:
             self.ended = True
             return 0
         self.last_offset = header.last_offset
-        put_facts(data, at, header, facts, DECOMPRESSED_BYTES_MAX)
+        put_facts(data, at, header, facts, self._layouts, DECOMPRESSED_BYTES_MAX)
         return header.size

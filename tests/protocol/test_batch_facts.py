@@ -170,3 +170,22 @@ def test_what_a_cleaner_asks_first_is_what_the_records_say(contents: list[tuple[
     assert read_keys(batch, 61, len(batch), len(made)) == [(record.offset, record.key, record.value is None) for record in made]
     with pytest.raises((CorruptBatch, IndexError)):
         read_keys(batch[:-1], 61, len(batch) - 1, len(made))
+
+
+UNLIKE = (
+    Record(0, 1_000, b"another key", b"value"),
+    Record(0, 1_000, b"key 00", b"another value"),
+    Record(0, 1_000, b"key 00", None),
+    Record(0, 1_000, None, b"value0"),
+    Record(0, 1_000, b"key 00", b"value0", ((b"h", None),)),
+    Record(0, 5_000, b"key 00", b"value0"),
+    Record(0, 1_001, b"key 0", b"value00"),
+)
+
+
+@pytest.mark.parametrize("odd", range(len(UNLIKE)))
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 70, 149])
+def test_a_record_unlike_those_before_it_is_read_as_what_it_is(odd: int, place: int) -> None:
+    made = [Record(number, 1_000 + number % 3, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
+    made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
+    assert read(stamped([build(made)] * 2, step=150)) == [(record.key or b"", record.value) for record in made] * 2
