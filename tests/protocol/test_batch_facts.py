@@ -178,6 +178,7 @@ UNLIKE = (
     Record(0, 1_000, b"key 00", None),
     Record(0, 1_000, None, b"value0"),
     Record(0, 1_000, b"key 00", b"value0", ((b"h", None),)),
+    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # as long as the others, and ends as they do
     Record(0, 5_000, b"key 00", b"value0"),
     Record(0, 1_001, b"key 0", b"value00"),
 )
