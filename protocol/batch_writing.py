@@ -12,6 +12,7 @@ from typing import Final
 from protocol.batch_record import VARINTS, Fact, read_facts, varint
 
 _WIDE_FROM: Final = 64  # an offset delta takes two bytes from here on, and the record one more
+_WIDER_FROM: Final = 8_192  # and three from here on
 _NO_HEADERS: Final = b"\0"
 
 
@@ -59,7 +60,7 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
 class RecordForm:
     """Facts that come again and again with other values of the same sizes: everything else is made once."""
 
-    __slots__ = ("_pieces", "_sizes")
+    __slots__ = ("_pieces", "_sizes", "_wide")
 
     def __init__(self, keys: Sequence[bytes], value_sizes: Sequence[int]) -> None:
         """At least one key, and for each the size of its value."""
@@ -72,6 +73,7 @@ class RecordForm:
             self._pieces += (_lead(size + 1), b"", framed, b"")
         self._pieces[0] = self._pieces[0][1:]
         self._pieces.append(_NO_HEADERS)
+        self._wide = [_lead(size + 2) for size in self._sizes]  # the leads where offset deltas take two bytes
 
     @property
     def records(self) -> int:
@@ -89,9 +91,13 @@ class RecordForm:
         pieces[1::4] = VARINTS[delta:behind] if behind <= len(VARINTS) else [varint(n) for n in range(delta, behind)]
         pieces[3::4] = values
         if behind > _WIDE_FROM:
-            for number in range(max(_WIDE_FROM - delta, 0), count):
-                lead = _lead(self._sizes[number] + len(pieces[4 * number + 1]))
-                pieces[4 * number] = lead if number else lead[1:]
+            wide = max(_WIDE_FROM - delta, 0)  # the first whose delta takes more than a byte
+            if behind > _WIDER_FROM:
+                pieces[4 * wide : -1 : 4] = [_lead(self._sizes[n] + len(pieces[4 * n + 1])) for n in range(wide, count)]
+            else:
+                pieces[4 * wide : -1 : 4] = self._wide[wide:]
+            if not wide:
+                pieces[0] = pieces[0][1:]
         parts += pieces
 
     def facts(self, values: Sequence[bytes]) -> list[Fact]:

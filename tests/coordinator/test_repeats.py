@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator import Fact, Hold
 from protocol.batch import facts_of, validate
-from protocol.batch_writing import RecordForm
+from protocol.batch_writing import RecordForm, write_facts
 from tests.coordinator.asking import Nobody
 from tests.coordinator.playbook import Play
 
@@ -131,6 +131,22 @@ def test_it_keeps_a_member_alive(play: Play) -> None:
         play.at(second * 1_000)
         committed(play, "a", True, {("t0", 0): second})
     play.heartbeat("a").expect()
+
+
+@pytest.mark.parametrize("before", [0, 1, 63, 64, 1_000, 1_023, 8_100, 8_191, 8_192, 1_100_000])
+@pytest.mark.parametrize("count", [1, 2, 70, 200])
+def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before: int, count: int) -> None:
+    facts: list[Fact] = [(b"key%d" % number, b"v" * (number % 3 + 24)) for number in range(count)]
+    plain: list[bytes] = []
+    write_facts(plain, facts, before)
+    prepared: list[bytes] = []
+    values = [value for _, value in facts if value is not None]
+    form = RecordForm([key for key, _ in facts], [len(value) for value in values])
+    for _ in range(2):
+        prepared.clear()
+        form.write(prepared, values, before)
+    assert b"".join(prepared) == b"".join(plain)
+    assert form.facts(values) == facts
 
 
 FACTS = st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(min_size=24, max_size=30)), min_size=1, max_size=90)
