@@ -52,6 +52,12 @@ DEVIATIONS = [
     Deviation(API_VERSIONS_ASKED, r"api_keys\[[89]\].max_version", "offsets are committed and fetched by the names of topics, up to version 9", "9"),
     Deviation(
         API_VERSIONS_ASKED,
+        r"api_keys\[(0|1|2|35)\].max_version",
+        "Produce, Fetch, ListOffsets and DescribeLogDirs end with the versions of Kafka 4.0",
+        "12|17|10|4",
+    ),
+    Deviation(
+        API_VERSIONS_ASKED,
         "supported_features|finalized_features(_epoch)?",
         "no features are announced, because there is no cluster of brokers that must agree on them",
         r"\[\]|-1",
