@@ -149,10 +149,10 @@ def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before:
     assert form.facts(values) == facts
 
 
-FACTS = st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(min_size=24, max_size=30)), min_size=1, max_size=90)
+FACTS = st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(min_size=24, max_size=30)), min_size=1, max_size=30)
 
 
-@given(st.lists(st.tuples(st.booleans(), FACTS), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.booleans(), FACTS), min_size=1, max_size=10))
 def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tuple[bool, list[Fact]]]) -> None:
     """Up to where offset deltas take two bytes, and beyond."""
     plain, prepared = Hold(), Hold()
