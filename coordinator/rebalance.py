@@ -123,9 +123,11 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         group.altered = True
     if group.identities_moved:
         _store_identities(out, group)
-    _agree(group, group.select_protocol())
-    metadata = group.all_metadata()
-    group.remember_subscriptions(metadata)
+    metadata: Sequence[bytes] | None = group.subscriptions
+    if group.altered or metadata is None:
+        _agree(group, group.select_protocol())
+        metadata = group.all_metadata()
+        group.remember_subscriptions(metadata)
     change(out, group, COMPLETING, cause)
     _tell_generation(out, group, metadata)
     # Whoever never asks for its assignment is removed, so that a group cannot stay in between (KAFKA-12890).
@@ -140,7 +142,7 @@ def _agree(group: Group, protocol: str | None) -> None:
         group.altered = True
 
 
-def _tell_generation(out: Outcome, group: Group, metadata: list[bytes]) -> None:
+def _tell_generation(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None:
     assert group.leader is not None
     leads = group.members[group.leader].join
     followed = joined(group)
@@ -170,7 +172,7 @@ def joined(group: Group, told: Sequence[JoinedMember] = ()) -> JoinReply:
     return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, group.leader or "", told)
 
 
-def everybody(group: Group, metadata: list[bytes]) -> list[JoinedMember]:
+def everybody(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
     """What a leader is told: all members, static ones that did not rejoin included."""
     return [(member.id, member.instance_id, said) for member, said in zip(group.members.values(), metadata, strict=True)]
 

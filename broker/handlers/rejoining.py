@@ -164,7 +164,7 @@ class Rejoin(Repeated):
 class Resync(Repeated):
     """A SyncGroup of a member that has rejoined; a leader that brings the same assignments each time sends the same too."""
 
-    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size", "assignment", "reply")
+    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size", "_size_told", "_told", "assignment", "reply")
     api = "SyncGroup"
 
     def __init__(
@@ -178,8 +178,11 @@ class Resync(Repeated):
         self._behind = rest[generation_at + _GENERATION_BYTES :]
         self._size = _BEHIND_CORRELATION_ID + len(rest)
         self._cut = _cutter(len(self._before), len(self._behind))
+        # What it was answered last, and with which bytes around the correlation id.
+        self._told: SyncReply | None = None
         self._assigned = b""
-        self._end = sync_end(b"", call.version)
+        self._size_told = b""
+        self._end = b""
         self.assignment = b""
         self.reply: SyncReply | None = None
 
@@ -212,16 +215,18 @@ class Resync(Repeated):
         if connection is None or reply is None:
             return
         self.connection = None
-        front = reply.written.get(self.version) or sync_front(reply, self.version)
-        end = self._end if self.assignment is self._assigned else self._other_end()
-        connection.send(_REPLY(4 + len(front) + len(end), self.correlation_id) + front + end)
+        if reply is self._told and self.assignment is self._assigned:
+            connection.send(self._size_told + self.correlation_id + self._end)
+        else:
+            connection.send(self._written_anew(reply))
 
-    def _other_end(self) -> bytes:
-        end = sync_end(self.assignment, self.version)
-        if len(end) <= END_BYTES_MAX:
-            self._assigned = self.assignment
-            self._end = end
-        return end
+    def _written_anew(self, reply: SyncReply) -> bytes:
+        front = reply.written.get(self.version) or sync_front(reply, self.version)
+        whole = self.reply_of(front, sync_end(self.assignment, self.version))
+        if len(whole) <= END_BYTES_MAX:
+            self._told, self._assigned = reply, self.assignment
+            self._size_told, self._end = whole[:4], whole[8:]
+        return whole
 
     def refused(self, error: int) -> bytes:
         return self.reply_of(sync_front(SyncReply(error), self.version), sync_end(b"", self.version))

@@ -13,7 +13,7 @@ from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
 from protocol.headers import response_header_version
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.group_desk import Defective, Desk, Peer
@@ -110,6 +110,13 @@ def pair(desk: Desk) -> Pair:
     return Pair(desk)
 
 
+class Recorder:
+    """What would have been received."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.data_received = chunks.append
+
+
 class Unread:
     """Which requests were read: their API keys."""
 
@@ -189,6 +196,7 @@ def test_the_same_words_of_another_client_are_read(desk: Desk, pair: Pair, unrea
         ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"group_instance_id": "seat"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocols": [JoinGroupRequestProtocol("other", b"topics")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
 def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
@@ -198,6 +206,59 @@ def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: di
     for _ in range(3):
         assert pair.b.peer.ask(request, 9).error_code == error
     assert unread.keys == [JoinGroupRequest.API_KEY] * 3
+
+
+def test_a_group_that_is_full_refuses_who_was_in_it(desk: Desk, pair: Pair, unread: Unread) -> None:
+    shard = desk.shards.of("g").shard
+    shard._size_max = 1
+    shard._out.config = shard._out.config._replace(group_max_size=1)
+    pair.a.join()
+    pair.b.join()
+    assert pair.b.joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert unread.keys == []
+
+
+def test_the_words_of_before_count_again_after_others(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    other = b.request()
+    other.protocols[0].metadata = b"others"
+    second = Peer(desk)
+    a.join()
+    second.send(other, 9)
+    desk.pass_ms(0)
+    assert [one.metadata for one in a.joined().members] == [b"topics", b"others"]
+    a.sync({a.id: b"first", b.id: b"second"})
+    a.peer.reply()
+    first, _ = pair.rebalance()
+    assert [one.metadata for one in first.members] == [b"topics", b"topics"]
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+
+
+def test_another_protocol_is_told_with_the_next_assignment(desk: Desk) -> None:
+    member = Member(desk)
+    member.join()
+    member.joined()
+    desk.pass_ms(0)
+    member.joined()
+    for name in ("range", "range", "other", "other", "other", "range"):
+        less = "other" if name == "range" else "range"
+        member.peer.send(joining(id=member.id, protocols=((name, b"topics"), (less, b"topics"))), 9)
+        assert member.joined().protocol_name == name
+        sync = syncing(member.id, member.generation, {member.id: b"x"})
+        sync.protocol_name = name
+        assert member.peer.ask(sync, 5).protocol_name == name
+
+
+def test_a_chunk_of_two_requests_is_cut(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = pair.b
+    chunks: list[bytes] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(b.peer, "connection", Recorder(chunks))
+        b.sync()
+        b.sync()
+    b.peer.connection.data_received(b"".join(chunks))
+    desk.loop.run()
+    assert [b.peer.reply().assignment for _ in range(2)] == [b"second"] * 2
 
 
 def test_other_timeouts_count_from_then_on(desk: Desk, pair: Pair, unread: Unread) -> None:
@@ -407,7 +468,7 @@ def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.Monk
     (rejoin, resync) = (pair.a.peer.connection.again or {}).values()
     assert isinstance(rejoin, Rejoin)
     assert isinstance(resync, Resync)
-    assert (rejoin._as_leader, rejoin._told, resync._assigned) == (b"", [], b"")
+    assert (rejoin._as_leader, rejoin._told, resync._told, resync._end) == (b"", [], None, b"")
 
 
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:

@@ -38,6 +38,21 @@ def test_a_follower_waits_for_the_leader_and_both_are_told_when_it_is_stored(pla
     play.group_is(STABLE, generation=1)
 
 
+def test_each_generation_is_stored_with_what_its_leader_brought(play: Play) -> None:
+    play.d2()
+    for generation, given in ((2, 1), (3, 1), (4, 3), (5, 3)):
+        play.join("a")
+        play.join("b").expect(generation=generation)
+        play.after(10)
+        play.sync("a", {"a": given, "b": 2}).expect(assignment=given)
+        play.sync("b").expect(assignment=2)
+        (record,) = play.wrote("W2")
+        assert record.image is not None
+        assert record.image.generation == generation
+        assert record.image.current_state_timestamp == play.now - 10
+        assert [one.assignment for one in record.image.members] == [bytes([given]), b"\2"]
+
+
 @scenario("SY-02")
 def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) -> None:
     play.c2()

@@ -49,6 +49,7 @@ def check_group(group: Group) -> None:
         assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
         image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
         assert with_generation(group.last_image, group.generation, group.state_ms) == image, "altered, and nobody was told"
+        assert group.subscriptions in (None, tuple(group.all_metadata()))
     assert all(pending.deadline != NEVER for pending in group.pending.values())
 
 
