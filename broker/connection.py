@@ -120,6 +120,7 @@ class Connection:
         "_out",
         "_out_bytes",
         "_paused",
+        "_ready",
         "_stalled",
         "_transport",
         "_waiting",
@@ -160,6 +161,7 @@ class Connection:
         self._stalled = False  # for that, or because a long reply is being written, no request is worked
         self._paused = False  # we do not read from the peer
         self._working = False
+        self._ready = True  # nothing of the above stands before a request that comes now; `_settle` keeps it true
         self._transport: Transport | None = None
 
     # What the event loop calls.
@@ -170,29 +172,26 @@ class Connection:
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
-        if self.closed or self.stopping:
-            return
         host = self.host
         self.last_active = host.clock.tick()
-        # Nearly always it is the heartbeat that came before.
-        if self.again is not None and not (self.busy or self._stalled or self._waiting or self._out or self._framer.pending):
-            repeat = self.again.get(data[:KIND_BYTES])
-            if repeat is not None:
-                answered = repeat.answer(self, data)
-                if answered is not None:
-                    if answered and self._transport is not None:
-                        self._transport.write(answered)
-                    return
-        size = len(data) - 4
-        # And a chunk is mostly one request, and nothing waits: then nothing is cut, copied or queued.
-        if (
-            0 <= size <= host.frame_bytes_max
-            and frame_size(data, 0)[0] == size
-            and not (self._framer.pending or self.busy or self._stalled or self._waiting)
-        ):
-            self._work_on(data, 4)
-            if self._out:
-                self._write()
+        if self._ready and not self.busy:
+            # Nearly always it is the heartbeat that came before.
+            if self.again is not None:
+                repeat = self.again.get(data[:KIND_BYTES])
+                if repeat is not None:
+                    answered = repeat.answer(self, data)
+                    if answered is not None:
+                        if answered and self._transport is not None:
+                            self._transport.write(answered)
+                        return
+            size = len(data) - 4
+            # And a chunk is mostly one request: then nothing is cut, copied or queued.
+            if 0 <= size <= host.frame_bytes_max and frame_size(data, 0)[0] == size:
+                self._work_on(data, 4)
+                if self._out:
+                    self._write()
+                return
+        elif self.closed or self.stopping:
             return
         try:
             frames = self._framer.feed(data)
@@ -201,10 +200,11 @@ class Connection:
             return
         if self.busy or self._stalled or self._waiting:
             self._wait(frames)
-            return
-        self._work(frames)
-        if self._out:
-            self._write()
+        else:
+            self._work(frames)
+            if self._out:
+                self._write()
+        self._settle()
 
     def eof_received(self) -> bool:
         return False
@@ -212,6 +212,7 @@ class Connection:
     def pause_writing(self) -> None:
         self._full = self._stalled = True
         self._pace_reading()
+        self._settle()
 
     def resume_writing(self) -> None:
         self.last_active = self.host.clock.tick()
@@ -222,10 +223,12 @@ class Connection:
             return
         self._stalled = False
         self._pace_reading()
+        self._settle()
         self.host.turn.later(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self._ready = False
         self._transport = None
         for kind in list(self.again or ()):
             self._forget(kind)
@@ -244,14 +247,15 @@ class Connection:
     def send(self, reply: bytes) -> None:
         """The reply to the one request at work here."""
         self.busy = False
-        if self.closed:
-            return
-        if self._transport is not None and not (self._working or self._out or self._waiting or self._stalled or self._paused):
+        if self._ready and not self._working and self._transport is not None:
             self._transport.write(reply)  # nothing goes with it, and nothing waits for it
+            return
+        if self.closed:
             return
         self._out.append(reply)
         self._out_bytes += len(reply)
         if not self._working:
+            self._ready = False
             self.host.turn.later(self)
 
     def send_in_pieces(self, reply: LongReply) -> None:
@@ -264,6 +268,7 @@ class Connection:
         self._transport.set_write_buffer_limits(0, 0)  # a piece is made when the one before has left
         if not self._full:
             self._stalled = True
+            self._ready = False
             self.host.long_replies.go_on(self)
 
     @property
@@ -299,6 +304,7 @@ class Connection:
         if not self._full:
             self._stalled = False
             self._pace_reading()
+            self._settle()
             self.host.turn.later(self)
 
     def end_turn(self) -> None:
@@ -307,6 +313,7 @@ class Connection:
             self._write()
         waiting = self._waiting
         if not waiting and not self._paused:
+            self._settle()
             return
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
@@ -319,6 +326,7 @@ class Connection:
         self._go_on_later()
         if self._paused:
             self._pace_reading()
+        self._settle()
 
     def repeat(self, kind: bytes, repeat: Repeat) -> bool:
         """From now on `repeat` is asked first about a request that begins so; False where there is no room to remember it."""
@@ -350,6 +358,7 @@ class Connection:
         are on their way to the client would be lost.
         """
         self.stopping = True
+        self._ready = False
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._paused and self._transport is not None:
@@ -372,6 +381,7 @@ class Connection:
         if self._out:
             self._write()
         self.closed = True
+        self._ready = False
         self.reason = reason
         self._waiting.clear()
         if self._transport is not None:
@@ -380,6 +390,7 @@ class Connection:
     def abort(self, reason: str) -> None:
         """End at once, with whatever the peer did not read."""
         self.closed = True
+        self._ready = False
         self.reason = self.reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -433,6 +444,11 @@ class Connection:
         if done < len(frames) and not self.closed:
             self._wait(frames[done:])
             self._go_on_later()
+
+    def _settle(self) -> None:
+        """Called by whoever changed something of what may stand before a request."""
+        held_up = self._stalled or self._paused or self._waiting or self._out or self._framer.pending
+        self._ready = not (held_up or self.closed or self.stopping)
 
     def _go_on_later(self) -> None:
         """Frames that wait for nothing but their turn get the next one."""
