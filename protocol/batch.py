@@ -22,7 +22,6 @@ from protocol.batch_record import (
     RECORD_BYTES_MIN,
     CorruptBatch,
     Fact,
-    FactLayouts,
     Record,
     put_record,
     read_record,
@@ -30,6 +29,7 @@ from protocol.batch_record import (
 from protocol.batch_writing import write_facts
 from protocol.compression import Compression, compress, decompress
 from protocol.errors import ProtocolError
+from protocol.fact_layouts import FactLayouts
 from protocol.wire import UNWRITABLE, unwritable
 
 HEADER: Final = Struct(">qiibIhiqqqhii")

@@ -26,7 +26,7 @@ from protocol.batch import (
     read_header,
     validate,
 )
-from protocol.batch_record import FactLayouts
+from protocol.fact_layouts import FactLayouts
 
 # Base offset, length, magic, checksum, attributes, last offset delta, record count; then of a record its length in one
 # byte or two, and what follows in either case: attributes, timestamp delta and offset delta, each 0, and the key's length.

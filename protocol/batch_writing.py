@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.batch_record import VARINTS, Fact, read_facts, varint
+from protocol.batch_record import VARINTS, Fact, varint
+from protocol.fact_layouts import read_facts
 
 _WIDE_FROM: Final = 64  # an offset delta takes two bytes from here on, and the record one more
 _WIDER_FROM: Final = 8_192  # and three from here on
