@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test kafka-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup run test kafka-test spark-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -29,6 +29,11 @@ test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences tests/protocol/test_messages_against_kafka.py tests/cli/test_log_with_kafka.py
+
+spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.spark.packages
+	@$(BIN)/python -m pytest -m spark tests/spark $(ARGS)
 
 soak: setup ## kill the broker 100 times under groups, 50 under producers (ARGS="--only records --kills 10", --scale: 100,000 members)
 	@$(BIN)/python project/compiled.py --fresh

@@ -2,7 +2,8 @@
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
 cores, and one process more. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
-on the first Python only, those marked `kafka` by `make kafka-test`. The closing lines say what every Python came to.
+on the first Python only, those marked `kafka` by `make kafka-test` and those marked `spark` by `make spark-test`. The closing lines
+say what every Python came to.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
         for reason, count in sorted(Counter(tally.reasons).items()):
             print(f"Skipped with Python {minor}: {count} x {reason}")
     if len(tallies) > 1 and not arguments:
-        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those beside a real Kafka with `make kafka-test`")
+        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those beside Kafka and Spark with words of their own")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -97,8 +98,8 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     together = ["-n", str(min(WORKERS_MAX, cores + 1))]  # one more: many tests wait for a process or a deadline
     if not first:
-        return pytest(environment, minor, "together", ["-m", "not alone and not once and not kafka", *together])
-    tally = pytest(environment, minor, "together", ["-m", "not alone and not kafka", *together])
+        return pytest(environment, minor, "together", ["-m", "not alone and not once and not kafka and not spark", *together])
+    tally = pytest(environment, minor, "together", ["-m", "not alone and not kafka and not spark", *together])
     if any("mark.alone" in path.read_text() for path in ROOT.glob("tests/**/test_*.py")):
         tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone"]))
     return tally

@@ -41,7 +41,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only, those beside a real Kafka with `make kafka-test`",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those beside Kafka and Spark with words of their own",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -96,7 +96,7 @@ def test_what_says_nothing_about_the_python_runs_on_the_first_alone(monkeypatch:
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
     assert asked == [
-        ("3.11", "not alone and not kafka"),
+        ("3.11", "not alone and not kafka and not spark"),
         ("3.11", "alone"),
-        ("3.12", "not alone and not once and not kafka"),
+        ("3.12", "not alone and not once and not kafka and not spark"),
     ]

@@ -10,6 +10,8 @@ from packaging.utils import canonicalize_name
 
 from project.install import DEVELOPMENT, ROOT, SERVING
 
+SPARK = ROOT / "requirements" / "spark.txt"
+
 
 def pins(text: str) -> dict[str, set[str]]:
     """Every pin of a lock with its hashes."""
@@ -25,7 +27,7 @@ def pins(text: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT], ids=["serving", "development"])
+@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT, SPARK], ids=["serving", "development", "spark"])
 def test_every_pin_has_hashes(lock: Path) -> None:
     found = pins(lock.read_text())
     assert found
@@ -53,6 +55,6 @@ def test_every_dependency_has_its_reason_in_contributing() -> None:
     assert not [name for name in names if f"| {name} |" not in reasons]
 
 
-@pytest.mark.parametrize("name", ["requirements/serving.txt", "requirements/development.txt", "pyproject.toml", "Makefile", ".ci/run"])
+@pytest.mark.parametrize("name", ["requirements/serving.txt", "requirements/development.txt", "requirements/spark.txt", "pyproject.toml", "Makefile", ".ci/run"])
 def test_no_address_of_a_package_index_is_written_down(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index|find-links", (ROOT / name).read_text())

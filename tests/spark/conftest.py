@@ -1,0 +1,46 @@
+"""One Spark and one broker for all tests; each test has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running import Broker, broker
+from tests.spark import packages
+from tests.spark.outside import Outside
+from tests.spark.session import Kafka, session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    found = packages.find()
+    if isinstance(found, str):
+        pytest.skip(found)
+    with session(found, tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def served(spark: Any) -> Iterator[Broker]:
+    settings = ("--set", "num.partitions=3", "--set", "log.cleaner.backoff.ms=100")
+    with broker("--profile", "test", "--listen", "127.0.0.1:0", *settings) as started:
+        yield started
+
+
+@pytest.fixture
+def kafka(spark: Any, served: Broker) -> Kafka:
+    return Kafka(spark, f"127.0.0.1:{served.port}")
+
+
+@pytest.fixture
+def outside(kafka: Kafka) -> Outside:
+    return Outside(kafka.bootstrap)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A name of its own; there is no such topic yet."""
+    return tmp_path.name

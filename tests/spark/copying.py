@@ -1,0 +1,45 @@
+"""A streaming query from Kafka to Kafka, that can be stopped and started again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.spark.session import Kafka, await_that
+
+SOON = {"processingTime": "100 milliseconds"}
+
+
+class Copy:
+    """Copies a topic to another one, partition by partition; whoever starts it again goes on from its checkpoint."""
+
+    def __init__(self, kafka: Kafka, folder: Path, source: str, **options: object) -> None:
+        self.kafka = kafka
+        self.target = f"{source}-copy"
+        self._folder = folder
+        self._source = source
+        self._options: dict[str, object] = {"startingOffsets": "earliest"} | options
+
+    def writer(self, **trigger: object) -> Any:
+        frame = self.kafka.stream(self._source, **self._options)
+        sink = {"kafka.bootstrap.servers": self.kafka.bootstrap, "topic": self.target, "checkpointLocation": f"{self._folder}/checkpoint"}
+        return frame.select("key", "value", "partition").writeStream.format("kafka").options(**sink).trigger(**trigger)
+
+    def copied(self) -> list[int]:
+        return sorted(self.kafka.values(self.target))
+
+    def ends(self, query: Any) -> dict[int, int]:
+        """Where the newest batch that is done ended, by partition; a query that has failed says why."""
+        if query.exception() is not None:
+            raise query.exception()
+        progress = query.lastProgress
+        ends = {} if progress is None else json.loads(progress["sources"][0]["endOffset"])[self._source]
+        return {int(partition): offset for partition, offset in ends.items()}
+
+    def position(self, query: Any) -> int:
+        """How many records it has read."""
+        return sum(self.ends(query).values())
+
+    def await_ends(self, query: Any, ends: dict[int, int]) -> None:
+        await_that(lambda: self.ends(query) == ends, lambda: (query.status, query.lastProgress))

@@ -1,0 +1,61 @@
+"""What others do to the topics that Spark reads: another client makes them, writes to them, grows them and takes records away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+SECONDS = 20.0
+
+
+class Outside:
+    def __init__(self, bootstrap: str) -> None:
+        self._settings = {"bootstrap.servers": bootstrap, "broker.address.family": "v4"}
+        self._admin = AdminClient(self._settings)
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        config = {name.replace("_", "."): value for name, value in settings.items()}
+        done(self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
+
+    def delete(self, topic: str) -> None:
+        done(self._admin.delete_topics([topic]))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        done(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
+
+    def send(self, topic: str, numbers: Iterable[int], partitions: int = 1, timestamp: int | None = None, keys: int = 0) -> None:
+        """Numbers as values, in turn to each partition and with that many keys; with `timestamp` the n-th record is n ms later."""
+        failed: list[Any] = []
+        producer = Producer(self._settings | {"linger.ms": 1})
+        for at, number in enumerate(numbers):
+            when = {} if timestamp is None else {"timestamp": timestamp + at}
+            key = str(number % keys).encode() if keys else None
+            producer.produce(
+                topic,
+                str(number).encode(),
+                key,
+                partition=at % partitions,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+                **when,
+            )
+            if at % 1000 == 999:
+                producer.poll(0)
+        assert producer.flush(SECONDS) == 0, f"{topic}: not everything was delivered"
+        assert not failed, failed
+
+    def groups(self) -> set[str]:
+        return {one.group_id for one in self._admin.list_consumer_groups().result(SECONDS).valid}
+
+    def topics(self) -> set[str]:
+        return set(self._admin.list_topics(timeout=SECONDS).topics)
+
+
+def done(futures: dict[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(SECONDS)

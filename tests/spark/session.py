@@ -1,0 +1,145 @@
+"""One small Spark in one JVM, and topics as its DataFrames see them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.spark.packages import Packages
+
+SECONDS = 60.0  # the machine may be busy: nothing takes a tenth of it otherwise
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
+
+# Small plans on small data: what Spark does to be fast with large ones only costs time here.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "768m",
+    "spark.driver.extraJavaOptions": JVM,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+@contextmanager
+def session(packages: Packages, folder: Path) -> Iterator[Any]:
+    """A SparkSession whose files are under `folder`; its JVM ends with it."""
+    sys.path.append(str(packages.python))
+    had, cwd = dict(os.environ), os.getcwd()
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))]:
+        del os.environ[name]  # another Spark is not meant
+    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_HOSTNAME="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    try:
+        os.chdir(folder)  # Spark puts some folders where it is started
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master("local[2]").appName("tenure")
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+        builder = builder.config("spark.jars", ",".join(map(str, packages.jars)))
+        spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").config("spark.local.dir", f"{folder}/local").getOrCreate()
+    finally:
+        os.chdir(cwd)
+        os.environ.clear()
+        os.environ.update(had)
+    try:
+        yield spark
+    finally:
+        gateway = spark.sparkContext._gateway
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(SECONDS)
+
+
+class Record(NamedTuple):
+    """One record as Spark reads it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Kafka:
+    """The topics of one broker, read and written by Spark."""
+
+    def __init__(self, spark: Any, bootstrap: str) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+
+    def frame(self, rows: list[tuple[Any, ...]], columns: str) -> Any:
+        """A DataFrame of these rows, without a Python worker."""
+        return self.spark.createDataFrame(rows, columns)
+
+    def write(self, frame: Any, topic: str | None = None, **options: object) -> None:
+        named = {} if topic is None else {"topic": topic}
+        frame.write.format("kafka").options(**self._options(options | named)).save()
+
+    def read(self, topic: str = "", **options: object) -> Any:
+        return self.spark.read.format("kafka").options(**self._options(self._subscribed(topic) | options)).load()
+
+    def stream(self, topic: str = "", **options: object) -> Any:
+        return self.spark.readStream.format("kafka").options(**self._options(self._subscribed(topic) | options)).load()
+
+    def records(self, topic: str = "", **options: object) -> list[Record]:
+        """What a batch read finds, by partition and offset."""
+        rows = self.read(topic, includeHeaders="true", **options).collect()
+        return sorted(Record(row.partition, row.offset, some_bytes(row.key), some_bytes(row.value), headers(row)) for row in rows)
+
+    def values(self, topic: str = "", **options: object) -> list[int]:
+        """Of records whose values are numbers, by partition and offset."""
+        return [int(record.value or b"") for record in self.records(topic, **options)]
+
+    def _subscribed(self, topic: str) -> dict[str, object]:
+        return {"subscribe": topic} if topic else {}
+
+    def _options(self, options: dict[str, object]) -> dict[str, str]:
+        """Options have `kafka_` for `kafka.` and underscores for dots there."""
+        dotted = {name.replace("_", ".") if name.startswith("kafka_") else name: str(value) for name, value in options.items()}
+        return {"kafka.bootstrap.servers": self.bootstrap} | dotted
+
+
+def some_bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def headers(row: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((one.key, some_bytes(one.value)) for one in row.headers or ())
+
+
+@contextmanager
+def running(writer: Any) -> Iterator[Any]:
+    """A started streaming query, stopped at the end."""
+    query = writer.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def finish(writer: Any) -> Any:
+    """Runs a query that ends by itself."""
+    with running(writer) as query:
+        assert query.awaitTermination(SECONDS), query.status
+    return query
+
+
+def await_that(holds: Callable[[], bool], what: Callable[[], object]) -> None:
+    until = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < until, what()
+        time.sleep(0.05)
