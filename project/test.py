@@ -9,6 +9,7 @@ say what every Python came to.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13")
 WORKERS_MAX = 8
+WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # each of its tests has this mark
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 ASK = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 
@@ -96,13 +98,21 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    together = ["-n", str(min(WORKERS_MAX, cores + 1))]  # one more: many tests wait for a process or a deadline
-    if not first:
-        return pytest(environment, minor, "together", ["-m", "not alone and not once and not kafka and not spark", *together])
-    tally = pytest(environment, minor, "together", ["-m", "not alone and not kafka and not spark", *together])
-    if any("mark.alone" in path.read_text() for path in ROOT.glob("tests/**/test_*.py")):
-        tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone"]))
+    # One more, as many tests wait for a process or a deadline; a file's tests stay together, as long as everybody has something to do.
+    together = ["-n", str(min(WORKERS_MAX, cores + 1)), "--dist", "worksteal"]
+    elsewhere = ["alone", "kafka", "spark"] if first else ["alone", "kafka", "spark", "once"]
+    selected = " and ".join(f"not {mark}" for mark in elsewhere)
+    ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]
+    tally = pytest(environment, minor, "together", ["-m", selected, *together, *ignored])
+    if first and (measuring := files_with(r"mark\.alone\b")):
+        tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone", *measuring]))
     return tally
+
+
+def files_with(pattern: str) -> list[str]:
+    """The test files with this in them: to collect the others would take seconds, and as often as there are processes."""
+    found = re.compile(pattern, re.MULTILINE)
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if found.search(path.read_text()))
 
 
 def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:

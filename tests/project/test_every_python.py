@@ -90,13 +90,24 @@ def test_a_tally_believes_the_report_and_the_exit_code(
     assert words.pytest(tmp_path, "3.12", "together", []) == tally
 
 
-def test_what_says_nothing_about_the_python_runs_on_the_first_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(words, "pytest", lambda _, minor, part, arguments: asked.append((minor, arguments[1])) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = {"once": "pytest.mark.once  # why", "alone": "[\n    pytest.mark.alone,\n]", "kafka": "[pytest.mark.kafka, pytest.mark.once]"}
+    (tmp_path / "tests").mkdir()
+    for name, mark in marks.items():
+        (tmp_path / "tests" / f"test_{name}.py").write_text(f"import pytest\n\npytestmark = {mark}\n")
+    (tmp_path / "tests" / "test_some.py").write_text("@pytest.mark.once\n@pytest.mark.alone\ndef test_it(): ...\n")
+    asked: list[tuple[str, str, list[str]]] = []
+
+    def noting(_: Path, minor: str, part: str, arguments: list[str]) -> Tally:
+        asked.append((minor, arguments[1], [one.removeprefix("--ignore=tests/test_") for one in arguments if one.endswith(".py")]))
+        return Tally(1, 0, 0, 0)
+
+    monkeypatch.setattr(words, "pytest", noting)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
     assert asked == [
-        ("3.11", "not alone and not kafka and not spark"),
-        ("3.11", "alone"),
-        ("3.12", "not alone and not once and not kafka and not spark"),
+        ("3.11", "not alone and not kafka and not spark", ["alone.py", "kafka.py"]),
+        ("3.11", "alone", ["tests/test_alone.py", "tests/test_some.py"]),
+        ("3.12", "not alone and not kafka and not spark and not once", ["alone.py", "kafka.py", "once.py"]),
     ]
