@@ -193,10 +193,12 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     plain = base.encode(version)
     yield Case(f"{request.__name__} v{version}", request, version, lambda place: request(place).encode(version))
     for way, kind in fields(base):
-        for name, change in CHANGES[kind](way, version >= base.FLEXIBLE_FROM).items():
+        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
+        for name, change in changes.items():
             if name.startswith(str(MANY)) and version != newest:
                 continue  # it takes long, and says the same in every version
-            if change(base, version) != plain:
+            tried = changes["twice the same"] if name.startswith(str(MANY)) else change  # tells as much, in no time
+            if tried(base, version) != plain:
                 where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
                 yield Case(f"{request.__name__} v{version} {where}: {name}", request, version, body_of(request, change, version))
 

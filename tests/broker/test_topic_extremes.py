@@ -14,13 +14,12 @@ import pytest
 
 from tests.broker.extremes import CLOSED, NOTHING
 from tests.broker.peers import defects
-from tests.broker.topic_extremes import ANSWERS, SETTINGS, Peer, every_case
+from tests.broker.topic_extremes import ANSWERS, SETTINGS, Case, Peer, every_case
 from tests.running import Broker, broker
 
 pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
 
 REPLY_SECONDS = 10
-CASES = {case.name: case for case in every_case()}
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
@@ -136,10 +135,15 @@ def differences(mine: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, 
         yield place, mine, kafkas
 
 
-@pytest.mark.parametrize("about", dict.fromkeys(re.split("[ :]", name)[0] for name in CASES))
-def test_the_answers_are_kafkas(peer: Peer, about: str) -> None:
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in every_case()}
+
+
+@pytest.mark.parametrize("about", dict.fromkeys(re.split("[ :]", name)[0] for name in KAFKAS))
+def test_the_answers_are_kafkas(peer: Peer, cases: dict[str, Case], about: str) -> None:
     wrong = []
-    for name, case in CASES.items():
+    for name, case in cases.items():
         if re.split("[ :]", name)[0] == about:
             wrong += [f"{name}: {problem}" for problem in problems(name, json.loads(json.dumps(peer.ask(case))))]
     assert not wrong, "\n".join(wrong)
@@ -162,3 +166,8 @@ def problems(name: str, ours: Any) -> Iterator[str]:
     for one in deviations - met:
         if one.cases != ".*":
             yield f"met no more: {one.why}"
+
+
+def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.topic_extremes asks what is new"
+    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

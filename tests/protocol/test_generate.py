@@ -9,8 +9,6 @@ import pytest
 from protocol import generate
 from protocol.generator import from_toml
 
-RENDERED = generate.rendered()
-
 
 def test_the_committed_messages_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert generate.main(["--check"]) == 0
@@ -21,8 +19,9 @@ def test_stale_missing_and_left_over_files_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(generate, "MESSAGES", tmp_path)
-    monkeypatch.setattr(generate, "rendered", lambda: RENDERED)
-    for name, text in RENDERED.items():
+    rendered = generate.rendered()
+    monkeypatch.setattr(generate, "rendered", lambda: rendered)
+    for name, text in rendered.items():
         (tmp_path / name).write_text(text + "#" if name == "fetch.py" else text)
     (tmp_path / "heartbeat.py").unlink()
     (tmp_path / "gone.py").write_text("")
