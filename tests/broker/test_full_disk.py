@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from protocol.batch import Record, batch_end, build, records
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import ANSWER_SECONDS, Client, broker, environment
 
 pytestmark = pytest.mark.once
@@ -92,6 +95,66 @@ def test_on_a_full_disk_nothing_is_made_everything_is_shown_and_all_that_was_tol
         running.kill()
     with broker(*arguments) as running, Client(running.port) as client:
         assert listed(client) == told
+        assert running.stop() == 0
+
+
+def produce(client: Client, number: int) -> tuple[ErrorCode, int]:
+    """One record whose value is the number and some padding: error and offset."""
+    batch = build([Record(0, number, b"key", b"%d " % number + bytes(3_000))])
+    request = ProduceRequest(None, -1, 5_000, [TopicProduceData("orders", [PartitionProduceData(0, batch)])])
+    (part,) = client.ask(request, 9).responses[0].partition_responses
+    return ErrorCode(part.error_code), part.base_offset
+
+
+def fetched(client: Client) -> dict[int, int]:
+    """The number in each record, by offset."""
+    found: dict[int, int] = {}
+    while True:
+        wanted = FetchTopic(topic="orders", partitions=[FetchPartition(0, fetch_offset=len(found), partition_max_bytes=1 << 20)])
+        reply = client.ask(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted]), 12)
+        (part,) = reply.responses[0].partitions
+        assert part.error_code == ErrorCode.NONE
+        if not part.records:
+            return found
+        at = 0
+        while at < len(part.records):
+            for record in records(part.records, at):
+                found[record.offset] = int((record.value or b"").split()[0])
+            at = batch_end(part.records, at)
+
+
+def test_on_a_full_disk_a_producer_is_told_to_come_again_and_what_was_told_is_kept(small_disk: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data", str(small_disk / "data"))
+    told: dict[int, int] = {}
+    numbers = iter(range(10_000))
+
+    def produce_until(client: Client, wanted: ErrorCode) -> None:
+        until = time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < until:
+            number = next(numbers)
+            error, offset = produce(client, number)
+            assert error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+            if error == ErrorCode.NONE:
+                assert offset not in told
+                told[offset] = number
+            if error == wanted:
+                return
+        raise AssertionError(f"never {wanted.name}")
+
+    with broker(*arguments) as running, Client(running.port) as client:
+        assert create(client, "orders") == ErrorCode.NONE
+        produce_until(client, ErrorCode.NONE)
+        filler = fill(small_disk)
+        produce_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert fetched(client) == told  # it can be read all the same
+        assert produce(client, next(numbers))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        filler.unlink()
+        produce_until(client, ErrorCode.NONE)
+        assert fetched(client) == told
+        running.kill()
+    with broker(*arguments) as running, Client(running.port) as client:
+        assert fetched(client) == told
+        produce_until(client, ErrorCode.NONE)
         assert running.stop() == 0
 
 
