@@ -54,6 +54,9 @@ class RecordClient(Protocol):
     def pausing(self, topic: str, count: int) -> tuple[int, int]:
         """Of `count` records: how many come while the partition is paused, and how many once it is not any more."""
 
+    def after_end(self, topic: str, value: bytes) -> Read:
+        """What comes first to a consumer at the end, when this is sent then."""
+
     def close(self) -> None: ...
 
 
@@ -119,6 +122,12 @@ class KafkaPython:
         while resumed < count:
             resumed += sum(map(len, self._consumer.poll(SECONDS * 1000).values()))
         return paused, resumed
+
+    def after_end(self, topic: str, value: bytes) -> Read:
+        self._consumer.position(self._at(topic, END))
+        self.produce(topic, [Sent(value)])
+        one = next(self._consumer)
+        return Read(one.offset, one.value)
 
     def close(self) -> None:
         self._consumer.close()
@@ -208,6 +217,15 @@ class Aiokafka:
             resumed += sum(map(len, (await self._consumer.getmany(timeout_ms=1000)).values()))
         return paused, resumed
 
+    def after_end(self, topic: str, value: bytes) -> Read:
+        return self._run(self._after_end(topic, value))
+
+    async def _after_end(self, topic: str, value: bytes) -> Read:
+        await self._consumer.position(await self._at(topic, END))
+        await self._produce(topic, [Sent(value)], "none", False)
+        one = await self._consumer.getone()
+        return Read(one.offset, one.value)
+
     def close(self) -> None:
         self._run(self._consumer.stop())
         self._loop.close()
@@ -250,8 +268,7 @@ class Confluent:
         return offsets
 
     def _at(self, topic: str, start: int) -> confluent_kafka.TopicPartition:
-        where = {BEGINNING: confluent_kafka.OFFSET_BEGINNING, END: confluent_kafka.OFFSET_END}.get(start, start)
-        partition = confluent_kafka.TopicPartition(topic, 0, where)
+        partition = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING if start == BEGINNING else start)
         self._consumer.assign([partition])
         return partition
 
@@ -280,6 +297,12 @@ class Confluent:
         paused = len(self._consumer.consume(count, PAUSED_SECONDS))
         self._consumer.resume([partition])
         return paused, len([self._one() for _ in range(count)])
+
+    def after_end(self, topic: str, value: bytes) -> Read:
+        self._at(topic, self.bounds(topic)[1])  # it finds out where the end is while it polls, which would be too late
+        self.produce(topic, [Sent(value)])
+        one = self._one()
+        return Read(one.offset() or 0, one.value() or b"")
 
     def close(self) -> None:
         self._consumer.close()
@@ -329,6 +352,10 @@ class Java:
     def pausing(self, topic: str, count: int) -> tuple[int, int]:
         paused, resumed = map(int, self._do("pausing", topic, count, int(PAUSED_SECONDS * 1000)))
         return paused, resumed
+
+    def after_end(self, topic: str, value: bytes) -> Read:
+        offset, read = self._do("after_end", topic, value.decode())
+        return Read(int(offset), read.encode())
 
     def close(self) -> None:
         self._do("close")

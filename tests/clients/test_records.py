@@ -91,6 +91,12 @@ def test_a_record_is_found_by_its_time(client: RecordClient, serving: Broker) ->
     assert found == [0, 0, 1, 1, 19, 19, None]
 
 
+def test_a_consumer_at_the_end_reads_what_comes_then(client: RecordClient, serving: Broker) -> None:
+    topic = make_topic(serving.port)
+    client.produce(topic, [Sent(b"early"), Sent(b"earlier")])
+    assert client.after_end(topic, b"late") == (2, b"late")
+
+
 def test_what_is_paused_does_not_come_until_it_is_resumed(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port)
     client.produce(topic, [Sent(str(number).encode()) for number in range(20)])

@@ -73,6 +73,8 @@ public class RecordsProbe {
             }
             case "pausing":
                 return probe.pausing(words[2], Integer.parseInt(words[3]), Integer.parseInt(words[4]));
+            case "after_end":
+                return probe.afterEnd(words[2], words[3]);
             case "close":
                 PROBES.remove(words[1]).consumer.close();
                 return "";
@@ -120,6 +122,16 @@ public class RecordsProbe {
             }
         }
         return read.toString();
+    }
+
+    private String afterEnd(String topic, String value) throws Exception {
+        consumer.position(at(topic, -1));
+        produce(new String[] {"produce", "", topic, "none", "false", value, "1", "-1"});
+        long until = System.nanoTime() + LIMIT.toNanos();
+        while (System.nanoTime() < until) {
+            for (ConsumerRecord<String, String> one : consumer.poll(Duration.ofSeconds(1))) return one.offset() + "\t" + one.value();
+        }
+        throw new IllegalStateException("nothing came");
     }
 
     private String pausing(String topic, int count, int millis) {
