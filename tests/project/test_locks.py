@@ -55,6 +55,8 @@ def test_every_dependency_has_its_reason_in_contributing() -> None:
     assert not [name for name in names if f"| {name} |" not in reasons]
 
 
-@pytest.mark.parametrize("name", ["requirements/serving.txt", "requirements/development.txt", "requirements/spark.txt", "pyproject.toml", "Makefile", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["requirements/serving.txt", "requirements/development.txt", "requirements/spark.txt", "pyproject.toml", "Makefile", ".ci/run"]
+)
 def test_no_address_of_a_package_index_is_written_down(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index|find-links", (ROOT / name).read_text())

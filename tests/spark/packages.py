@@ -114,7 +114,9 @@ def fetch_jars(folder: Path) -> Path:
 def run(command: list[str], folder: Path) -> None:
     name = "pip" if "pip" in command else command[0]
     try:
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Spark: {name} did not finish in {FETCH_TIMEOUT_S} s") from None
     if done.returncode != 0:
@@ -131,7 +133,8 @@ def pom() -> str:
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>tenure</groupId><artifactId>spark</artifactId><version>1</version><packaging>pom</packaging><build><plugins><plugin>"
         "<groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><configuration>"
-        f"<outputDirectory>jars</outputDirectory><artifactItems>{items}</artifactItems></configuration></plugin></plugins></build></project>"
+        f"<outputDirectory>jars</outputDirectory><artifactItems>{items}</artifactItems></configuration>"
+        "</plugin></plugins></build></project>"
     )
 
 

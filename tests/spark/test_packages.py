@@ -1,0 +1,77 @@
+"""What a test that needs Spark says where it cannot be had; in `make test`, without Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.spark import packages
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a PATH with the programs that a test puts there."""
+    monkeypatch.setattr(packages, "CACHE", tmp_path / "cache")
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path / "cache"
+
+
+def program(cache: Path, name: str, script: str) -> None:
+    path = cache.parent / "bin" / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def java(cache: Path, version: str = "17.0.1") -> None:
+    program(cache, "java", f"echo 'openjdk version \"{version}\"' >&2")
+
+
+def test_without_java_the_tests_skip(cache: Path) -> None:
+    assert packages.find() == "Spark needs java, which is not on PATH"
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_292", "nothing"])
+def test_with_an_old_java_the_tests_skip(cache: Path, version: str) -> None:
+    java(cache, version)
+    assert str(packages.find()).startswith("Spark needs Java 17 or newer, and java says")
+
+
+def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Path) -> None:
+    java(cache)
+    assert f"Spark needs pyspark-{packages.version()} in .cache" in str(packages.find())
+    assert not cache.exists()
+
+
+def test_without_maven_it_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    java(cache)
+    packages.folders()[0].mkdir(parents=True)
+    assert packages.main() == 0
+    assert capsys.readouterr().err == "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH\n"
+
+
+def test_what_pip_cannot_fetch_is_said_and_nothing_of_it_stays(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    java(cache)
+    program(cache, "python", "echo 'no such package'; exit 1")
+    monkeypatch.setattr("sys.executable", str(cache.parent / "bin" / "python"))
+    assert packages.main() == 0
+    assert capsys.readouterr().err == "spark-test: Spark: pip could not fetch it: no such package\n"
+    assert [path.name for path in cache.iterdir()] == [".gitignore"]
+
+
+def test_jars_that_are_not_those_that_were_tried_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    java(cache)
+    packages.folders()[0].mkdir(parents=True)
+    named = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
+    mkdir = shutil.which("mkdir", path=os.defpath)
+    program(cache, "mvn", f"{mkdir} jars; for jar in {' '.join(named)}; do echo other > jars/$jar; done")
+    assert packages.main() == 0
+    assert "is not the file that was tried" in capsys.readouterr().err
+    assert not packages.folders()[1].exists()
