@@ -91,6 +91,7 @@ class Topics:
         self.partitions = 0
         # Metric names fold '.' and '_' together, so Kafka refuses a name that differs from another in these alone.
         self._folded: dict[str, str] = {}
+        self.mark = object()  # another one whenever a topic came, went or changed
         self._new_id = new_id
 
     def clear(self) -> None:
@@ -99,6 +100,7 @@ class Topics:
         self.by_id.clear()
         self.deleted.clear()
         self._folded.clear()
+        self.mark = object()
         self.next_producer_id = 0
         self.partitions = 0
 
@@ -197,6 +199,7 @@ class Topics:
         self.partitions += topic.partitions
 
     def _drop(self, name: str) -> None:
+        self.mark = object()
         topic = self.by_name.pop(name, None)
         if topic is not None:
             del self.by_id[topic.id]

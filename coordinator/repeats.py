@@ -28,9 +28,9 @@ def _cutter(value_bytes: int, count: int) -> Struct:
 
 
 class RepeatedCommit:
-    """Who commits, what, and all that is the same each time; `values` are the offsets as they are stored."""
+    """Who commits, what, and all that is the same each time."""
 
-    __slots__ = ("_afters", "_alike", "_cut", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
+    __slots__ = ("_afters", "_alike", "_cut", "_only", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
 
     def __init__(self, commit: Commit) -> None:
         """`commit` was stored just now, whole, and has no retention of its own."""
@@ -54,38 +54,32 @@ class RepeatedCommit:
         self._cut = _cutter(sizes[0], len(keys)).unpack
         if self._alike:
             del self._afters[1:]
+        self._only = self.topics[0][1][0] if len(keys) == 1 else -1  # the one partition, of the one topic
 
-    def values(self, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
-        """As stored, in the order of the request."""
+    def store(self, group: Group, offsets: Sequence[bytes], now: int) -> Sequence[bytes] | None:
+        """Keep the offsets; their values, in the order of the request. None, and nothing is done: of a topic nothing is kept yet."""
+        if self._only >= 0:  # as most commits are
+            stored = group.offsets.get(self.topics[0][0])
+            if stored is None:
+                return None
+            value = b"".join((_VERSION, offsets[0], self._afters[0], _TIME(now)))
+            stored.values[self._only] = value
+            return (value,)
+        for topic, _ in self.topics:
+            if topic not in group.offsets:
+                return None
+        values = self._values(offsets, now)
+        at = 0
+        for topic, partitions in self.topics:
+            behind = at + len(partitions)
+            group.offsets[topic].values.update(zip(partitions, values[at:behind], strict=True))
+            at = behind
+        return values
+
+    def _values(self, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
         time = _TIME(now)
         if not self._alike:
             return [_VERSION + offset + after + time for offset, after in zip(offsets, self._afters, strict=True)]
-        if len(offsets) == 1:
-            return (b"".join((_VERSION, offsets[0], self._afters[0], time)),)
         # One join and one cut for all of them.
         behind = self._afters[0] + time
         return self._cut(_VERSION + (behind + _VERSION).join(offsets) + behind)
-
-    def put(self, group: Group, values: Sequence[bytes]) -> bool:
-        """Keep the values, where something is kept of each topic already; False, and nothing is done, where it is not."""
-        topics = self.topics
-        offsets = group.offsets
-        if len(topics) == 1:
-            topic, partitions = topics[0]
-            stored = offsets.get(topic)
-            if stored is None:
-                return False
-            if len(partitions) == 1:
-                stored.values[partitions[0]] = values[0]
-            else:
-                stored.values.update(zip(partitions, values, strict=True))
-            return True
-        for topic, _ in topics:
-            if topic not in offsets:
-                return False
-        at = 0
-        for topic, partitions in topics:
-            behind = at + len(partitions)
-            offsets[topic].values.update(zip(partitions, values[at:behind], strict=True))
-            at = behind
-        return True

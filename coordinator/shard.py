@@ -370,8 +370,8 @@ class Shard:
                 return False
         elif commit.generation != group.generation or (commit.instance_id is not None and member.instance_id != commit.instance_id):
             return False
-        values = commit.values(offsets, now)
-        if not commit.put(group, values):
+        values = commit.store(group, offsets, now)
+        if values is None:
             return False
         group.offsets_mark = object()
         if member is not None:

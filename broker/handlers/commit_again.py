@@ -107,6 +107,7 @@ class CommitAgain:
         "_fixed",
         "_front",
         "_journal",
+        "_mark",
         "_registry",
         "_reply",
         "_route",
@@ -140,6 +141,7 @@ class CommitAgain:
         self._reply = reply[8:]  # from behind the correlation id
         self._journal = journal
         self._registry = registry
+        self._mark = registry.mark
         self._topics = [(name, registry.by_name[name]) for name, _ in commit.topics]
         self._authorizer = authorizer
         self._clock = clock
@@ -159,10 +161,8 @@ class CommitAgain:
         journal = self._journal
         if fields[0::2] != self._fixed or journal.refusal or not self._authorizer.open:
             return None
-        by_name = self._registry.by_name
-        for name, topic in self._topics:
-            if by_name.get(name) is not topic:
-                return None
+        if self._registry.mark is not self._mark and not self._topics_are_there():
+            return None
         shard = journal.shard
         hold = shard.hold
         first = hold.emitted == hold.taken  # of what the log gets next: otherwise its journal is at work already
@@ -181,6 +181,15 @@ class CommitAgain:
         if first or shard.deadlines.wake_at < journal.turn.armed_at:
             journal.stepped()
         return b""
+
+    def _topics_are_there(self) -> bool:
+        """The ones that were committed first, not others of the same names."""
+        by_name = self._registry.by_name
+        for name, topic in self._topics:
+            if by_name.get(name) is not topic:
+                return False
+        self._mark = self._registry.mark
+        return True
 
     # As a held reply.
 
