@@ -28,7 +28,7 @@ test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m kafka tests/clients tests/sequences tests/protocol/test_messages_against_kafka.py tests/cli/test_log_with_kafka.py
+	@$(BIN)/python -m pytest -n 2 -m kafka tests/broker/test_known_settings.py tests/cli/test_log_with_kafka.py tests/clients tests/protocol tests/sequences tests/storage
 
 spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
 	@$(BIN)/python project/compiled.py --fresh

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.broker.lasting import LastingBroker
 from tests.broker.write_directory import served
 from tests.clients.people import People
 
 
+@pytest.mark.once  # the system more than Python
 def test_a_copy_of_a_stopped_directory_serves_the_same(tmp_path: Path) -> None:
     with LastingBroker(tmp_path / "data") as original:
         people = People(original.port)

@@ -81,6 +81,7 @@ def test_members_of_ten_connections_share_a_group_and_leave_it(running: Broker) 
         assert [one.group_state for one in members[0].ask(ListGroupsRequest(["empty"]), 5).groups if one.group_id == "ten"] == ["Empty"]
 
 
+@pytest.mark.once  # the system more than Python
 @pytest.mark.parametrize("flush", ["always", "never"])
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, flush: str) -> None:
     settings = (f"offsets.flush={flush}", "group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=3")

@@ -187,8 +187,8 @@ class Bystander(threading.Thread):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("loop", "count"), [("uvloop", 20_000), ("asyncio", 6_000)])
-def test_tens_of_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> None:
+@pytest.mark.parametrize(("loop", "count"), [("uvloop", 10_000), ("asyncio", 4_000)])
+def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> None:
     storm = hostile_bytes(20_251_121, count)
     with broker(*on(loop, "partitions.max=60")) as started:
         for _ in range(count // 4):
@@ -214,6 +214,7 @@ def test_tens_of_thousands_of_hostile_frames_change_nothing(loop: str, count: in
         assert started.stop() == 0
 
 
+@pytest.mark.once  # the system more than Python
 @pytest.mark.parametrize("loop", LOOPS)
 def test_peers_that_vanish_in_the_middle_leave_nothing_behind(loop: str) -> None:
     """Resets instead of orderly ends, at every point of a request and of its reply."""

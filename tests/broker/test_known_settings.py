@@ -9,6 +9,7 @@ from tests.oracle import kafka_jars
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.kafka
 def test_the_list_of_kafkas_settings_is_what_kafka_says() -> None:
     written = known_settings.render(known_settings.ask_kafka(kafka_jars()))
     assert written == known_settings.TARGET.read_text(), "run python -m tests.broker.known_settings"

@@ -250,7 +250,7 @@ def test_deadlines_of_idleness_move_when_the_machine_slept() -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
 def test_who_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
-    with broker(*on(loop)) as started, clients(7, started.port) as (other, *greedy):
+    with broker(*on(loop)) as started, clients(4, started.port) as (other, *greedy):
         other.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB and more
         assert answered(other)
         before = started.memory_kib()

@@ -16,6 +16,8 @@ from tests.broker.lasting import LastingBroker
 from tests.broker.peers import start
 from tests.broker.write_directory import WRITTEN, served
 
+pytestmark = pytest.mark.once  # processes and a directory
+
 # It was written some time ago, and nothing in it shall be forgotten for that.
 FOR_EVER = ("offsets.retention.minutes=2147483647", "offsets.retention.check.interval.ms=9000000000000")
 BYTES_MAX = 100_000

@@ -68,6 +68,7 @@ def test_an_advertised_port_of_0_is_the_port_listened_on_and_a_literal_has_no_br
     assert told(named, "OUTSIDE") == {("2001:db8::7", named.listeners["OUTSIDE"][1])}
 
 
+@pytest.mark.once  # the system more than Python
 def test_a_wildcard_with_something_to_advertise_listens_and_advertises_just_that() -> None:
     with broker("--profile", "test", "--listen", "0.0.0.0:0", "--advertise", "kafka.example.invalid:19092") as started:
         assert started.listeners["PLAINTEXT"][0] == "0.0.0.0"
@@ -76,12 +77,14 @@ def test_a_wildcard_with_something_to_advertise_listens_and_advertises_just_that
         assert "whoever reaches the port may do everything" in started.await_line("0.0.0.0:0 can be reached")
 
 
+@pytest.mark.once  # the system more than Python
 @needs_ipv6
 def test_an_ipv6_literal_is_listened_on_and_told(tmp_path: Path) -> None:
     with broker("--listen", "[::1]:0", "--data", str(tmp_path)) as started:
         assert told(started, "PLAINTEXT") == {("::1", started.port)}
 
 
+@pytest.mark.once  # the system more than Python
 @needs_ipv6
 def test_an_empty_host_is_every_address_of_both_families() -> None:
     with broker("--profile", "test", "--listen", ":0", "--advertise", "here.invalid:0") as started:
@@ -90,6 +93,7 @@ def test_an_empty_host_is_every_address_of_both_families() -> None:
                 assert [(node.host, node.port) for node in client.ask(MetadataRequest([]), 12).brokers] == [("here.invalid", started.port)]
 
 
+@pytest.mark.once  # the system more than Python
 @needs_ipv6
 def test_listeners_of_both_families_may_share_a_port(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path)) as first:
@@ -99,6 +103,7 @@ def test_listeners_of_both_families_may_share_a_port(tmp_path: Path) -> None:
         assert told(started, "NEW") == {("::1", port)}
 
 
+@pytest.mark.once  # the system more than Python
 def test_localhost_is_told_as_localhost_and_answers_on_all_its_addresses() -> None:
     with broker("--profile", "test", "--listen", "localhost:0") as started:
         assert told(started, "PLAINTEXT") == {("localhost", started.port)}

@@ -277,6 +277,7 @@ def topics_of(port: int) -> dict[str, tuple[bytes, int]]:
         return {found.name: (found.topic_id, len(found.partitions)) for found in client.ask(MetadataRequest(None), 12).topics}
 
 
+@pytest.mark.once  # the system more than Python
 def test_topics_keep_their_ids_over_an_orderly_restart(tmp_path: Path) -> None:
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first:
         with Client(first.port) as client:
@@ -288,6 +289,7 @@ def test_topics_keep_their_ids_over_an_orderly_restart(tmp_path: Path) -> None:
         assert topics_of(second.port) == before
 
 
+@pytest.mark.once  # the system more than Python
 @pytest.mark.parametrize("flush", ["always", "interval", "never"])
 def test_every_acknowledged_topic_survives_kill_9(tmp_path: Path, flush: str) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--set", f"offsets.flush={flush}")
@@ -318,6 +320,7 @@ def killed_while_creating(started: Broker, prefix: str) -> dict[str, bytes]:
     return acknowledged
 
 
+@pytest.mark.once  # the system more than Python
 def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first, Client(first.port) as client:
         client.ask(CreateTopicsRequest([topic("whole")], 5000), 7)
@@ -332,6 +335,7 @@ def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
         second.await_line("cut")
 
 
+@pytest.mark.once  # the system more than Python
 def test_debug_shows_every_frame_decoded_and_info_none() -> None:
     for level, shown in (("debug", True), ("info", False)):
         with broker("--profile", "test", "--set", f"log.level={level}", "--set", "log.format=json") as started:
@@ -343,6 +347,7 @@ def test_debug_shows_every_frame_decoded_and_info_none() -> None:
             assert not shown or "name='shown'" in frames[0]["message"]
 
 
+@pytest.mark.once  # the system more than Python
 def test_starting_is_quick(tmp_path: Path) -> None:
     def until_answered() -> float:
         begin = time.monotonic()

@@ -24,6 +24,8 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client
 
+pytestmark = pytest.mark.once  # what a kill leaves on the disk
+
 SECONDS = 10
 TOPIC = 2
 

@@ -12,6 +12,8 @@ from storage import DamagedLog, Handles, Log, OsDisk
 from storage.checkpoints import read_offsets
 from tests.cli.log_folders import Command, Folder
 
+pytestmark = pytest.mark.once  # bytes and disks
+
 SEEDS = 40
 DAMAGE = {"damaged", "damaged-end", "torn-end", "segment-overlap", "read-failed"}
 

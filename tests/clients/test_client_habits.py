@@ -111,6 +111,7 @@ def test_without_automatic_creation_clients_say_that_a_topic_is_missing(bootstra
     sender.close(timeout=1)
 
 
+@pytest.mark.kafka
 def test_kafkas_own_tool_makes_and_lists_topics() -> None:
     with broker("--profile", "test") as running:
         tool = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", f"localhost:{running.port}")

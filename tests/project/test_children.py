@@ -7,6 +7,8 @@ import pytest
 from project.distribution import PACKAGES
 from tests.running import ROOT
 
+pytestmark = pytest.mark.once  # about files of this checkout
+
 
 def unsafe_children(source: str) -> list[int]:
     """Lines with sys.executable and no "-P" right behind it: such a child takes `storage` from whatever folder it starts in."""

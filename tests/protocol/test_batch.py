@@ -394,6 +394,7 @@ def test_kafka_python_reads_what_is_built(codec: Compression) -> None:
     assert base == 2
 
 
+@pytest.mark.kafka
 def test_kafkas_dump_tool_reads_what_is_built(tmp_path: Path) -> None:
     """Every codec, in pieces larger than one block of any of them, in one segment."""
     segment = bytearray()

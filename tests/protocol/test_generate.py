@@ -9,6 +9,8 @@ import pytest
 from protocol import generate
 from protocol.generator import from_toml
 
+pytestmark = pytest.mark.once  # about files of this checkout
+
 
 def test_the_committed_messages_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert generate.main(["--check"]) == 0

@@ -12,6 +12,8 @@ from protocol.errors import EncodeError, ProtocolError
 from protocol.headers import decode_request_header, encode_request, encode_response, request_header_version, response_header_version
 from tests.protocol.foreign import cases, kio_bytes, kio_class
 
+pytestmark = pytest.mark.once  # kio's answers, to one Python for all
+
 CASES = [(name, version) for name, version in cases() if name.endswith(("Request", "Response"))]
 KEYS = {api.name: key for key, api in APIS.items()}
 

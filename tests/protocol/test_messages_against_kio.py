@@ -9,7 +9,9 @@ import pytest
 
 from tests.protocol.foreign import cases, kio_bytes, kio_class, kio_read, made_up, our_class, ours
 
-DEPTH = int(os.environ.get("TEST_DEPTH", "12"))  # made-up instances of each message and version
+pytestmark = pytest.mark.once  # kio's answers, to one Python for all
+
+DEPTH = int(os.environ.get("TEST_DEPTH", "6"))  # made-up instances of each message and version
 CASES = list(cases())
 
 

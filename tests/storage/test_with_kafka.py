@@ -60,6 +60,7 @@ def test_the_index_that_kafka_wrote_is_used(tmp_path: Path) -> None:
     assert 0 < index.before(4095)[0] < 4096  # denser than ours would be
 
 
+@pytest.mark.kafka
 def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
     for number in range(100):
@@ -74,6 +75,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path:
     no_complaint_about_indexes(folder, 3)
 
 
+@pytest.mark.kafka
 def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
     for number in range(100):

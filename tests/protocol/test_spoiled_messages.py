@@ -1,0 +1,80 @@
+"""Every message and version, cut, with flipped bits and with lying lengths: reading it ends soon, with a message or with a ProtocolError."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tracemalloc
+from random import Random
+from typing import Any
+
+import pytest
+
+from protocol.errors import ProtocolError
+from tests.protocol.foreign import cases, kio_bytes, kio_class, made_up, our_class
+
+pytestmark = pytest.mark.once  # it takes long, and says the same with every Python
+
+DEPTH = int(os.environ.get("TEST_DEPTH", "6"))
+CASES = list(cases())
+LONGEST = 60 * DEPTH  # a made-up message, each of whose bytes is tried
+LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\xff\xff")
+
+
+@functools.cache
+def sample(name: str, version: int) -> bytes:
+    """A message with something in it, but not so long that each of its bytes cannot be tried."""
+    made = (kio_bytes(made_up(kio_class(name, version), Random(f"{name} {version} {n}"))) for n in range(10))
+    return max((data for data in made if len(data) < LONGEST), key=len, default=b"")
+
+
+def survives(cls: Any, data: bytes, version: int) -> bool:
+    """Whether it could be read; anything but a ProtocolError fails the test."""
+    try:
+        _, end = cls.decode(data, 0, version)
+    except ProtocolError:
+        return False
+    assert 0 <= end <= len(data)
+    return True
+
+
+@pytest.mark.parametrize(("name", "version"), CASES)
+def test_a_message_cut_anywhere_is_refused(name: str, version: int) -> None:
+    cls, data = our_class(name), sample(name, version)
+    for cut in range(len(data)):
+        assert not survives(cls, data[:cut], version), cut
+
+
+@pytest.mark.parametrize(("name", "version"), CASES)
+def test_flipped_bits_give_a_message_or_a_protocol_error(name: str, version: int) -> None:
+    cls, data, random = our_class(name), sample(name, version), Random(f"{name} {version}")
+    for at in range(len(data)):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << random.randrange(8)
+        survives(cls, bytes(flipped), version)
+        flipped[random.randrange(len(data))] = random.choice((0, 127, 128, 255))
+        survives(cls, bytes(flipped), version)
+
+
+@pytest.mark.parametrize(("name", "version"), CASES)
+def test_noise_gives_a_message_or_a_protocol_error(name: str, version: int) -> None:
+    cls, random = our_class(name), Random(f"{name} {version}")
+    for _ in range(5 * DEPTH):
+        survives(cls, bytes(random.choices((0, 1, 2, 3, 7, 127, 128, 255), k=random.randrange(60))), version)
+
+
+def test_lying_lengths_cost_nothing() -> None:
+    """Every place of every newest message claims to be the length of something huge."""
+    tracemalloc.start()
+    try:
+        for name, version in dict(CASES).items():
+            cls, data = our_class(name), sample(name, version)
+            for at in range(0, len(data), 1 + len(data) // 12):
+                for lie in LARGE:
+                    tracemalloc.reset_peak()
+                    before, _ = tracemalloc.get_traced_memory()
+                    survives(cls, data[:at] + lie + data[at + len(lie) :], version)
+                    _, peak = tracemalloc.get_traced_memory()
+                    assert peak - before < 200_000, f"{name} at {at}"
+    finally:
+        tracemalloc.stop()
