@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
 
+from tests.depth import DEPTH
 from tests.protocol.foreign import cases, kio_bytes, kio_class, kio_read, made_up, our_class, ours
 
 pytestmark = pytest.mark.once  # kio's answers, to one Python for all
 
-DEPTH = int(os.environ.get("TEST_DEPTH", "6"))  # made-up instances of each message and version
 CASES = list(cases())
 
 

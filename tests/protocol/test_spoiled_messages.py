@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import tracemalloc
 from random import Random
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import pytest
 
 from protocol.errors import ProtocolError
+from tests.depth import DEPTH
 from tests.protocol.foreign import cases, kio_bytes, kio_class, made_up, our_class
 
 pytestmark = pytest.mark.once  # it takes long, and says the same with every Python
 
-DEPTH = int(os.environ.get("TEST_DEPTH", "6"))
 CASES = list(cases())
 LONGEST = 60 * DEPTH  # a made-up message, each of whose bytes is tried
 LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\xff\xff")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol.batch import Record, build, build_facts, iterate, records
 from protocol.compression import Compression
 from storage import DamagedLog, Handles, Log
+from tests.depth import DEPTH
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
@@ -322,7 +323,7 @@ class Known:
     first_cleaned: int = -1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=16 * DEPTH, deadline=None)
 @given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]), stops_clean=st.booleans())
 def test_a_cleaned_log_holds_what_it_must(
     steps: list[tuple[str, list[tuple[str, str | None]], Compression]], segment_bytes: int, stops_clean: bool
