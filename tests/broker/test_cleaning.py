@@ -226,7 +226,7 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run: Run) -> None:
         await until(lambda: (tmp_path / "pid").exists())  # so it is nice
         begun = asyncio.get_running_loop().time()
         await machine.end()
-        assert asyncio.get_running_loop().time() - begun < 0.5
+        assert asyncio.get_running_loop().time() - begun < 3  # it would go on for ever, and is slow to end when others want the processor
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
         assert state(log) == state(reopened(log)) == expected

@@ -115,7 +115,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
         started.await_line("stopping")
         code, seconds = timed_stop(started)
     assert code == 128 + signal.SIGTERM
-    assert seconds < 0.4
+    assert seconds < 1
     assert entries(started, "stopped") == []
 
 
