@@ -13,10 +13,12 @@ from typing import Final
 
 import google_crc32c
 
+from protocol.alike import RUN_MIN, alike
 from protocol.batch import (
     CRC_FROM,
     DECOMPRESSED_BYTES_MAX,
     HEADER_BYTES,
+    LENGTH_AT,
     LENGTH_FROM,
     MAGIC,
     CorruptBatch,
@@ -26,12 +28,29 @@ from protocol.batch import (
     read_header,
     validate,
 )
-from protocol.fact_layouts import FactLayouts
+from protocol.fact_layouts import LAYOUTS_MAX, FactLayouts
 
 # Base offset, length, magic, checksum, attributes, last offset delta, record count; then of a record its length in one
 # byte or two, and what follows in either case: attributes, timestamp delta and offset delta, each 0, and the key's length.
 _ONE_RECORD: Final = Struct(">qi4xbIhi30xiBBHBB")
 _crc32c: Final = google_crc32c.value
+
+ALIKE_MAX: Final = 256  # are looked for at once
+# Where the headers of batches that are alike say the same: length, magic, attributes, last offset delta, number of records.
+SAME_AT: Final = (LENGTH_AT + 3, LENGTH_AT, LENGTH_AT + 1, LENGTH_AT + 2, 16, *range(CRC_FROM, 27), *range(57, HEADER_BYTES))
+
+
+class Form:
+    """What batches of one record that are alike have in common: where in them key and value are, of which sizes."""
+
+    __slots__ = ("bases", "checked", "fixed", "pairs")
+
+    def __init__(self, size: int, key_at: int, value_at: int, value_size: int) -> None:
+        # All but the offset, what is not read, the checksum, key and value. The sizes come first.
+        self.fixed: Final = (key_at - 1, *SAME_AT, *range(HEADER_BYTES, key_at - 1), value_at - 1)
+        self.checked: Final = Struct(f">q9xI{size - CRC_FROM}s").iter_unpack
+        self.bases: Final = Struct(f">q{size - LENGTH_AT}x").iter_unpack
+        self.pairs: Final = Struct(f"{key_at}x{value_at - 1 - key_at}sx{value_size}sx").iter_unpack
 
 
 class FactReader:
@@ -41,7 +60,7 @@ class FactReader:
     further. After CorruptBatch `used` is where the batch begins that is none.
     """
 
-    __slots__ = ("_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
+    __slots__ = ("_forms", "_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
 
     def __init__(self, last_offset: int, end_offset: int, offset_max: int, verify: bool) -> None:
         self.last_offset = last_offset  # every batch begins behind it
@@ -51,6 +70,7 @@ class FactReader:
         self.used = 0
         self.ended = False
         self._layouts = FactLayouts()
+        self._forms: dict[tuple[int, int, int, int], Form] = {}
 
     def read(self, data: bytes) -> list[Fact]:
         """Key and value of every record in the whole batches that `data` begins with, as `facts_of` has them."""
@@ -59,6 +79,7 @@ class FactReader:
         verify = self.verify
         stop_offset = min(self.end_offset, self.offset_max)
         last = self.last_offset
+        size_before = 0  # of the last batch, when it had one record and looking for more like it may be of use
         end = len(data)
         quick_end = end - _ONE_RECORD.size - 1
         at = 0
@@ -80,13 +101,22 @@ class FactReader:
                 base, length, magic, crc, attributes, delta, count, size, more, zeros, key_size, long_key_size = unpack(data, at)
                 after = at + LENGTH_FROM + length
                 if (
-                    count == 1
-                    and not (attributes or delta or zeros)
-                    and last < base < stop_offset
+                    not attributes
+                    and last < base < stop_offset - delta
+                    and 0 < count <= delta + 1
                     and magic == MAGIC
                     and at + HEADER_BYTES < after <= end
                     and not (verify and _crc32c(data[at + CRC_FROM : after]) != crc)
                 ):
+                    if delta:
+                        self.used = at
+                        try:
+                            self._layouts.read(data, at + HEADER_BYTES, after, count, facts)
+                        except IndexError:
+                            raise CorruptBatch("a record is cut short") from None
+                        last = base + delta
+                        at = after
+                        continue
                     if more:  # the length takes two bytes, so the offset delta stands where the key's length would
                         begin = at + 67
                         if long_key_size > 127 and data[begin] < 128:
@@ -100,7 +130,7 @@ class FactReader:
                         if key_size > 127 or key_size & 1 or size != (after - at - 62) << 1:
                             begin = 0
                         value_at = begin + (key_size >> 1)
-                    if begin and value_at < after:
+                    if begin and not zeros and value_at < after:
                         value_size = data[value_at]
                         value_at += 1
                         value_end = value_at + (value_size >> 1)
@@ -108,6 +138,16 @@ class FactReader:
                         if value_end + 1 == after and value_size < 128 and (value_size == 1 or not value_size & 1):
                             facts.append((data[begin : value_at - 1], None if value_size == 1 else data[value_at:value_end]))
                             last = base
+                            size = after - at
+                            if size == size_before and value_size != 1:
+                                self.last_offset = last
+                                read = self._read_alike(data, at, size, begin - at, value_at - at, value_end - value_at, facts)
+                                if read:
+                                    last = self.last_offset
+                                    after += read * size
+                                else:
+                                    size = 0
+                            size_before = size
                             at = after
                             continue
             self.last_offset = last
@@ -120,6 +160,41 @@ class FactReader:
         self.last_offset = last
         self.used = at
         return facts
+
+    def _read_alike(self, data: bytes, at: int, size: int, key_at: int, value_at: int, value_size: int, facts: list[Fact]) -> int:
+        """Add those of the batches behind the one at `at`, which has one record, that are like it; how many there are."""
+        shape = size, key_at, value_at, value_size
+        form = self._forms.get(shape)
+        if form is None:
+            if len(self._forms) >= LAYOUTS_MAX:
+                self._forms.clear()
+            form = self._forms[shape] = Form(size, key_at, value_at, value_size)
+        count = alike(data, at, size, min((len(data) - at) // size, ALIKE_MAX), form.fixed) - 1
+        if count < RUN_MIN:
+            return 0
+        at += size
+        block = data[at : at + count * size]
+        last = self.last_offset
+        stop_offset = min(self.end_offset, self.offset_max)
+        count = 0
+        base: int
+        crc: int
+        body: bytes
+        if self.verify:
+            for base, crc, body in form.checked(block):
+                if not last < base < stop_offset or _crc32c(body) != crc:
+                    break
+                last = base
+                count += 1
+        else:
+            for (base,) in form.bases(block):
+                if not last < base < stop_offset:
+                    break
+                last = base
+                count += 1
+        self.last_offset = last
+        facts.extend(form.pairs(block[: count * size]))
+        return count
 
     def _read_any(self, data: bytes, at: int, facts: list[Fact]) -> int:
         """The general way for one batch: its size, or 0 where it is not whole here or is not to be read any more."""

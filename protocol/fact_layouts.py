@@ -5,37 +5,68 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from protocol.alike import RUN_MIN, alike
 from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_varint
+
+LAYOUTS_MAX: Final = 64
+_GOES_ON: Final = bytes(range(128, 256))  # bytes of a number that are not its last one
 
 
 class Layout:
-    """How long what is in a record is: one without headers, whose timestamp and offset take a byte each, has its key and
-    value at places that one Struct knows. The three parts that say so are compared.
+    """How long what is in a record is: one without headers, whose timestamp takes a byte and whose offset one or two, has
+    its key and value at places that one Struct knows. The parts that say so are compared.
     """
 
-    __slots__ = ("key_head", "lead", "size", "unpack", "value_head")
+    __slots__ = ("_delta_at", "_delta_bytes", "_fixed", "_pairs", "delta_bits", "delta_mask", "key_head", "lead", "size", "unpack", "value_head")
 
-    def __init__(self, data: bytes, begin: int, delta_at: int, key_at: int, key_end: int, value_at: int, value_end: int) -> None:
+    def __init__(self, data: bytes, begin: int, delta_at: int, delta_end: int, key_at: int, key_end: int, value_at: int, value_end: int) -> None:
         self.lead = data[begin:delta_at]
-        self.key_head = data[delta_at + 1 : key_at]
+        self.key_head = data[delta_end:key_at]
         self.value_head = data[key_end:value_at]
         self.size = value_end + 1 - begin
-        heads = delta_at - begin, key_at - delta_at - 1, key_end - key_at, value_at - key_end, value_end - value_at
-        self.unpack: Final = Struct(f"{heads[0]}sB{heads[1]}s{heads[2]}s{heads[3]}s{heads[4]}sB").unpack_from
+        self.delta_mask, self.delta_bits = (0x80, 0) if delta_end - delta_at == 1 else (0x8080, 0x8000)  # of one byte or two
+        delta = "B" if delta_end - delta_at == 1 else "H"
+        heads = delta_at - begin, key_at - delta_end, key_end - key_at, value_at - key_end, value_end - value_at
+        self.unpack: Final = Struct(f">{heads[0]}s{delta}{heads[1]}s{heads[2]}s{heads[3]}s{heads[4]}sB").unpack_from
+        # The same for many.
+        self._pairs: Final = Struct(f"{key_at - begin}x{heads[2]}s{heads[3]}x{heads[4]}sx").iter_unpack
+        self._delta_at = delta_at - begin
+        self._delta_bytes = delta_end - delta_at
+        # With these sizes a byte is left, the number of headers, which nobody reads.
+        self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
+
+    def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
+        """Add those of the records that are like the one at `at`, which has this layout; of so many, how many are."""
+        size = self.size
+        count = alike(data, at, size, count, self._fixed)
+        if count < RUN_MIN:
+            return 0
+        end = at + count * size
+        delta_at = at + self._delta_at
+        if self._delta_bytes == 2:
+            if data[delta_at:end:size].translate(None, _GOES_ON):
+                return 0
+            delta_at += 1
+        if not data[delta_at:end:size].isascii():
+            return 0
+        facts.extend(self._pairs(data[at:end]))
+        return count
 
 
 class FactLayouts:
-    """Reads keys and values, and remembers the layout of the record before: in most logs nearly all are alike."""
+    """Reads keys and values, and remembers layouts: in most logs nearly all records are like the one before."""
 
-    __slots__ = ("_last_size", "_layout")
+    __slots__ = ("_known", "_last_size", "_layout")
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: Layout | None = None  # of the last record
+        self._known: dict[tuple[int, int, int], Layout] = {}
         self._last_size = 0  # of the last record that had another one
 
     def read(self, data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
         """Add key and value of so many records. Written out: replaying a log that was cleaned is this function."""
         layout = self._layout
+        looked = False  # at how many of the following records are alike
         lead: bytes
         delta: int
         key_head: bytes
@@ -43,13 +74,30 @@ class FactLayouts:
         value_head: bytes
         value: bytes
         headers: int
-        for _ in range(count):
+        while count > 0:
             if layout is not None and at + layout.size <= end:
                 lead, delta, key_head, key, value_head, value, headers = layout.unpack(data, at)
-                if lead == layout.lead and value_head == layout.value_head and key_head == layout.key_head and delta < 128 and not headers:
+                if (
+                    lead == layout.lead
+                    and value_head == layout.value_head
+                    and key_head == layout.key_head
+                    and delta & layout.delta_mask == layout.delta_bits
+                    and not headers
+                ):
+                    if not looked:
+                        looked = True
+                        size = layout.size
+                        same = layout.read_alike(data, at, min(count, (end - at) // size), facts)
+                        if same:
+                            count -= same
+                            at += same * size
+                            continue
                     facts.append((key, value))
+                    count -= 1
                     at += layout.size
                     continue
+                looked = False
+            count -= 1
             begin = at
             n = data[at]
             at += 1
@@ -72,7 +120,8 @@ class FactLayouts:
             while data[at] > 127:  # the offset, unread
                 at += 1
             at += 1
-            short = at - timestamp_at == 2
+            delta_end = at
+            short = delta_at - timestamp_at == 1 and delta_end - delta_at <= 2
             n = data[at]
             at += 1
             if n > 127:
@@ -96,9 +145,16 @@ class FactLayouts:
                 at += n >> 1
                 facts.append((key, data[value_at:at]))
                 if short and at + 1 == stop and not data[at]:
-                    if stop - begin == self._last_size:
-                        layout = self._layout = Layout(data, begin, delta_at, key_at, key_end, value_at, at)
-                    self._last_size = stop - begin
+                    shape = (stop - begin, key_end - key_at, delta_end - delta_at)
+                    known = self._known.get(shape)
+                    if known is not None and known.lead == data[begin:delta_at]:
+                        layout = self._layout = known
+                    elif shape[0] == self._last_size:
+                        if len(self._known) >= LAYOUTS_MAX:
+                            self._known.clear()
+                        layout = self._layout = Layout(data, begin, delta_at, delta_end, key_at, key_end, value_at, at)
+                        self._known[shape] = layout
+                    self._last_size = shape[0]
             if at >= stop:
                 raise CorruptBatch("a record's fields are longer than the record")
             at = stop

@@ -1,0 +1,179 @@
+"""Batches and records that are alike are read many at a time: what one of them says that the others do not is never missed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import google_crc32c
+import pytest
+
+from protocol.alike import RUN_MIN, alike
+from protocol.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    CorruptBatch,
+    Fact,
+    Record,
+    build,
+    build_facts,
+    facts_of,
+    iterate,
+    stamp,
+    validate,
+)
+from protocol.batch_facts import ALIKE_MAX, FactReader
+from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
+from protocol.fact_layouts import read_facts
+
+END = 1 << 40
+
+
+def one_behind_the_other(batches: list[bytes]) -> bytearray:
+    out = bytearray()
+    for number, batch in enumerate(batches):
+        at = len(out)
+        out += batch
+        stamp(out, at, 200 * number, 3)
+    return out
+
+
+def with_checksum(data: bytearray, begin: int, behind: int) -> None:
+    data[begin + 17 : begin + 21] = google_crc32c.value(bytes(data[begin + 21 : behind])).to_bytes(4, "big")
+
+
+def read_generally(data: bytes, verify: bool) -> tuple[list[Fact], int]:
+    """The facts of all batches, and -1; or none, and where the first batch is that is wrong."""
+    facts: list[Fact] = []
+    last, at = -1, 0
+    try:
+        for header in iterate(data, 0, len(data)):
+            if verify:
+                validate(data, at, len(data))
+            if header.base_offset <= last or header.last_offset >= END:
+                return [], at
+            if header.attributes & (CONTROL | COMPRESSION_MASK):
+                facts += facts_of(data[at : at + header.size])
+            else:
+                facts += one_at_a_time(data, at + HEADER_BYTES, at + header.size, header.record_count)
+            last = header.last_offset
+            at += header.size
+    except (CorruptBatch, IndexError):
+        return [], at
+    return facts, -1
+
+
+def one_at_a_time(data: bytes, at: int, end: int, count: int) -> list[Fact]:
+    """Who reads one record alone knows none that is like it."""
+    facts: list[Fact] = []
+    for _ in range(count):
+        read_facts(data, at, end, 1, facts)
+        size, begin = data[at], at + 1
+        if size > 127:
+            size, begin = longer_varint(data, begin, size, VARINT_SHIFT_MAX)
+        at = begin + (size >> 1)
+    return facts
+
+
+def read(data: bytes, verify: bool) -> tuple[list[Fact], int]:
+    reader = FactReader(-1, END, END, verify)
+    try:
+        facts = reader.read(data)
+    except CorruptBatch:
+        return [], reader.used
+    return (facts, -1) if reader.used == len(data) else ([], reader.used)
+
+
+def test_of_pieces_those_up_to_the_first_that_differs_are_alike() -> None:
+    for count in range(RUN_MIN, 12):
+        for odd in range(1, count + 1):
+            pieces = [bytearray(b"same%c" % number) for number in range(count)]
+            if odd < count:
+                pieces[odd][2] ^= 1
+            data = b"begin" + b"".join(pieces) + b"same"
+            found = alike(data, 5, 5, count, (3, 2, 0, 1))
+            assert found == odd if odd >= RUN_MIN else found < RUN_MIN
+
+
+@pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"", b"")], ids=["small", "larger", "empty"])
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("odd", [2, 11, 23])
+def test_a_byte_that_is_another_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, odd: int) -> None:
+    batch = build_facts([fact], 1_000)
+    size = len(batch)
+    whole = one_behind_the_other([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
+    random = Random(odd)
+    for at in range(size):
+        data = whole[:]
+        data[odd * size + at] ^= 1 << random.randrange(8)
+        assert read(bytes(data), verify) == read_generally(bytes(data), verify)
+        with_checksum(data, odd * size, odd * size + size)
+        assert read(bytes(data), verify) == read_generally(bytes(data), verify)
+
+
+ALIKE: list[Fact] = [(b"key%03d" % number, b"value") for number in range(600)]
+ERASED: list[Fact] = [(b"key%03d" % number, None) for number in range(600)]
+ODD: dict[str, Fact] = {
+    "as long": (b"key01", b"value0"),
+    "a tombstone": (b"key0100000", None),
+    "longer": (b"key0100", b"value"),
+    "none": (b"key", b"value"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("verify", [True, False])
+def test_one_that_is_unlike_the_others_is_read_as_what_it_is(name: str, verify: bool) -> None:
+    for place in (0, 1, 2, 7, 40, ALIKE_MAX, ALIKE_MAX + 1, 599):
+        for others in (ALIKE, ERASED):
+            facts = [*others[:place], ODD[name], *others[place + 1 :]]
+            assert read(bytes(one_behind_the_other([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)
+
+
+def test_offsets_that_do_not_grow_and_the_end_are_found_in_a_run() -> None:
+    batch = build_facts([(b"key", b"value")], 1_000)
+    size = len(batch)
+    for odd in range(1, 24):
+        data = one_behind_the_other([batch] * 24)
+        stamp(data, odd * size, 200 * (odd - 1), 3)
+        for verify in (True, False):
+            with pytest.raises(CorruptBatch, match=f"offset {200 * (odd - 1)} between {200 * (odd - 1)} and"):
+                FactReader(-1, END, END, verify).read(bytes(data))
+            reader = FactReader(-1, 200 * odd, END, verify)
+            assert len(reader.read(bytes(one_behind_the_other([batch] * 24)))) == odd
+            assert reader.ended
+            assert reader.used == odd * size
+
+
+UNLIKE = (
+    Record(0, 1_000, b"another key", b"value"),
+    Record(0, 1_000, b"key 00", b"another value"),
+    Record(0, 1_000, b"key 00", None),
+    Record(0, 1_000, None, b"value0"),
+    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # as long as the others, and ends as they do
+    Record(0, 1_001, b"key 00", b"value0"),
+    Record(0, 1_000, b"key 0", b"value00"),
+)
+
+
+@pytest.mark.parametrize("odd", range(len(UNLIKE)))
+@pytest.mark.parametrize("place", [0, 1, 2, 5, 30, 63, 64, 70, 149])
+def test_a_record_unlike_those_around_it_is_read_as_what_it_is(odd: int, place: int) -> None:
+    made = [Record(number, 1_000, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
+    made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
+    expected = [(record.key or b"", record.value) for record in made] * 3
+    assert read(bytes(one_behind_the_other([build(made)] * 3)), True) == (expected, -1)
+
+
+@pytest.mark.parametrize("place", [0, 3, 9, 70, 79])
+def test_a_byte_that_is_another_is_found_in_any_record_of_a_run(place: int) -> None:
+    """Under a sound checksum: as the general way says, or refused as it does."""
+    batch = build_facts([(b"key %02d" % number, b"value") for number in range(80)], 1_000)
+    size = 18  # of each of the first 64, the others have a byte more
+    begin = 61 + place * size + max(place - 64, 0)
+    for at in range(begin, begin + size + 1):
+        for flip in (1, 2, 128):
+            data = one_behind_the_other([batch] * 2)
+            data[len(batch) + at] ^= flip
+            with_checksum(data, len(batch), 2 * len(batch))
+            assert read(bytes(data), True) == read_generally(bytes(data), True)
