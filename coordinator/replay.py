@@ -19,9 +19,8 @@ from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from protocol.records import read_offsets_key
 
-_VALUE_START: Final = b"\0\3"
-_PARTITION: Final = Struct(">i").unpack_from
-_METADATA_BYTES: Final = Struct(">h").unpack_from
+_VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # its version, and in the third one how long the metadata are
+_PARTITION_BYTES: Final = 4
 _OFFSET_KEY_VERSIONS: Final = (b"\0\0", b"\0\1")
 VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
@@ -35,21 +34,51 @@ class Replay:
         self._groups = groups
         self._leftovers = leftovers
         self._topics: dict[bytes, TopicOffsets] = {}  # by the part of the key before the partition
+        self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
     def fold(self, facts: Iterable[Fact]) -> None:
-        """In the order of the log. Written out for what nearly all records are."""
+        """In the order of the log. Written out for what nearly all records are: another offset of the topic before, or of one known."""
         topics = self._topics
         count = 0
+        size = -1
+        before: bytes | None = None
+        values: dict[int, bytes] = {}
+        prefix: bytes
+        partition: int
+        version: int
+        metadata_bytes: int
         for key, value in facts:
             count += 1
-            stored = topics.get(key[:-4])
-            if stored is None or value is None:
-                self._fold_one(key, value)
-                continue
-            if value[:2] != _VALUE_START or len(value) - VALUE_BYTES_MIN != _METADATA_BYTES(value, 14)[0]:
+            if len(key) != size:
+                size = len(key)
+                if size < _PARTITION_BYTES:
+                    self._fold_one(key, value)
+                    size = -1
+                    continue
+                split = self._splits.get(size) or self._split(size)
+            prefix, partition = split(key)
+            if prefix != before or value is None:
+                stored = topics.get(prefix)
+                if stored is None or value is None:
+                    self._fold_one(key, value)
+                    before = None  # it may have been about the whole group
+                    continue
+                values = stored.values
+                before = prefix
+            length = len(value)
+            if length < VALUE_BYTES_MIN:
                 read_offset(value)
-            stored.values[_PARTITION(key, len(key) - 4)[0]] = value
+            else:
+                version, metadata_bytes = _VALUE_SHAPE(value)
+                if version != 3 or length - VALUE_BYTES_MIN != metadata_bytes:
+                    read_offset(value)
+            values[partition] = value
         self.facts += count
+
+    def _split(self, size: int) -> Callable[[bytes], tuple[bytes, int]]:
+        """For keys of this size: what is before the partition, and the partition."""
+        split = self._splits[size] = Struct(f">{size - _PARTITION_BYTES}si").unpack
+        return split
 
     def _fold_one(self, data: bytes, value: bytes | None) -> None:
         key = read_offsets_key(data)

@@ -1,0 +1,81 @@
+"""Folding many facts takes few steps for each; nothing in between is missed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from coordinator import GroupConfig, read_offset
+from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.hold import Fact
+from coordinator.replay import Replay
+from protocol.errors import ProtocolError
+from tests.coordinator.truths import replayed
+
+MS = 1_700_000_000_000
+OLD_PREFIX = b"\0\0"  # of keys that Kafka wrote once; they name what those of version 1 name
+
+
+def folded(facts: list[Fact]) -> dict[tuple[str, str, int], int]:
+    shard = replayed(facts, MS, GroupConfig())
+    return {
+        (group.id, topic, partition): read_offset(value).offset
+        for group in shard.groups.values()
+        for topic, stored in group.offsets.items()
+        for partition, value in stored.values.items()
+    }
+
+
+def an_offset(group: str, topic: str, partition: int, offset: int | None, metadata: bytes = b"") -> Fact:
+    value = None if offset is None else offset_value(offset, -1, metadata, MS)
+    return offset_key(offset_key_prefix(group, topic), partition), value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_each_partition_the_newest_offset_stays(seed: int) -> None:
+    random = Random(seed)
+    expected: dict[tuple[str, str, int], int] = {}
+    facts: list[Fact] = []
+    group, topic = "g", "t"
+    for number in range(1_000):
+        if random.random() < 0.2:
+            group, topic = random.choice(["g", "h", "longer"]), random.choice(["t", "u", "topic"])
+        partition = random.choice([0, 1, 2, 3, 255, 1 << 20])
+        offset = None if random.random() < 0.1 else number
+        key, value = an_offset(group, topic, partition, offset, b"m" * random.choice([0, 0, 0, 1, 300]))
+        facts.append((OLD_PREFIX + key[2:] if random.random() < 0.1 else key, value))
+        if offset is None:
+            expected.pop((group, topic, partition), None)
+        else:
+            expected[group, topic, partition] = number
+    assert folded(facts) == expected
+
+
+def test_a_group_that_ended_between_two_of_its_offsets_begins_anew() -> None:
+    erased = [an_offset("g", "t", number, None) for number in (1, 2)]
+    facts = [an_offset("g", "t", 1, 10), an_offset("g", "t", 2, 20), *erased, (group_key("g"), None), an_offset("g", "t", 2, 21)]
+    assert folded(facts) == {("g", "t", 2): 21}
+
+
+@pytest.mark.parametrize("key", [b"\0\3ab", b"\0\3", b"\0\3a", b"\0\3abcdefgh"])
+def test_a_key_of_a_kind_that_is_not_known_says_nothing_of_those_around_it(key: bytes) -> None:
+    facts = [(key, b"v" * 24), an_offset("g", "t", 1, 10), (key, b""), an_offset("g", "t", 2, 20), (key, None), an_offset("g", "t", 1, 11)]
+    assert folded(facts) == {("g", "t", 1): 11, ("g", "t", 2): 20}
+
+
+@pytest.mark.parametrize("key", [b"", b"\0", b"\xff\xff\0", b"\0\1", b"\0\1\0"])
+def test_a_key_that_says_nothing_is_refused_wherever_it_stands(key: bytes) -> None:
+    for facts in ([(key, b"v")], [an_offset("g", "t", 1, 10), (key, b"v")]):
+        with pytest.raises(ProtocolError):
+            folded(facts)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_value_that_cannot_be_read_is_refused_wherever_it_stands(again: bool) -> None:
+    (key, value) = an_offset("g", "t", 1, 10, b"metadata")
+    assert value is not None
+    before = [an_offset("g", "t", 0, 1)] if again else []
+    for wrong in (value[:-1], value[:20], value[:3], b"", b"\0\x63" + value[2:], value[:14] + b"\0\x09" + value[16:]):
+        with pytest.raises(ProtocolError):
+            Replay({}, {}).fold([*before, (key, wrong)])
