@@ -38,7 +38,8 @@ from protocol.batch_record import read_keys
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.index import RELATIVE_OFFSET_MAX
+from storage.segment import Segment
 from storage.swap import CLEANED, Cleaned, Closed
 from storage.verifying import CHUNK_BYTES
 

@@ -22,6 +22,7 @@ _OFFSET: Final = Struct(">ii")
 _TIME: Final = Struct(">qi")
 
 INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1  # a segment has no offsets that are further from its base
 MEMORY_ENTRIES: Final = 1024  # of four MiB of log: then they are put into the files
 CHECKED_BYTES: Final = 65_536  # a larger file is looked at where it begins and ends
 BLOCK_ENTRIES: Final = 64  # are read at once, where a search has come so near

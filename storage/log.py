@@ -20,11 +20,12 @@ from storage.epochs import from_offset, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
 from storage.flush import Flush, sync_names, write_topic_id
 from storage.handles import Handles
+from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, remove_segments, sync
 from storage.producers import Producers
 from storage.rebuilding import rebuild, save_producers
 from storage.removal import set_folder_aside
-from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.segment import Segment
 from storage.segments import Segments
 from storage.swap import finish_exchanges
 from storage.times import first_timestamp

@@ -11,7 +11,7 @@ from protocol.batch_facts import FactReader
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import Index
+from storage.index import RELATIVE_OFFSET_MAX, Index
 from storage.verifying import CHUNK_BYTES, verify_all
 
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
@@ -19,7 +19,6 @@ LOOK_BYTES: Final = 8_192  # what a look-up reads at once: two index intervals, 
 PART_BYTES: Final = 65_536  # a read of more than this may be an index interval short of what it may be
 PLACES_MAX: Final = 16  # readers of one segment that need no look-up
 NAME_DIGITS: Final = 20
-RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 _PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 
@@ -160,6 +159,8 @@ class Segment:
         for header, _, _ in self.batches(self.size, length, False):
             if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
                 return f"offset {header.base_offset} where at least {self.next_offset} must be"
+            if header.last_offset - self.base > RELATIVE_OFFSET_MAX:
+                return f"offset {header.last_offset} is too far from the segment's first, {self.base}"
             self.note(header)
         return ""
 

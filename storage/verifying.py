@@ -5,14 +5,17 @@ Written out, for the start of a broker waits for it: `validate` says what is wro
 
 from __future__ import annotations
 
-from struct import Struct
+from itertools import starmap
+from struct import Struct, iter_unpack
 from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
+from protocol.alike import RUN_MIN, alike
 from protocol.batch import (
     COMPRESSION_MASK,
     CRC_FROM,
+    EPOCH_AT,
     HEADER_BYTES,
     LENGTH_FROM,
     MAGIC,
@@ -21,8 +24,9 @@ from protocol.batch import (
     read_header,
     validate,
 )
+from protocol.batch_facts import ALIKE_MAX, SAME_AT
 from protocol.batch_record import INT64_MAX
-from storage.index import INTERVAL_BYTES
+from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from storage.segment import Segment
@@ -31,6 +35,7 @@ CHUNK_BYTES: Final = 1 << 20
 
 # Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
 _SOUND: Final = Struct(">qiibIhi8xq14xi")
+_SAME_AT: Final = (*SAME_AT, *range(EPOCH_AT, EPOCH_AT + 4))
 _crc32c: Final = google_crc32c.value
 
 
@@ -57,6 +62,9 @@ def _verify(segment: Segment, chunk: bytes) -> str:
     begin = segment.size
     indexed = index.last_position
     next_offset, newest_of_all, epoch_of_all = segment.next_offset, segment.max_timestamp, segment.epoch
+    size_before = 0
+    offset_max = segment.base + RELATIVE_OFFSET_MAX
+    looked = 0  # at what is before, whether it is alike
     end = len(chunk)
     at = 0
     base: int
@@ -87,6 +95,8 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 validate(chunk, at, end)  # says what is wrong
             if base < next_offset:
                 return f"offset {base} where at least {next_offset} must be"
+            if base + delta > offset_max:
+                return f"offset {base + delta} is too far from the segment's first, {segment.base}"
             if newest > newest_of_all:
                 segment.max_timestamp = newest_of_all = newest
                 segment.max_timestamp_offset = base + delta
@@ -97,8 +107,48 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 segment.epoch = epoch_of_all = epoch
                 segment.epoch_start = base
             next_offset = base + delta + 1
+            size = after - at
+            if size == size_before and at >= looked:
+                number = alike(chunk, at, size, min((end - at) // size, ALIKE_MAX), _SAME_AT) - 1
+                looked = after + number * size
+                segment.next_offset = next_offset
+                if number >= RUN_MIN and _count(segment, begin + after, chunk[after:looked], number, size, delta):
+                    after = looked
+                    next_offset, newest_of_all, indexed = segment.next_offset, segment.max_timestamp, index.last_position
+            size_before = size
             at = after
         return ""
     finally:
         segment.size = begin + at
         segment.next_offset = next_offset
+
+
+def _count(segment: Segment, position: int, run: bytes, number: int, size: int, delta: int) -> bool:
+    """So many batches from this position of the file on, which are like one that was sound; False, and nothing was counted, where
+    they do not follow each other without gaps or one is not as it was written.
+    """
+    first = segment.next_offset
+    behind = first + number * (delta + 1)
+    bases: tuple[int, ...]
+    crcs: tuple[int, ...]
+    newest: tuple[int, ...]
+    bases, crcs, newest = zip(*iter_unpack(f">q9xI14xq{size - 43}x", run), strict=True)
+    if behind > segment.base + RELATIVE_OFFSET_MAX or bases != tuple(range(first, behind, delta + 1)):
+        return False
+    if list(starmap(_crc32c, iter_unpack(f"{CRC_FROM}x{size - CRC_FROM}s", run))) != list(crcs):
+        return False
+    index = segment.index
+    at = 0
+    while at < number:
+        # Up to the one that the index names next, for it says what is the newest until then.
+        before = at
+        at += max(-((position - index.last_position - INTERVAL_BYTES) // size), 0) + 1
+        at = min(at, number)
+        newest_here = max(newest[before:at])
+        if newest_here > segment.max_timestamp:
+            segment.max_timestamp = newest_here
+            segment.max_timestamp_offset = bases[newest.index(newest_here)] + delta
+        position += (at - before) * size
+        index.add(bases[at - 1] + delta, position - size, segment.max_timestamp, segment.max_timestamp_offset)
+    segment.next_offset = behind
+    return True

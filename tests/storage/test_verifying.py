@@ -1,0 +1,113 @@
+"""After a crash the last segment is read in full, batches that are alike many at a time: it ends as if each had been looked at."""
+
+from __future__ import annotations
+
+from random import Random
+
+import google_crc32c
+import pytest
+
+from protocol.batch import Record, build, stamp
+from storage import Handles
+from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
+from storage.segment import Segment
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, overwrite, reopen
+
+PATH = "/data"
+LOG = f"{PATH}/{FOLDER}/{0:020}.log"
+
+
+def stored(data: bytes) -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(PATH)
+    disk.make_folder(f"{PATH}/{FOLDER}")
+    overwrite(disk, LOG, data)
+    return disk
+
+
+def knowledge(segment: Segment) -> dict[str, object]:
+    index = segment.index
+    names = ("size", "next_offset", "max_timestamp", "max_timestamp_offset", "epoch", "epoch_start")
+    return {name: getattr(segment, name) for name in names} | {"offsets": index.offset_bytes(), "times": index.time_bytes()}
+
+
+def checked(disk: FaultyDisk) -> tuple[Segment, str]:
+    segment = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
+    return segment, segment.check(from_start=True)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_knows_what_it_knew_when_the_batches_were_appended(seed: int) -> None:
+    """Timestamps that grow, stand still and go back, sizes that stay for a while, gaps, another epoch now and then."""
+    random = Random(seed)
+    disk = stored(b"")
+    by_hand = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
+    timestamp, records, padding, epoch, offset = 1_000, 1, 20, 0, 0
+    for _ in range(random.choice([30, 300, 900])):
+        if random.random() < 0.02:
+            records, padding = random.choice([1, 1, 1, 2, 3]), random.choice([20, 20, 60, 500, INTERVAL_BYTES, 9_000])
+        timestamp += random.choice([0, 0, 1, 5, -7])
+        if random.random() < 0.01:
+            epoch += 1
+        if random.random() < 0.01:
+            offset += random.randrange(1, 5)
+        one = bytearray(build([Record(n, timestamp + n, b"key", bytes(padding)) for n in range(records)]))
+        stamp(one, 0, offset, epoch)
+        by_hand.append(one, offset, offset + records - 1, timestamp + records - 1, epoch)
+        offset += records
+    found, reason = checked(disk)
+    assert not reason
+    by_hand.index.add_time(by_hand.max_timestamp, by_hand.max_timestamp_offset)
+    assert knowledge(found) == knowledge(by_hand)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_byte_that_is_another_is_found_in_any_batch_of_a_run(seed: int) -> None:
+    random = Random(seed)
+    disk = stored(b"")
+    log, _ = reopen(disk, PATH)
+    count, padding = 60, random.choice([0, 30])
+    for _ in range(count):
+        log.append(batch("name", 1, padding), 0)
+    size = log.size // count
+    data = bytearray(disk.open(LOG).read(0, log.size))
+    odd, at = random.randrange(1, count), random.randrange(size)
+    data[odd * size + at] ^= 1 << random.randrange(8)
+    if seed % 2:
+        data[odd * size + 17 : odd * size + 21] = google_crc32c.value(bytes(data[odd * size + 21 : (odd + 1) * size])).to_bytes(4, "big")
+    disk = stored(bytes(data))
+    found, reason = checked(disk)
+
+    # One at a time, in files of their own: no two are alike there.
+    ends = 0
+    said = ""
+    for number in range(count):
+        alone = Segment(Handles(stored(bytes(data[number * size : (number + 1) * size]))), f"{PATH}/{FOLDER}", 0)
+        alone.next_offset = ends
+        said = alone.check(from_start=True)
+        if said:
+            break
+        ends = alone.next_offset
+    assert bool(reason) == bool(said)
+    if said:
+        assert (found.size, found.next_offset) == (number * size, ends)
+        assert reason == said or "cut short" in said  # alone it ends there
+    else:
+        assert found.size == len(data)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("records", [1, 3])
+def test_offsets_end_where_the_index_cannot_name_them_any_more(records: int, clean: bool) -> None:
+    """They are outside of the checksum, so a flipped bit may say anything."""
+    one = bytearray(batch("name", records))
+    data = bytearray()
+    for number in range(20):
+        stamp(one, 0, RELATIVE_OFFSET_MAX - 12 * records + number * records, 0)
+        data += one
+    segment = Segment(Handles(stored(bytes(data))), f"{PATH}/{FOLDER}", 0)
+    reason = segment.check(from_start=not clean)
+    good = 13 if records == 1 else 12
+    last = RELATIVE_OFFSET_MAX - 12 * records + (good + 1) * records - 1
+    assert (segment.size, reason) == (good * len(one), f"offset {last} is too far from the segment's first, 0")
