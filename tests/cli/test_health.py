@@ -157,8 +157,8 @@ def test_with_wait_it_is_asked_until_it_is_ready(serving: Callable[[Answer], str
 def test_when_the_wait_is_over_the_last_answer_counts(
     serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.01)
-    assert ask(serving(Broker(14)), "--wait", "0.05") == 2
+    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.4)  # whoever begins to ask has that long at least
+    assert ask(serving(Broker(14)), "--wait", "1") == 2
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
@@ -219,10 +219,10 @@ def drip(connection: socket.socket) -> None:
 def test_whatever_else_is_on_the_port_is_1_and_in_time(
     serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Answer, said: str
 ) -> None:
-    monkeypatch.setattr(health, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.2 if "within" in said else 5)
     start = time.monotonic()
     assert ask(serving(answer)) == 1
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 4
     assert said in capsys.readouterr().out
 
 

@@ -110,4 +110,4 @@ def test_a_broker_that_is_not_there_is_an_error_of_the_client_in_time(connect: C
     begin = time.monotonic()
     with pytest.raises(NotReached):
         connect(f"127.0.0.1:{port}", seconds=1.0).cluster()
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 20  # of a second each; a JVM may take its time
