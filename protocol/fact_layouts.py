@@ -17,7 +17,21 @@ class Layout:
     its key and value at places that one Struct knows. The parts that say so are compared.
     """
 
-    __slots__ = ("_delta_at", "_delta_bytes", "_fixed", "_pairs", "delta_bits", "delta_mask", "key_head", "lead", "size", "unpack", "value_head")
+    __slots__ = (
+        "_delta_at",
+        "_delta_bytes",
+        "_fixed",
+        "_key_head_at",
+        "_pairs",
+        "_value_head_at",
+        "delta_bits",
+        "delta_mask",
+        "key_head",
+        "lead",
+        "size",
+        "unpack",
+        "value_head",
+    )
 
     def __init__(self, data: bytes, begin: int, delta_at: int, delta_end: int, key_at: int, key_end: int, value_at: int, value_end: int) -> None:
         self.lead = data[begin:delta_at]
@@ -31,12 +45,18 @@ class Layout:
         # The same for many.
         self._pairs: Final = Struct(f"{key_at - begin}x{heads[2]}s{heads[3]}x{heads[4]}sx").iter_unpack
         self._delta_at = delta_at - begin
+        self._key_head_at = delta_end - begin
+        self._value_head_at = key_end - begin
         self._delta_bytes = delta_end - delta_at
         # With these sizes a byte is left, the number of headers, which nobody reads.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
-        """Add those of the records that are like the one at `at`, which has this layout; of so many, how many are."""
+        """Add those of the records from `at` on that have this layout, as far as they are many; of so many, how many there are."""
+        if not (data.startswith(self.lead, at) and data.startswith(self.key_head, at + self._key_head_at)):
+            return 0
+        if not data.startswith(self.value_head, at + self._value_head_at):
+            return 0
         size = self.size
         count = alike(data, at, size, count, self._fixed)
         if count < RUN_MIN:
@@ -76,6 +96,14 @@ class FactLayouts:
         headers: int
         while count > 0:
             if layout is not None and at + layout.size <= end:
+                if count >= RUN_MIN and not looked:
+                    looked = True
+                    size = layout.size
+                    same = layout.read_alike(data, at, min(count, (end - at) // size), facts)
+                    if same:
+                        count -= same
+                        at += same * size
+                        continue
                 lead, delta, key_head, key, value_head, value, headers = layout.unpack(data, at)
                 if (
                     lead == layout.lead
@@ -84,14 +112,6 @@ class FactLayouts:
                     and delta & layout.delta_mask == layout.delta_bits
                     and not headers
                 ):
-                    if not looked:
-                        looked = True
-                        size = layout.size
-                        same = layout.read_alike(data, at, min(count, (end - at) // size), facts)
-                        if same:
-                            count -= same
-                            at += same * size
-                            continue
                     facts.append((key, value))
                     count -= 1
                     at += layout.size
