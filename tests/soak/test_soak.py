@@ -1,4 +1,4 @@
-"""Five kills of the soak; `make soak` does a hundred and more."""
+"""Ten kills of the soak; `make soak` does a hundred and more."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.soak.world import World
 
 pytestmark = pytest.mark.once
 
-KILLS = 5
+KILLS = 10
 
 
-def test_five_kills_break_no_promise(tmp_path: Path) -> None:
+def test_ten_kills_break_no_promise(tmp_path: Path) -> None:
     plan = Plan(KILLS, seed=random.randrange(1 << 32), groups=4, session_ms=4_000, rebalance_ms=3_000)
     world = World(tmp_path / "data")
     campaign = Campaign(world, plan)
