@@ -19,6 +19,7 @@ SETUP_SECONDS = 40
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
 WARMING = ("api-versions", "metadata", "heartbeat-200", "commit-10", "fetch-10")
+CPU_FIELD = "srv_us_per_req"  # processor time of the server
 KEPT = ("requests", "rps", "p50_us", "p99_us", "p999_us", "srv_us_per_req", "srv_util", "gen_util", "srv_rss_mb")
 
 Sample = dict[str, Any]
@@ -127,10 +128,13 @@ class Comparison:
 
 
 def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Ratios round by round, so that a slow moment of the machine is in both halves; then their medians."""
+    """Ratios round by round, so that a slow moment of the machine is in both halves; then their medians.
+
+    Of processor time also that of the least each needed: whatever else runs on a machine only ever adds to it.
+    """
     floors = samples["floor"]
     result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}
-    costs = [sample["srv_us_per_req"] for sample in floors]
+    costs = [sample[CPU_FIELD] for sample in floors]
     result["floor_spread"] = (max(costs) - min(costs)) / median(costs)
     result["metrics"] = []
     for metric in row.metrics:
@@ -139,6 +143,8 @@ def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
         for name in samples:
             if name != "floor":
                 entry[name] = ratios(samples[name], floors, metric.field)
+                if metric.field == CPU_FIELD:
+                    entry[name]["least"] = min(one[CPU_FIELD] for one in samples[name]) / (min(costs) or 1e-9)
         result["metrics"].append(entry)
     if "ours" in samples:
         result["beside"] = {field: ratios(samples["ours"], floors, field)["median"] for field in ("rps", "p50_us", "p99_us")}

@@ -10,7 +10,7 @@ import pytest
 
 from bench import native, rows, table
 from bench.data import FLOOR_TOPIC, summary
-from bench.load import LoadError, compared, generate, ratios, without_groups
+from bench.load import KEPT, LoadError, compared, generate, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
 from tests.bench.one_topic import Topic
@@ -150,6 +150,19 @@ def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
     assert rows.chosen(["commit", "start"]) == {"commit-1", "commit-10", "commit-100", "start"}
     with pytest.raises(ValueError, match="no row is called 'commits'"):
         rows.chosen(["commits"])
+
+
+def test_a_disturbed_round_of_either_does_not_count_in_the_ratio_of_the_least() -> None:
+    row = next(row for row in rows.LOAD_ROWS if row.name == "commit-1")
+    field = dict.fromkeys(KEPT, 1.0)
+    samples = {
+        "floor": [field | {"srv_us_per_req": cost} for cost in (5.0, 9.0, 6.0)],
+        "ours": [field | {"srv_us_per_req": cost} for cost in (40.0, 12.0, 13.0)],
+    }
+    (metric,) = compared(row, samples)["metrics"]
+    assert metric["ours"]["least"] == 12.0 / 5.0
+    assert table.judged(metric["ours"]) == 12.0 / 5.0
+    assert table.judged({"median": 3.0}) == 3.0
 
 
 def test_ratios_are_taken_round_by_round() -> None:
