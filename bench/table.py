@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
+from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Figure, Metric
 
 Report = dict[str, Any]
 
@@ -32,6 +32,11 @@ def judged(ratio: Report) -> float:
     return float(ratio["least"] if "least" in ratio else ratio["median"])
 
 
+def judged_of_data(figure: Figure, ours: Report) -> float:
+    """Work for each second of processor time likewise: the most of any round."""
+    return float(ours["max"] if figure.name == "CPU" and figure.at_least is not None else ours["median"])
+
+
 def _missed_ratios(report: Report) -> Iterator[str]:
     held = column(report["compiled"])
     for row in LOAD_ROWS:
@@ -43,8 +48,8 @@ def _missed_ratios(report: Report) -> Iterator[str]:
 def _missed_of_data(report: Report) -> Iterator[str]:
     for row in DATA_ROWS:
         for figure, entry in zip(row.figures, report["rows"].get(row.name, {}).get("figures", ()), strict=False):
-            if "ours" in entry and not figure.met(entry["ours"]["median"]):
-                yield f"{row.name} {figure.name}: {rounded(entry['ours']['median'])} {figure.unit}, to be {figure.target}"
+            if "ours" in entry and not figure.met(judged_of_data(figure, entry["ours"])):
+                yield f"{row.name} {figure.name}: {rounded(judged_of_data(figure, entry['ours']))} {figure.unit}, to be {figure.target}"
 
 
 def _missed_figures(report: Report) -> Iterator[str]:
@@ -150,7 +155,7 @@ def data(report: Report) -> list[str]:
                 rounded(ours["median"]) if ours else result["status"],
                 f"{rounded(ours['min'])}..{rounded(ours['max'])}" if ours else "-",
                 figure.target,
-                ("ok" if figure.met(ours["median"]) else "OVER") if ours and figure.target != "-" else "",
+                ("ok" if figure.met(judged_of_data(figure, ours)) else "OVER") if ours and figure.target != "-" else "",
                 f"{entry['of_floor']:.2f}" if "of_floor" in entry else "-",
                 rounded(entry["kafka"]["median"]) if "kafka" in entry else "failed" if "kafka_failed" in result else "",
                 f"{entry['of_kafka']:.2f}" if "of_kafka" in entry else "",

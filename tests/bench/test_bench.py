@@ -163,6 +163,9 @@ def test_a_disturbed_round_of_either_does_not_count_in_the_ratio_of_the_least() 
     assert metric["ours"]["least"] == 12.0 / 5.0
     assert table.judged(metric["ours"]) == 12.0 / 5.0
     assert table.judged({"median": 3.0}) == 3.0
+    measured = {"median": 3.0, "min": 2.0, "max": 5.0}
+    cpu, latency = rows.Figure("CPU", "x", "1/CPU s", at_least=4.0), rows.Figure("p99", "x", "ms", at_most=4.0)
+    assert [table.judged_of_data(figure, measured) for figure in (cpu, latency)] == [5.0, 3.0]
 
 
 def test_ratios_are_taken_round_by_round() -> None:
