@@ -206,7 +206,7 @@ def test_a_row_that_is_not_served_has_its_targets_and_no_figure() -> None:
     result = {"status": "not served yet", "missing": ["OffsetCommit v8"]}
     shown = table.text(report(commit_10=result))
     line = next(line for line in shown.splitlines() if line.startswith("commit, 10"))
-    assert line.split() == ["commit,", "10", "partitions", "CPU", "-", "-", "not", "served", "yet", "-", "5", "2.8", "2", "8.1", "-", "-", "-"]
+    assert line.split() == ["commit,", "10", "partitions", "CPU", "-", "-", "not", "served", "yet", "-", "-", "5", "2.8", "2", "8.1", "-", "-", "-"]
     assert "commit-10: not served yet (the broker does not offer OffsetCommit v8)" in shown
     assert table.missed(report(commit_10=result)) == []
 
