@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Figure, Metric
+from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
 
 Report = dict[str, Any]
 
@@ -27,29 +27,19 @@ def missed(report: Report) -> list[str]:
     return [*_missed_ratios(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report)]
 
 
-def judged(ratio: Report) -> float:
-    """What is held against a target: of processor time the ratio of the least, of latencies the median."""
-    return float(ratio["least"] if "least" in ratio else ratio["median"])
-
-
-def judged_of_data(figure: Figure, ours: Report) -> float:
-    """Work for each second of processor time likewise: the most of any round."""
-    return float(ours["max"] if figure.name == "CPU" and figure.at_least is not None else ours["median"])
-
-
 def _missed_ratios(report: Report) -> Iterator[str]:
     held = column(report["compiled"])
     for row in LOAD_ROWS:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
-            if metric["targets"] and "ours" in metric and judged(metric["ours"]) > metric["targets"][held]:
-                yield f"{row.name} {metric['metric']}: {judged(metric['ours']):.2f}, at most {metric['targets'][held]:g}"
+            if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
+                yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
 
 
 def _missed_of_data(report: Report) -> Iterator[str]:
     for row in DATA_ROWS:
         for figure, entry in zip(row.figures, report["rows"].get(row.name, {}).get("figures", ()), strict=False):
-            if "ours" in entry and not figure.met(judged_of_data(figure, entry["ours"])):
-                yield f"{row.name} {figure.name}: {rounded(judged_of_data(figure, entry['ours']))} {figure.unit}, to be {figure.target}"
+            if "ours" in entry and not figure.met(entry["ours"]["median"]):
+                yield f"{row.name} {figure.name}: {rounded(entry['ours']['median'])} {figure.unit}, to be {figure.target}"
 
 
 def _missed_figures(report: Report) -> Iterator[str]:
@@ -113,7 +103,7 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
         yield from ("-", result["status"], "-", "-")
     if metric.targets:
         at_most = getattr(metric.targets, held)
-        yield from (f"{at_most:g}", verdict(judged(ours), at_most) if ours else "")
+        yield from (f"{at_most:g}", verdict(ours["median"], at_most) if ours else "")
         yield from (f"{getattr(metric.targets, other):g}", f"{metric.targets.good:g}", metric.targets.kafka)
     else:
         yield from ("-", "", "-", "-", "-")
@@ -155,7 +145,7 @@ def data(report: Report) -> list[str]:
                 rounded(ours["median"]) if ours else result["status"],
                 f"{rounded(ours['min'])}..{rounded(ours['max'])}" if ours else "-",
                 figure.target,
-                ("ok" if figure.met(judged_of_data(figure, ours)) else "OVER") if ours and figure.target != "-" else "",
+                ("ok" if figure.met(ours["median"]) else "OVER") if ours and figure.target != "-" else "",
                 f"{entry['of_floor']:.2f}" if "of_floor" in entry else "-",
                 rounded(entry["kafka"]["median"]) if "kafka" in entry else "failed" if "kafka_failed" in result else "",
                 f"{entry['of_kafka']:.2f}" if "of_kafka" in entry else "",

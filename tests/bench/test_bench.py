@@ -152,7 +152,7 @@ def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
         rows.chosen(["commits"])
 
 
-def test_a_disturbed_round_of_either_does_not_count_in_the_ratio_of_the_least() -> None:
+def test_a_disturbed_round_of_either_does_not_show_in_the_ratio_of_the_least() -> None:
     row = next(row for row in rows.LOAD_ROWS if row.name == "commit-1")
     field = dict.fromkeys(KEPT, 1.0)
     samples = {
@@ -161,11 +161,6 @@ def test_a_disturbed_round_of_either_does_not_count_in_the_ratio_of_the_least() 
     }
     (metric,) = compared(row, samples)["metrics"]
     assert metric["ours"]["least"] == 12.0 / 5.0
-    assert table.judged(metric["ours"]) == 12.0 / 5.0
-    assert table.judged({"median": 3.0}) == 3.0
-    measured = {"median": 3.0, "min": 2.0, "max": 5.0}
-    cpu, latency = rows.Figure("CPU", "x", "1/CPU s", at_least=4.0), rows.Figure("p99", "x", "ms", at_most=4.0)
-    assert [table.judged_of_data(figure, measured) for figure in (cpu, latency)] == [5.0, 3.0]
 
 
 def test_ratios_are_taken_round_by_round() -> None:
