@@ -69,6 +69,10 @@ class Authorizer(Protocol):
     def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool: ...
 
 
+def may(authorizer: Authorizer, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+    return authorizer.open or authorizer.allows(call, operation, resource, name)
+
+
 class AllowAll:
     """Everybody may do everything."""
 

@@ -9,7 +9,7 @@ from broker.topic_settings import LogSettings
 from broker.topics import Topic
 from protocol.batch import BatchHeader
 from protocol.errors import ErrorCode
-from storage import AppendFailed, Log, LogId
+from storage import AppendFailed, DamagedLog, Log, LogId
 from storage.producers import Producers
 
 OPENING = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -125,6 +125,11 @@ class Partition:
     def wake(self) -> None:
         for waiter in list(self.waiters):
             waiter.grown(self)
+
+
+def unreadable(problem: Exception) -> int:
+    """The code for a log that gives no records: its bytes are wrong, or the disk does not give them."""
+    return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class OffsetsPartition(Partition):

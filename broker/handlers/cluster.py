@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from broker.authorizer import Authorizer, Operation, Resource, cluster_operations
+from broker.authorizer import Authorizer, Operation, Resource, cluster_operations, may
 from broker.dispatch import Call, Constant, Dispatch, Response, Route
 from broker.node import Address, Node
 from broker.topics import CONSUMER_OFFSETS, Topics
@@ -107,7 +107,7 @@ class ClusterHandlers:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
 
     def _may_describe(self, call: Call, resource: Resource, name: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, Operation.DESCRIBE, resource, name)
+        return may(self._authorizer, call, Operation.DESCRIBE, resource, name)
 
     def _coordinator_of_group(self, call: Call, group_id: str) -> Coordinator:
         """Whoever owns the group's partition, at its address for the listener that the client dialled."""

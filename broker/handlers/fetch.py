@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource
+from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
 from broker.fetches import Fetches
@@ -17,7 +17,7 @@ from broker.handlers.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHOR
 from broker.handlers.leader_epochs import epoch_error
 from broker.logs import get_logger
 from broker.node import Node
-from broker.partition import Partition
+from broker.partition import Partition, unreadable
 from broker.partitions import Partitions
 from broker.topics import Topic, Topics
 from protocol.apis import APIS
@@ -259,17 +259,14 @@ class FetchHandlers:
 
     def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
         """Why nothing of the topic is looked at."""
-        if follows and not self._may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        if follows and not may(self._authorizer, call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None and by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
         name = wanted.topic if topic is None else topic.name
-        if not follows and not self._may(call, Operation.READ, Resource.TOPIC, name):
+        if not follows and not may(self._authorizer, call, Operation.READ, Resource.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
-
-    def _may(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, operation, resource, name)
 
     def unreadable(self, partition: Partition, problem: Exception) -> int:
         """The code for what the disk does not give; a line every while, for clients come again."""
@@ -277,7 +274,7 @@ class FetchHandlers:
         if now >= self._quiet_until:
             self._quiet_until = now + COMPLAIN_MS
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
-        return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
+        return unreadable(problem)
 
 
 def _replica_of(request: FetchRequest, version: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, group_operations
+from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, group_operations, may
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
 from broker.group_journal import GroupJournal
@@ -39,7 +39,7 @@ class GroupAdminHandlers:
         ]
 
     def _may(self, call: Call, operation: Operation, group_id: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, operation, Resource.GROUP, group_id)
+        return may(self._authorizer, call, operation, Resource.GROUP, group_id)
 
     # DescribeGroups
 
@@ -79,7 +79,7 @@ class GroupAdminHandlers:
                 return ListGroupsResponse(0, journal.refusal)
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        everything = self._authorizer.open or self._authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        everything = may(self._authorizer, call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         reply = ListGroupsResponse(0, ErrorCode.NONE)
         if not types or CLASSIC in types:
             reply.groups = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 from typing import Final
 
-from broker.authorizer import Authorizer, Operation, Resource
+from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.clock import Clock
 from broker.dispatch import Again, Call, Constant, Response, Route
 from broker.group_journal import GroupJournal
@@ -141,7 +141,7 @@ class GroupHandlers:
         ]
 
     def _may_read(self, call: Call, group_id: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, Operation.READ, Resource.GROUP, group_id)
+        return may(self._authorizer, call, Operation.READ, Resource.GROUP, group_id)
 
     def join(self, call: Call, request: JoinGroupRequest) -> Response | None:
         version = call.version

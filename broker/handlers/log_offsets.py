@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.authorizer import Authorizer, Operation, Resource
+from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.connection import Later
 from broker.dispatch import Call, Response, Route
 from broker.handlers.leader_epochs import UNKNOWN, epoch_error
 from broker.logs import get_logger
-from broker.partition import Partition
+from broker.partition import Partition, unreadable
 from broker.partitions import Partitions
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ class LogOffsetHandlers:
         ]
 
     def _may_describe(self, call: Call, name: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, Operation.DESCRIBE, Resource.TOPIC, name)
+        return may(self._authorizer, call, Operation.DESCRIBE, Resource.TOPIC, name)
 
     # ListOffsets
 
@@ -130,7 +130,7 @@ class LogOffsetHandlers:
                 found = partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp)
             except (OSError, DamagedLog) as problem:
                 log.error("partition cannot be read", log=str(partition), reason=str(problem))
-                return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
+                return unreadable(problem)
             if found is not None and found.offset < partition.end_offset:
                 told.timestamp, told.offset, told.leader_epoch = found
         return ErrorCode.NONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.authorizer import Authorizer, Operation, Resource
+from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route, Seen
 from broker.group_journal import GroupJournal
@@ -68,13 +68,10 @@ class OffsetHandlers:
             Route(APIS[OffsetDeleteRequest.API_KEY], self.delete, refuse_delete),
         ]
 
-    def _may(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
-        return self._authorizer.open or self._authorizer.allows(call, operation, resource, name)
-
     # OffsetCommit
 
     def commit(self, call: Call, request: OffsetCommitRequest) -> Response | None:
-        if not self._may(call, Operation.READ, Resource.GROUP, request.group_id):
+        if not may(self._authorizer, call, Operation.READ, Resource.GROUP, request.group_id):
             return refuse_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetCommitResponseTopic] = {}
         valid: list[CommitTopic] = []
@@ -153,7 +150,7 @@ class OffsetHandlers:
 
     def _partitions_of(self, call: Call, name: str) -> int:
         """How many partitions a topic has, 0 when there is none of the name, -1 when the caller may not know."""
-        if not (self._authorizer.open or self._authorizer.allows(call, Operation.READ, Resource.TOPIC, name)):
+        if not may(self._authorizer, call, Operation.READ, Resource.TOPIC, name):
             return -1
         topic = self._topics.by_name.get(name)
         return topic.partitions if topic is not None else 0
@@ -191,7 +188,7 @@ class OffsetHandlers:
     def _fetch(self, call: Call, group_id: str, wanted: FetchTopics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and which journal must agree that they are told; None when nobody was asked."""
         everything = self._authorizer.open
-        if not everything and not self._may(call, Operation.DESCRIBE, Resource.GROUP, group_id):
+        if not everything and not may(self._authorizer, call, Operation.DESCRIBE, Resource.GROUP, group_id):
             return None, refused_group(group_id, wanted, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.of(group_id)
         if journal.refusal:
@@ -201,12 +198,12 @@ class OffsetHandlers:
         if everything:
             return journal, (group_id, read_topics(offsets, wanted), ErrorCode.NONE)
         if wanted is None:
-            shown = {name: stored for name, stored in offsets.items() if self._may(call, Operation.DESCRIBE, Resource.TOPIC, name)}
+            shown = {name: stored for name, stored in offsets.items() if may(self._authorizer, call, Operation.DESCRIBE, Resource.TOPIC, name)}
             return journal, (group_id, read_topics(shown, None), ErrorCode.NONE)
         allowed: list[Wanted] = []
         hidden: list[FetchedTopic] = []
         for topic in wanted:
-            if self._may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            if may(self._authorizer, call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
                 allowed.append(topic)
             else:
                 hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -215,7 +212,7 @@ class OffsetHandlers:
     # OffsetDelete
 
     def delete(self, call: Call, request: OffsetDeleteRequest) -> Response | None:
-        if not self._may(call, Operation.DELETE, Resource.GROUP, request.group_id):
+        if not may(self._authorizer, call, Operation.DELETE, Resource.GROUP, request.group_id):
             return OffsetDeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         told: dict[str, OffsetDeleteResponseTopic] = {}
         valid: list[tuple[str, list[int]]] = []

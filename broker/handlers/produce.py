@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.appending import NO_TIME, append
-from broker.authorizer import Authorizer, Operation, Resource
+from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
@@ -70,7 +70,7 @@ class ProduceHandlers:
         answers: dict[Place, PartitionProduceResponse] = {}
         for topic in request.topic_data:
             name = topic.name
-            allowed = self._authorizer.open or self._authorizer.allows(call, Operation.WRITE, Resource.TOPIC, name)
+            allowed = may(self._authorizer, call, Operation.WRITE, Resource.TOPIC, name)
             for one in topic.partition_data:
                 place = (name, one.index)
                 size = next(size_of_next)

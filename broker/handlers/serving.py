@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource
+from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
 from broker.deletions import Deletions
 from broker.dispatch import Call
 from broker.journal import Journal
@@ -45,11 +45,11 @@ class Serving:
     partitions_max: int
 
     def may(self, call: Call, operation: Operation, topic: str) -> bool:
-        return self.authorizer.open or self.authorizer.allows(call, operation, Resource.TOPIC, topic)
+        return may(self.authorizer, call, operation, Resource.TOPIC, topic)
 
     def may_all(self, call: Call, operation: Operation) -> bool:
         """Of the cluster as a whole."""
-        return self.authorizer.open or self.authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+        return may(self.authorizer, call, operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def partitions_of(self, topic: Topic) -> list[Partition]:
         """As far as they are open; none is opened for that."""
