@@ -27,10 +27,12 @@ from protocol.batch import (
     BatchHeader,
     CorruptBatch,
     Record,
+    build,
+    read_header,
 )
-from protocol.batch_record import INT64_MAX, INT64_MIN, put_record, read_record
+from protocol.batch_record import INT64_MAX, INT64_MIN, read_record
 from protocol.batch_survey import survey
-from protocol.compression import Compression, compress, decompress
+from protocol.compression import Compression, decompress
 from protocol.errors import ErrorCode, ProtocolError
 
 MAGIC_BYTES: Final = 17  # as much of a batch as says what it is, in every format there was
@@ -149,12 +151,14 @@ def prepare(data: bytes, at: int, size: int, settings: LogSettings, now: int, na
     if not in_time or (settings.compact and not found.keyed):
         _refuse_records(body, body_at, body_end, header, settings, now, name)
     if target != header.attributes & COMPRESSION_MASK:
-        batch = _rebuilt(body, body_at, body_end, header, settings, target, now)
+        batch = _rebuilt(body, body_at, body_end, header, settings, Compression(target))
         if len(batch) > settings.max_message_bytes:
             raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
+        header = read_header(batch, 0)
+        newest = header.max_timestamp
     else:
         batch = bytearray(memoryview(data)[at:end])
-        _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
+    _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
     if len(batch) > settings.segment_bytes:
         raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, start_told=False)
     return batch, header
@@ -271,42 +275,21 @@ def _as_int64(value: int) -> int:
     return (value - INT64_MIN) % _UINT64 + INT64_MIN
 
 
-def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, codec: int, now: int) -> bytearray:
-    """The same records in the topic's own compression; `header` becomes that of the new batch."""
+def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, codec: Compression) -> bytearray:
+    """The same records in the topic's own compression."""
     records = _records(body, at, end, header)
-    newest = NO_TIMESTAMP
-    parts: list[bytes] = []
-    first = records[0].timestamp
-    for record in records:
-        if record.timestamp < NO_TIMESTAMP:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # nobody can write that
-        newest = max(newest, record.timestamp)
-        put_record(parts, record, record.offset, record.timestamp - first)
-    packed = compress(b"".join(parts), codec, _level(codec, settings))
-    header.attributes = codec | LOG_APPEND_TIME if settings.log_append_time else codec
-    header.base_timestamp = first
-    header.max_timestamp = now if settings.log_append_time else newest
-    header.size = HEADER_BYTES + len(packed)
-    header.crc = 0
-    fields = (
-        header.base_offset,
-        header.size - LENGTH_FROM,
-        header.leader_epoch,
-        MAGIC,
-        0,
-        header.attributes,
-        header.last_offset_delta,
-        first,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
+    if any(record.timestamp < NO_TIMESTAMP for record in records):
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # nobody can write that
+    return bytearray(
+        build(
+            records,
+            compression=codec,
+            compression_level=_level(codec, settings),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
     )
-    batch = bytearray(HEADER.pack(*fields) + packed)
-    header.crc = _crc32c(bytes(memoryview(batch)[CRC_FROM:]))
-    _CRC.pack_into(batch, _CRC_AT, header.crc)
-    return batch
 
 
 def _level(codec: int, settings: LogSettings) -> int | None:

@@ -1,8 +1,8 @@
 """Topics that are deleted, and what of them must go: their folders, and the offsets that groups committed for them.
 
 Nothing goes before the deletion is durable; of the folders `partitions.py` takes care. The registry remembers a deletion
-until folders and offsets are gone, so that a crash in between leaves nothing behind. A partition of groups that does not serve just then forgets the offsets as
-soon as it does; one whose log refuses forgets them again when it serves again.
+until folders and offsets are gone, so that a crash in between leaves nothing behind. A partition of groups that does not
+serve just then forgets the offsets as soon as it does; one whose log refuses forgets them again when it serves again.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ broker left undone is done at the next start. What belongs to no topic of ours, 
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from broker.journal import Journal
 from broker.logs import get_logger
-from broker.stores.local import LocalStore, id_text, topic_id_of
+from broker.stores.local import LocalStore, id_text, log_id_of, topic_id_of
 from broker.stores.owned import LocalLog
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, DeletedTopic, Topics
 from storage import LogId
@@ -25,7 +24,6 @@ log = get_logger("broker.topics")
 
 RETRY_SECONDS = 15.0
 NAMES_TOLD_MAX = 5
-_IS_LOG = re.compile(r"(.+)-([0-9]+)")
 
 
 class TopicFolders:
@@ -47,12 +45,12 @@ class TopicFolders:
         found = set()
         unknown = []
         for name in self._disk.list(path):
-            match = _IS_LOG.fullmatch(name)
-            if match is None or match[1] in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
+            id = log_id_of(name)
+            if id is None or id.name in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
                 continue
-            topic = self._topics.by_name.get(match[1])
-            if topic is not None and int(match[2]) < topic.partitions:
-                found.add(LogId(match[1], int(match[2])))
+            topic = self._topics.by_name.get(id.name)
+            if topic is not None and id.partition < topic.partitions:
+                found.add(id)
             else:
                 unknown.append(name)
         if unknown:

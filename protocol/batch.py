@@ -265,6 +265,7 @@ def build(
     base_offset: int = 0,
     leader_epoch: int = -1,
     compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     producer_id: int = -1,
     producer_epoch: int = -1,
@@ -292,7 +293,7 @@ def build(
     last = records[-1].offset - base_offset
     try:
         fixed = _BODY.pack(attributes, last, first, newest, producer_id, producer_epoch, base_sequence, len(records))
-        body = fixed + compress(b"".join(parts), compression)
+        body = fixed + compress(b"".join(parts), compression, compression_level)
         return _PREFIX.pack(base_offset, len(body) + CRC_FROM - LENGTH_FROM, leader_epoch, MAGIC, _crc32c(body)) + body
     except UNWRITABLE as error:
         raise unwritable("record batch", MAGIC, error) from error

@@ -51,7 +51,7 @@ class Resource(Protocol):
     def configs(self) -> Sequence[Setting]: ...
 
 
-Verdict = tuple[ErrorCode, str | None]
+Result = tuple[ErrorCode, str | None, int, str]  # of each resource: error, message, its kind and name
 
 
 class ConfigChangeHandlers:
@@ -68,22 +68,15 @@ class ConfigChangeHandlers:
 
     def alter(self, call: Call, request: AlterConfigsRequest) -> Response | None:
         """What is not named goes back to its default."""
-        verdicts = self._judge(call, request.resources, REPLACED, request.validate_only, replaced)
-        results = [
-            alter_configs.AlterConfigsResourceResponse(*verdict, one.resource_type, one.resource_name)
-            for one, verdict in zip(request.resources, verdicts, strict=True)
-        ]
-        call.reply = AlterConfigsResponse(responses=results)
+        results = self._judge(call, request.resources, REPLACED, request.validate_only, replaced)
+        call.reply = AlterConfigsResponse(responses=[alter_configs.AlterConfigsResourceResponse(*result) for result in results])
         self._serving.registry.reply(call)
         return None
 
     def change(self, call: Call, request: IncrementalAlterConfigsRequest) -> Response | None:
-        verdicts = self._judge(call, request.resources, tuple(Kind), request.validate_only, changed)
-        results = [
-            incremental_alter_configs.AlterConfigsResourceResponse(*verdict, one.resource_type, one.resource_name)
-            for one, verdict in zip(request.resources, verdicts, strict=True)
-        ]
-        call.reply = IncrementalAlterConfigsResponse(responses=results)
+        results = self._judge(call, request.resources, tuple(Kind), request.validate_only, changed)
+        told = [incremental_alter_configs.AlterConfigsResourceResponse(*result) for result in results]
+        call.reply = IncrementalAlterConfigsResponse(responses=told)
         self._serving.registry.reply(call)
         return None
 
@@ -94,24 +87,24 @@ class ConfigChangeHandlers:
         kinds: Container[int],
         validate_only: bool,
         settings_of: Callable[[Topic, Resource], dict[str, str]],
-    ) -> list[Verdict]:
+    ) -> list[Result]:
         times = Counter((one.resource_type, one.resource_name) for one in resources)
-        verdicts: list[Verdict] = []
+        results: list[Result] = []
         for resource in resources:
+            error, message = ErrorCode.NONE, None
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 check_shape(resource)
                 self._check_kind(resource, kinds)
-                error = refusal(self._serving, call, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-                if error:
-                    raise Refused(error)
+                forbidden = refusal(self._serving, call, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+                if forbidden:
+                    raise Refused(forbidden)
                 self._apply(resource, validate_only, settings_of)
             except Refused as refused:
-                verdicts.append((refused.error, refused.message))
-            else:
-                verdicts.append((ErrorCode.NONE, None))
-        return verdicts
+                error, message = refused.error, refused.message
+            results.append((error, message, resource.resource_type, resource.resource_name))
+        return results
 
     def _check_kind(self, resource: Resource, kinds: Container[int]) -> None:
         kind = resource.resource_type

@@ -11,7 +11,6 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 BY_ID_FROM = 6
-MESSAGES_FROM = 5
 
 
 class DeletionHandlers:

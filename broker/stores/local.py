@@ -55,7 +55,7 @@ OPENING_HANDLES = 8
 NOTES_RULES = Rules("interval", 5.0)
 NOTES_SEGMENT_BYTES = 16 << 20
 TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
-_IS_LOG = re.compile(r"(.+)-([0-9]+)")
+_LOG_NAME = re.compile(r"(.+)-([0-9]+)")
 
 
 class TopicLog(NamedTuple):
@@ -315,9 +315,8 @@ class LocalStore:
         """Logs that nobody has opened since a stop that was not in order: the next start has to look at them."""
         if self.directory.clean:
             return []
-        found = [match for name in self.disk.list(self.directory.path) if (match := _IS_LOG.fullmatch(name)) is not None]
-        ids = [LogId(match[1], int(match[2])) for match in found]
-        return [id for id in ids if id not in self._logs]
+        ids = map(log_id_of, self.disk.list(self.directory.path))
+        return [id for id in ids if id is not None and id not in self._logs]
 
     def plan_flush(self, flusher: Flusher, seconds: float) -> None:
         """Flush the log when so much time has passed; nobody waits for it."""
@@ -349,6 +348,12 @@ class LocalStore:
 def _is_unflushed(owned: LocalLog) -> bool:
     log = owned.log
     return owned.rules is TOPIC_RULES and (log.flushed_offset < log.next_offset or not log.usable)
+
+
+def log_id_of(name: str) -> LogId | None:
+    """Of a folder of that name; None: it is not the folder of a log."""
+    match = _LOG_NAME.fullmatch(name)
+    return LogId(match[1], int(match[2])) if match is not None else None
 
 
 def topic_id_of(disk: Disk, folder: str) -> str:
