@@ -1,55 +1,12 @@
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionStage;
-import org.apache.kafka.common.Endpoint;
-import org.apache.kafka.common.acl.AclBinding;
-import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.resource.ResourceType;
-import org.apache.kafka.server.authorizer.AclCreateResult;
-import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.authorizer.Action;
-import org.apache.kafka.server.authorizer.AuthorizableRequestContext;
-import org.apache.kafka.server.authorizer.AuthorizationResult;
-import org.apache.kafka.server.authorizer.Authorizer;
-import org.apache.kafka.server.authorizer.AuthorizerServerInfo;
 
-/** Refuses what a resource's name says ("no-create-x"), and everything about the cluster as a whole but what brokers need. */
-public class DenyingTopics implements Authorizer {
-    public Map<Endpoint, ? extends CompletionStage<Void>> start(AuthorizerServerInfo server) {
-        Map<Endpoint, CompletionStage<Void>> ready = new HashMap<>();
-        for (Endpoint endpoint : server.endpoints()) ready.put(endpoint, CompletableFuture.completedFuture(null));
-        return ready;
+/** As Denying, and refuses everything about the cluster as a whole but what brokers need. */
+public class DenyingTopics extends Denying {
+    @Override
+    boolean refuses(Action action) {
+        boolean cluster = action.resourcePattern().resourceType() == ResourceType.CLUSTER;
+        return super.refuses(action) || (cluster && action.operation() != AclOperation.CLUSTER_ACTION);
     }
-
-    public List<AuthorizationResult> authorize(AuthorizableRequestContext context, List<Action> actions) {
-        List<AuthorizationResult> results = new ArrayList<>();
-        for (Action action : actions) {
-            String name = action.resourcePattern().name();
-            boolean refused = name.startsWith("no-") && name.contains("-" + action.operation().name().toLowerCase() + "-");
-            boolean cluster = action.resourcePattern().resourceType() == ResourceType.CLUSTER;
-            refused |= cluster && action.operation() != AclOperation.CLUSTER_ACTION;
-            results.add(refused ? AuthorizationResult.DENIED : AuthorizationResult.ALLOWED);
-        }
-        return results;
-    }
-
-    public List<? extends CompletionStage<AclCreateResult>> createAcls(AuthorizableRequestContext context, List<AclBinding> bindings) {
-        return List.of();
-    }
-
-    public List<? extends CompletionStage<AclDeleteResult>> deleteAcls(AuthorizableRequestContext context, List<AclBindingFilter> filters) {
-        return List.of();
-    }
-
-    public Iterable<AclBinding> acls(AclBindingFilter filter) {
-        return List.of();
-    }
-
-    public void configure(Map<String, ?> settings) {}
-
-    public void close() {}
 }

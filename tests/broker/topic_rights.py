@@ -31,7 +31,7 @@ from tests.oracle import kafka_jars
 from tests.running import Client
 
 ANSWERS = Path(__file__).with_name("topic_rights.json")
-DENYING = Path(__file__).with_name("DenyingTopics.java")
+DENYING = (Path(__file__).parents[1] / "clients" / "java" / "Denying.java", Path(__file__).with_name("DenyingTopics.java"))
 LATER_SECONDS = 0.3
 NO_ID = bytes(16)
 TOPICS = (
@@ -136,7 +136,7 @@ def plain(value: Any, ids: Ids) -> Any:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as classes:
-        subprocess.run(["javac", "-cp", f"{kafka_jars()}/*", "-d", classes, str(DENYING)], check=True)
+        subprocess.run(["javac", "-cp", f"{kafka_jars()}/*", "-d", classes, *map(str, DENYING)], check=True)
         with kafka(Path(classes), authorizer_class_name="DenyingTopics") as port, Client(port) as client:
             made = client.ask(create(*TOPICS), 7).topics
             ids = {one.name: one.topic_id for one in made}

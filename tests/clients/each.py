@@ -273,11 +273,11 @@ def raise_for(error: int, message: str) -> None:
 
 
 @contextmanager
-def java_probe(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The JVM behind `Java`; skips the test where there is none."""
+def java_probe(folder: Path, source: Path = ADMIN_PROBE) -> Iterator[subprocess.Popen[str]]:
+    """A JVM that reads from its standard input what to do, as the one behind `Java`; skips the test where there is none."""
     logging = folder / "log4j2.properties"
     logging.write_text("rootLogger.level=off\n")
-    command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(ADMIN_PROBE)]
+    command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(source)]
     with (folder / "errors").open("w") as errors:
         probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:

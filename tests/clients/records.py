@@ -6,15 +6,12 @@ import asyncio
 import subprocess
 import uuid
 import warnings
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
 import confluent_kafka
-
-from tests.oracle import JAVA, kafka_jars
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
@@ -359,18 +356,3 @@ class Java:
 
     def close(self) -> None:
         self._do("close")
-
-
-@contextmanager
-def records_probe(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The JVM behind `Java`; skips the test where there is none."""
-    logging = folder / "log4j2.properties"
-    logging.write_text("rootLogger.level=off\n")
-    command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(RECORDS_PROBE)]
-    with (folder / "errors").open("w") as errors:
-        probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            yield probe
-        finally:
-            probe.kill()
-            probe.communicate()

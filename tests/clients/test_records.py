@@ -12,7 +12,8 @@ from subprocess import Popen
 import pytest
 
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreateTopicsRequest
-from tests.clients.records import BEGINNING, Aiokafka, Confluent, Java, KafkaPython, RecordClient, Sent, records_probe
+from tests.clients.each import java_probe
+from tests.clients.records import BEGINNING, RECORDS_PROBE, Aiokafka, Confluent, Java, KafkaPython, RecordClient, Sent
 from tests.kafka_process import free_ports
 from tests.running import Broker, Client, broker
 
@@ -26,7 +27,7 @@ NOW = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
-    with records_probe(tmp_path_factory.mktemp("java")) as probe:
+    with java_probe(tmp_path_factory.mktemp("java"), RECORDS_PROBE) as probe:
         yield probe
 
 

@@ -10,6 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.soak.actor import Actor
 from tests.soak.ledger import RETRIABLE, Ledger
 from tests.soak.member import RETRY_SECONDS, TOPIC
 from tests.soak.wire import Lost, Silent, Wire
@@ -17,25 +18,14 @@ from tests.soak.wire import Lost, Silent, Wire
 ANSWER_SECONDS = 15
 
 
-class Loner:
+class Loner(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
         self.checked_life = -1  # the life of the broker in which it last found everything there
         self._port = port
         self._ledger = ledger
         self._groups = groups
         self._random = randomness
-        self._wire: Wire | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def stop(self) -> None:
-        self._task.cancel()
-
-    async def ended(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._drop_wire()
-
-    def failure(self) -> BaseException | None:
-        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
+        super().__init__()
 
     async def _run(self) -> None:
         while True:
@@ -52,11 +42,6 @@ class Loner:
                     self._ledger.broken(f"no answer: who commits without a group waited {ANSWER_SECONDS} s")
                 self._drop_wire()
                 await asyncio.sleep(RETRY_SECONDS)
-
-    def _drop_wire(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-        self._wire = None
 
     async def _one(self) -> None:
         group = self._random.choice(self._groups)

@@ -24,6 +24,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records import read_assignment, with_version
+from tests.soak.actor import Actor
 from tests.soak.ledger import Assignment, Ledger, Seat
 from tests.soak.wire import Lost, Silent, Wire
 
@@ -61,7 +62,7 @@ class Again(Exception):
     """Back to the beginning: find the coordinator, and join unless seated."""
 
 
-class Member:
+class Member(Actor):
     def __init__(self, port: int, ledger: Ledger, plan: GroupPlan, instance: str | None, number: int, randomness: random.Random) -> None:
         self.plan = plan
         self.instance = instance
@@ -76,10 +77,9 @@ class Member:
         self._ledger = ledger
         self._random = randomness
         self._versions = randomness.choice((OLD, NEW))
-        self._wire: Wire | None = None
         self._fetched = False
         self._rounds = 0
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        super().__init__()
 
     @property
     def name(self) -> str:
@@ -91,22 +91,9 @@ class Member:
 
     # What the world does to it.
 
-    def stop(self) -> None:
-        """The process dies: nothing is said to anybody."""
-        self._task.cancel()
-        self._drop_wire()
-
-    async def ended(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._drop_wire()
-
     @property
     def done(self) -> bool:
         return self._task.done()
-
-    def failure(self) -> BaseException | None:
-        """What ended it though nobody stopped it."""
-        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
 
     def call_for_rebalance(self) -> None:
         """As a leader that has seen a new topic, or a member with a new subscription: it joins again from a stable group."""
@@ -135,11 +122,6 @@ class Member:
                     self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
                 self._drop_wire()
                 await asyncio.sleep(RETRY_SECONDS * self._random.uniform(0.5, 1.5))
-
-    def _drop_wire(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-        self._wire = None
 
     async def _ask(self, request: Any, version: int) -> Any:
         assert self._wire is not None

@@ -18,12 +18,12 @@ from protocol.compression import Compression
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.soak.actor import Actor
 from tests.soak.record_ledger import Mark, RecordLedger
 from tests.soak.wire import Lost, Silent, Wire
 
 RETRY_SECONDS = 0.03
 ANSWER_SECONDS = 15
-IN_FLIGHT_MAX = 5  # as many batches of a producer the broker remembers
 ALL = -1
 VERSIONS = (3, 7, 9, 11, 12)  # what clients speak; zstd from 7
 
@@ -47,7 +47,7 @@ class Again(Exception):
     """What is not acknowledged has to be sent once more."""
 
 
-class Producer:
+class Producer(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, number: int, randomness: random.Random) -> None:
         self.name = f"producer-{number}"
         self.steady_life = -1  # the newest life of the broker that has acknowledged something new
@@ -65,30 +65,11 @@ class Producer:
         # partition that is not open yet and the second finds it open, the first would be too late for ever.
         self._known = [False] * partitions
         self._failing: set[int] = set()  # partitions of which an earlier batch has failed: a later one is out of order then
-        self._wire: Wire | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        super().__init__()
 
     def __repr__(self) -> str:
         waiting = sum(len(batches) for batches in self._unsettled)
         return f"{self.name} (v{self._version}, id {self._id}, {waiting} batches not acknowledged)"
-
-    def stop(self) -> None:
-        """The process dies: nothing is said to anybody."""
-        self._task.cancel()
-        self._drop_wire()
-
-    async def ended(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._drop_wire()
-
-    def failure(self) -> BaseException | None:
-        """What ended it though nobody stopped it."""
-        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
-
-    def _drop_wire(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-        self._wire = None
 
     async def _run(self) -> None:
         while True:

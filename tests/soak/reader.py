@@ -14,6 +14,7 @@ from protocol.batch import records, validate
 from protocol.errors import ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.soak.actor import Actor
 from tests.soak.record_ledger import Mark, RecordLedger
 from tests.soak.wire import Lost, Silent, Wire
 
@@ -25,7 +26,7 @@ VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
 BY_ID_FROM = 13
 
 
-class Reader:
+class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
         self.checked_life = -1  # the life of the broker in which it found everything up to the restart
         self._port = port
@@ -35,26 +36,10 @@ class Reader:
         self.positions = [0] * partitions
         self._random = randomness
         self._version = randomness.choice(VERSIONS)
-        self._wire: Wire | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        super().__init__()
 
     def __repr__(self) -> str:
         return f"the reader (v{self._version}, at {self.positions})"
-
-    def stop(self) -> None:
-        self._task.cancel()
-
-    async def ended(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._drop_wire()
-
-    def failure(self) -> BaseException | None:
-        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
-
-    def _drop_wire(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-        self._wire = None
 
     async def _run(self) -> None:
         while True:

@@ -25,12 +25,13 @@ public class Denying implements Authorizer {
 
     public List<AuthorizationResult> authorize(AuthorizableRequestContext context, List<Action> actions) {
         List<AuthorizationResult> results = new ArrayList<>();
-        for (Action action : actions) {
-            String name = action.resourcePattern().name();
-            boolean refused = name.startsWith("no-") && name.contains("-" + action.operation().name().toLowerCase() + "-");
-            results.add(refused ? AuthorizationResult.DENIED : AuthorizationResult.ALLOWED);
-        }
+        for (Action action : actions) results.add(refuses(action) ? AuthorizationResult.DENIED : AuthorizationResult.ALLOWED);
         return results;
+    }
+
+    boolean refuses(Action action) {
+        String name = action.resourcePattern().name();
+        return name.startsWith("no-") && name.contains("-" + action.operation().name().toLowerCase() + "-");
     }
 
     public List<? extends CompletionStage<AclCreateResult>> createAcls(AuthorizableRequestContext context, List<AclBinding> bindings) {

@@ -1,0 +1,35 @@
+"""Somebody of the soak: a task with one connection, which the world may end at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+
+from tests.soak.wire import Wire
+
+
+class Actor(ABC):
+    def __init__(self) -> None:
+        self._wire: Wire | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @abstractmethod
+    async def _run(self) -> None: ...
+
+    def stop(self) -> None:
+        """The process dies: nothing is said to anybody."""
+        self._task.cancel()
+        self._drop_wire()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._drop_wire()
+
+    def failure(self) -> BaseException | None:
+        """What ended it though nobody stopped it."""
+        return self._task.exception() if self._task.done() and not self._task.cancelled() else None
+
+    def _drop_wire(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
