@@ -109,10 +109,14 @@ def produce(client: Client, number: int) -> tuple[ErrorCode, int]:
 def fetched(client: Client) -> dict[int, int]:
     """The number in each record, by offset."""
     found: dict[int, int] = {}
+    until = time.monotonic() + ANSWER_SECONDS
     while True:
         wanted = FetchTopic(topic="orders", partitions=[FetchPartition(0, fetch_offset=len(found), partition_max_bytes=1 << 20)])
         reply = client.ask(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted]), 12)
         (part,) = reply.responses[0].partitions
+        if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:  # its log is still being opened
+            time.sleep(0.02)
+            continue
         assert part.error_code == ErrorCode.NONE
         if not part.records:
             return found
