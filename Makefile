@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test kafka-test spark-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup run test clients-test kafka-test spark-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -28,7 +28,11 @@ test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m kafka tests/broker/test_known_settings.py tests/cli/test_log_with_kafka.py tests/clients tests/protocol tests/sequences tests/storage
+	@$(BIN)/python -m pytest -n 2 -m kafka tests/broker/test_known_settings.py tests/cli tests/clients tests/protocol tests/sequences tests/storage
+
+clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" tests/cli tests/clients tests/docker $(ARGS)
 
 spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
 	@$(BIN)/python project/compiled.py --fresh

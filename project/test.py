@@ -2,8 +2,8 @@
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
 cores, and one process more. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
-on the first Python only, those marked `kafka` by `make kafka-test` and those marked `spark` by `make spark-test`. The closing lines
-say what every Python came to.
+on the first Python only, those marked `clients`, `kafka` and `spark` by `make clients-test`, `kafka-test` and `spark-test`. The closing
+lines say what every Python came to.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13")
 WORKERS_MAX = 8
 WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # each of its tests has this mark
+OTHER_WORDS = ("clients", "kafka", "spark")  # marks of tests that have a word of their own: `make clients-test` and so on
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 ASK = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         for reason, count in sorted(Counter(tally.reasons).items()):
             print(f"Skipped with Python {minor}: {count} x {reason}")
     if len(tallies) > 1 and not arguments:
-        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those beside Kafka and Spark with words of their own")
+        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, kafka and spark by make words of their own")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -100,7 +101,7 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # One more, as many tests wait for a process or a deadline; a file's tests stay together, as long as everybody has something to do.
     together = ["-n", str(min(WORKERS_MAX, cores + 1)), "--dist", "worksteal"]
-    elsewhere = ["alone", "kafka", "spark"] if first else ["alone", "kafka", "spark", "once"]
+    elsewhere = ["alone", *OTHER_WORDS] if first else ["alone", "once", *OTHER_WORDS]
     selected = " and ".join(f"not {mark}" for mark in elsewhere)
     ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]
     tally = pytest(environment, minor, "together", ["-m", selected, *together, *ignored])

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from struct import unpack
@@ -128,6 +128,14 @@ def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def readable(peers: Iterable[socket.socket], seconds: float = 0) -> list[socket.socket]:
+    """Those with something to read after at most so long. select() would refuse the high descriptors of a process that opens many."""
+    with selectors.PollSelector() as selector:
+        for peer in peers:
+            selector.register(peer, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(seconds)]  # type: ignore[misc]
 
 
 def refused(port: int) -> bool:

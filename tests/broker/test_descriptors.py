@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import select
 import socket
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.metadata import MetadataRequest
-from tests.broker.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, entries, eventually, kept_in
+from tests.broker.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, entries, eventually, kept_in, readable
 from tests.running import Broker, Client, broker
 
 pytestmark = [
@@ -41,7 +40,7 @@ def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, l
 def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
     """Those who have an answer to read after so long."""
     time.sleep(seconds)
-    return select.select(peers, [], [], 0)[0]
+    return readable(peers)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

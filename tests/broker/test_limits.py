@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from tests.broker.peers import (
     kept_in,
     may_open,
     on,
+    readable,
     reasons,
     send_until_stuck,
 )
@@ -58,7 +58,7 @@ def test_beyond_max_connections_peers_wait_until_one_leaves(loop: str) -> None:
         with Client(started.port) as waiting:
             waiting.send(MetadataRequest([]), 12)
             assert "max.connections" in started.await_line("accepting pauses")
-            assert select.select([waiting.socket], [], [], 0.1)[0] == []
+            assert not readable([waiting.socket], 0.1)
             assert all(answered(client) for client in served)
             served[0].socket.close()
             assert waiting.receive(MetadataRequest([]), 12).brokers

@@ -41,7 +41,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only, those beside Kafka and Spark with words of their own",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, kafka and spark by make words of their own",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -91,7 +91,12 @@ def test_a_tally_believes_the_report_and_the_exit_code(
 
 
 def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = {"once": "pytest.mark.once  # why", "alone": "[\n    pytest.mark.alone,\n]", "kafka": "[pytest.mark.kafka, pytest.mark.once]"}
+    marks = {
+        "once": "pytest.mark.once  # why",
+        "alone": "[\n    pytest.mark.alone,\n]",
+        "clients": "pytest.mark.clients",
+        "kafka": "[pytest.mark.kafka, pytest.mark.once]",
+    }
     (tmp_path / "tests").mkdir()
     for name, mark in marks.items():
         (tmp_path / "tests" / f"test_{name}.py").write_text(f"import pytest\n\npytestmark = {mark}\n")
@@ -107,7 +112,7 @@ def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Pa
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
     assert asked == [
-        ("3.11", "not alone and not kafka and not spark", ["alone.py", "kafka.py"]),
+        ("3.11", "not alone and not clients and not kafka and not spark", ["alone.py", "clients.py", "kafka.py"]),
         ("3.11", "alone", ["tests/test_alone.py", "tests/test_some.py"]),
-        ("3.12", "not alone and not kafka and not spark and not once", ["alone.py", "kafka.py", "once.py"]),
+        ("3.12", "not alone and not once and not clients and not kafka and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),
     ]
