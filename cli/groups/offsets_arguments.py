@@ -1,0 +1,136 @@
+"""`tenure group offsets ...`: its parsers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cli.arguments import add_change, add_cluster, add_command, whole_number
+
+T = TypeVar("T")
+SCOPE = "T[:P,...]"
+SCOPE_HELP = "a topic, or some of its partitions (orders:0,2,5-7)"
+
+
+def add(actions: Any) -> None:
+    offsets = actions.add_parser(
+        "offsets",
+        help="show, reset and delete what a group has committed",
+        description="What groups have committed: show it, set it anew, delete it.",
+        allow_abbrev=False,
+    )
+    commands = offsets.add_subparsers(dest="offsets_action", metavar="ACTION", title="actions", required=True)
+    add_show(commands)
+    add_reset(commands)
+    add_delete(commands)
+
+
+def add_show(commands: Any) -> None:
+    show = add_command(
+        commands,
+        "show",
+        run="cli.groups.offsets_show",
+        help="show committed offsets and how far they are behind",
+        description="Show what groups have committed, where the logs of those partitions begin (EARLIEST) and end (LATEST), and the lag.",
+        examples=(
+            "tenure group offsets show orders",
+            "tenure group offsets show orders billing --topic payments:0-3",
+            "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` brings it back",
+        ),
+        notes="A partition of a topic named with --topic is shown even when nothing is committed for it.\n"
+        "`-` is a number that nobody knows: nothing committed, or a partition that is gone or without a leader (NOTE says which).",
+    )
+    show.add_argument("groups", metavar="GROUP", nargs="+", help="whose offsets")
+    show.add_argument("--topic", metavar=SCOPE, type=a_scope, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
+    add_cluster(show)
+
+
+def add_reset(commands: Any) -> None:
+    reset = add_command(
+        commands,
+        "reset",
+        run="cli.groups.offsets_reset",
+        help="set committed offsets anew, while the group has no members",
+        description="Set what a group has committed. Refused while the group has members: they would commit over it.",
+        examples=(
+            "tenure group offsets reset orders --to-earliest --topic payments --dry-run",
+            "tenure group offsets reset orders --to-datetime 2026-11-21T08:30:00Z --topic payments:0-3 --topic refunds",
+            "tenure group offsets reset orders --by-duration 2h --all-topics        # what came in the last two hours, once more",
+            "tenure group offsets reset orders --shift-by -100 --topic payments:0 --yes",
+            "tenure group offsets reset orders --to-current --all-topics --export before.csv --dry-run    # keep what is committed ...",
+            "tenure group offsets reset orders --from-file before.csv                                     # ... and bring it back",
+        ),
+        notes="An offset outside of a log becomes the nearer end of the log, with a warning. A group that does not exist is created.\n"
+        "A time is ISO 8601; one without a zone is UTC. It means the first record of that time or later; where there is none, the end of the log.",
+    )
+    reset.add_argument("group", metavar="GROUP", help="whose offsets")
+    where = reset.add_argument_group("where to").add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="where the log begins")
+    where.add_argument("--to-latest", action="store_true", help="where the log ends")
+    where.add_argument("--to-offset", metavar="N", type=whole_number, help="to this offset")
+    where.add_argument("--to-datetime", metavar="TIME", type=a_moment, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
+    where.add_argument("--by-duration", metavar="D", type=a_duration, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
+    where.add_argument("--shift-by", metavar="N", type=signed_number, help="forward by N from what is committed, back by -N")
+    where.add_argument("--to-current", action="store_true", help="commit again what is committed; where nothing is, the end of the log")
+    where.add_argument("--from-file", metavar="FILE", help="offsets from a file: CSV of --export or kafka-consumer-groups, or what --json printed; -: standard input")
+    what = reset.add_argument_group("what of").add_mutually_exclusive_group()
+    what.add_argument("--topic", metavar=SCOPE, type=a_scope, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
+    what.add_argument("--all-topics", action="store_true", help="every partition that the group has committed an offset for")
+    reset.add_argument("--export", metavar="FILE", help="write the offsets of the plan to a file that --from-file reads, as CSV (*.json: as JSON)")
+    add_change(reset)
+    add_cluster(reset)
+
+
+def add_delete(commands: Any) -> None:
+    delete = add_command(
+        commands,
+        "delete",
+        run="cli.groups.offsets_delete",
+        help="delete committed offsets of topics that no member reads",
+        description="Delete what a group has committed for topics or partitions. Refused for a topic that a member of the group is subscribed to.",
+        examples=(
+            "tenure group offsets delete orders --topic payments --dry-run",
+            "tenure group offsets delete orders --topic payments:0-3 --topic refunds --yes",
+        ),
+        notes="A consumer of the group that comes later begins at these partitions as if it never had been there (auto.offset.reset).",
+    )
+    delete.add_argument("group", metavar="GROUP", help="whose offsets")
+    delete.add_argument(
+        "--topic", metavar=SCOPE, type=a_scope, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
+    )
+    add_change(delete)
+    add_cluster(delete)
+
+
+# Types of arguments; what they need is imported when one is given
+
+
+def a_scope(text: str) -> Any:
+    from cli.groups.offsets_words import scope
+
+    return checked(scope, text)
+
+
+def a_moment(text: str) -> int:
+    from cli.groups.offsets_words import moment
+
+    return checked(moment, text)
+
+
+def a_duration(text: str) -> int:
+    from cli.groups.offsets_words import duration
+
+    return checked(duration, text)
+
+
+def checked(read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def signed_number(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    return sign * whole_number(text.removeprefix("-" if sign < 0 else "+"))

@@ -1,0 +1,112 @@
+"""Files of offsets: Kafka's CSV (`topic,partition,offset`, or with the group in front), and what our --json prints.
+
+Kafka's kafka-consumer-groups writes the CSV with --export and reads it with --from-file; ours goes both ways too. Of a JSON
+document every object with a topic, a partition and an offset counts, whatever stands around it, so that the output of
+`offsets show`, `offsets reset` and a list written by hand are all read. An offset is under the first of OFFSET_NAMES that
+the object has; null is none: such a partition is passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from cli.groups.offsets_plan import Committed, Key
+
+OFFSET_NAMES = ("to_offset", "committed_offset", "offset")
+NUMBER_LIMIT = {"partition": 1 << 31, "offset": 1 << 63}
+
+
+class Line(NamedTuple):
+    group: str | None  # None: the file does not say
+    topic: str
+    partition: int
+    wanted: Committed
+
+
+def read(text: str, group: str) -> dict[Key, Committed]:
+    """What the file says of this group. ValueError in words that follow the name of the file."""
+    lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
+    ours = [line for line in lines if line.group in (None, group)]
+    if not ours:
+        others = sorted({line.group for line in lines if line.group})
+        raise ValueError(f"it has no offsets of group {group}, only of {', '.join(others)}" if others else "it has no offsets")
+    found: dict[Key, Committed] = {}
+    for line in ours:
+        key = (line.topic, line.partition)
+        if found.setdefault(key, line.wanted).offset != line.wanted.offset:
+            raise ValueError(f"it has two offsets for {line.topic}:{line.partition}, {found[key].offset} and {line.wanted.offset}")
+    return found
+
+
+def from_csv(text: str) -> Iterator[Line]:
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        fields = [field.strip() for field in row]
+        if not any(fields) or (number == 1 and fields[-3:] == ["topic", "partition", "offset"]):
+            continue
+        if len(fields) not in (3, 4) or not all(fields):
+            raise ValueError(f"line {number} is not topic,partition,offset or group,topic,partition,offset")
+        topic, partition, offset = fields[-3:]
+        values = whole(partition, "partition", number), whole(offset, "offset", number)
+        yield Line(fields[0] if len(fields) == 4 else None, topic, values[0], Committed(values[1]))
+
+
+def whole(text: str, name: str, number: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < NUMBER_LIMIT[name]):
+        raise ValueError(f"line {number}: {text!r} is not a number of {'a partition' if name == 'partition' else 'an offset'}")
+    return int(text)
+
+
+def from_json(text: str) -> list[Line]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    try:
+        return list(lines_of(document, None))
+    except RecursionError:
+        raise ValueError("it is not JSON of ours: nested too deep") from None
+
+
+def lines_of(value: Any, group: str | None) -> Iterator[Line]:
+    if isinstance(value, list):
+        for item in value:
+            yield from lines_of(item, group)
+    elif isinstance(value, dict):
+        named = value.get("group")
+        group = named if isinstance(named, str) else group
+        if "topic" in value and "partition" in value:
+            yield from line_of(value, group)
+            return
+        for item in value.values():
+            if isinstance(item, dict | list):
+                yield from lines_of(item, group)
+
+
+def line_of(value: dict[str, Any], group: str | None) -> Iterator[Line]:
+    name = next((name for name in OFFSET_NAMES if name in value), None)
+    if name is None or value[name] is None:
+        return
+    topic, partition, offset = value["topic"], value["partition"], value[name]
+    sound = isinstance(topic, str) and topic and is_number(partition, "partition") and is_number(offset, "offset")
+    if not sound:
+        raise ValueError(f"it has a partition that is not one: {json.dumps(value)[:120]}")
+    epoch, metadata = value.get("leader_epoch"), value.get("metadata")
+    yield Line(
+        group,
+        topic,
+        partition,
+        Committed(offset, epoch if is_number(epoch, "partition") else -1, metadata if isinstance(metadata, str) else ""),
+    )
+
+
+def is_number(value: object, name: str) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NUMBER_LIMIT[name]
+
+
+def written(offsets: Iterable[tuple[str, int, int]]) -> str:
+    """As kafka-consumer-groups exports the offsets of one group, and reads them again."""
+    return "".join(f"{topic},{partition},{offset}\n" for topic, partition, offset in offsets)

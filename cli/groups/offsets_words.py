@@ -1,0 +1,107 @@
+"""What people write about offsets, and how it is printed back: partitions of a topic, moments, durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+MS = 1000
+PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
+RANGE_LIMIT = 100_000  # of one T:A-B: more partitions than a topic has anywhere; a slip of the finger is not a gigabyte
+UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
+
+ISO_DURATION = re.compile(
+    r"P(?:(?P<w>\d{1,9})W)?(?:(?P<d>\d{1,9})D)?(?P<T>T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,9}(?:[.,]\d{1,3})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+PLAIN_DURATION = re.compile(r"(\d{1,15})(ms|[wdhms])", re.ASCII)
+
+
+class Scope(NamedTuple):
+    """`orders` or `orders:0,3-5`: a topic, and which of its partitions (None: all that it has)."""
+
+    topic: str
+    partitions: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        return self.topic if self.partitions is None else f"{self.topic}:{spans(self.partitions)}"
+
+
+def scope(text: str) -> Scope:
+    topic, colon, listed = text.partition(":")
+    if not topic:
+        raise ValueError(f"{text!r} names no topic")
+    if not colon:
+        return Scope(topic, None)
+    partitions: set[int] = set()
+    for part in listed.split(","):
+        first, dash, last = part.partition("-")
+        if not (digits(first) and (not dash or digits(last))):
+            raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,2,5-7")
+        begin, end = int(first), int(last if dash else first)
+        if not begin <= end < PARTITION_LIMIT or end - begin >= RANGE_LIMIT:
+            raise ValueError(f"{text!r}: there are no partitions {part}")
+        partitions.update(range(begin, end + 1))
+    return Scope(topic, tuple(sorted(partitions)))
+
+
+def digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10
+
+
+def spans(partitions: Iterable[int]) -> str:
+    """0,1,2,5 as `0-2,5`: what `scope` reads again."""
+    runs: list[list[int]] = []
+    for partition in sorted(partitions):
+        if runs and partition == runs[-1][1] + 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def together(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
+    """What several `--topic` name: a topic without partitions takes in those of it that are named elsewhere."""
+    named: dict[str, set[int] | None] = {}
+    for one in scopes:
+        before = named.get(one.topic, set())
+        named[one.topic] = None if one.partitions is None or before is None else before | set(one.partitions)
+    return named
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time; one without a zone is UTC."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00") from None
+    if read.tzinfo is None:
+        read = read.replace(tzinfo=UTC)
+    since = read - datetime(1970, 1, 1, tzinfo=UTC)
+    ms = since.days * UNITS_MS["d"] + since.seconds * MS + since.microseconds // MS
+    if ms < 0:
+        raise ValueError(f"{text!r} is before 1970, where Kafka's times begin")
+    return ms
+
+
+def shown_moment(ms: int) -> str:
+    """ISO 8601 with its zone; milliseconds where there are any."""
+    at = datetime.fromtimestamp(ms // MS, UTC).replace(microsecond=ms % MS * 1000)
+    return at.isoformat(timespec="milliseconds" if ms % MS else "seconds").removesuffix("+00:00") + "Z"
+
+
+def duration(text: str) -> int:
+    """Milliseconds of PT1H30M, P2DT6H, 90s, 15m, 1h30m, 2d."""
+    if found := ISO_DURATION.fullmatch(text):
+        given = {unit: found[unit].replace(",", ".") for unit in ("w", "d", "h", "m", "s") if found[unit] is not None}
+        if given and found["T"] not in ("T", "t"):
+            whole = sum(int(value) * UNITS_MS[unit] for unit, value in given.items() if unit != "s")
+            seconds, _, fraction = given.get("s", "0").partition(".")
+            return whole + int(seconds) * MS + int(fraction.ljust(3, "0") or 0)
+    parts = PLAIN_DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) else ""
+        raise ValueError(f"{text!r} is not a duration like 90s, 15m, 1h30m, 2d or PT1H30M{more}")
+    return sum(int(number) * UNITS_MS[unit] for number, unit in parts)

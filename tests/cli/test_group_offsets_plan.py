@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.groups import offsets_file, offsets_plan
+from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
+
+BOUNDS = {("t", 0): Bounds(10, 100), ("t", 1): Bounds(0, 0)}
+COMMITTED: dict[Key, Committed] = {("t", 0): Committed(40, 3, "mine")}
+
+
+def goals(plan: list[Move]) -> list[tuple[int | None, int, str | None]]:
+    return [(move.before, move.after.offset, move.remark) for move in plan]
+
+
+def test_a_plan_to_an_end_of_the_log() -> None:
+    assert goals(offsets_plan.to_bound(True, BOUNDS, COMMITTED)) == [(40, 10, None), (None, 0, None)]
+    assert goals(offsets_plan.to_bound(False, BOUNDS, COMMITTED)) == [(40, 100, None), (None, 0, None)]
+
+
+def test_an_offset_outside_of_the_log_becomes_the_nearer_end() -> None:
+    assert goals(offsets_plan.to_offset(5, BOUNDS, COMMITTED)) == [(40, 10, "5 is before the earliest"), (None, 0, "5 is after the latest")]
+    assert goals(offsets_plan.to_offset(100, BOUNDS, COMMITTED))[0] == (40, 100, None)
+    assert goals(offsets_plan.to_offset(10, BOUNDS, COMMITTED))[0] == (40, 10, None)
+
+
+def test_a_shift_begins_at_what_is_committed_and_stays_in_the_log() -> None:
+    one = {("t", 0): BOUNDS["t", 0]}
+    assert goals(offsets_plan.shifted(-25, one, COMMITTED)) == [(40, 15, None)]
+    assert goals(offsets_plan.shifted(-41, one, COMMITTED)) == [(40, 10, "-1 is before the earliest")]
+    assert goals(offsets_plan.shifted(61, one, COMMITTED)) == [(40, 100, "101 is after the latest")]
+    with pytest.raises(Lacking) as refused:
+        offsets_plan.shifted(1, BOUNDS, COMMITTED)
+    assert refused.value.keys == [("t", 1)]
+
+
+def test_a_time_without_a_later_record_is_the_end() -> None:
+    found = {("t", 0): None, ("t", 1): Committed(0)}
+    assert goals(offsets_plan.to_time(found, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: the end"), (None, 0, None)]
+
+
+def test_what_is_committed_is_committed_again_with_all_that_goes_with_it() -> None:
+    kept, new = offsets_plan.to_current(BOUNDS, COMMITTED)
+    assert (kept.after, kept.difference) == (Committed(40, 3, "mine"), 0)
+    assert goals([new]) == [(None, 0, "nothing was committed: the end")]
+
+
+def test_csv_of_one_group_and_of_several_is_read() -> None:
+    assert offsets_file.read('"t",0,5\nu,1,6\n', "g") == {("t", 0): Committed(5), ("u", 1): Committed(6)}
+    assert offsets_file.read("topic,partition,offset\r\nt,0,5\r\n\r\n", "g") == {("t", 0): Committed(5)}
+    assert offsets_file.read("g,t,0,5\nother,t,0,7\n", "g") == {("t", 0): Committed(5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no offsets"),
+        ("other,t,0,5", "no offsets of group g, only of other"),
+        ("t,0", "line 1 is not"),
+        ("t,0,5\nt,x,5", "line 2: 'x' is not a number of a partition"),
+        ("t,0,-5", "'-5' is not a number of an offset"),
+        ("t,0,9223372036854775808", "is not a number of an offset"),
+        ("t,2147483648,1", "is not a number of a partition"),
+        ("t,0,5\nt,0,6", "two offsets for t:0, 5 and 6"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[" * 900 + "]" * 900, "not JSON of ours|no offsets"),
+        ('[{"topic": "t", "partition": "0", "offset": 1}]', "a partition that is not one"),
+        ('[{"topic": "t", "partition": true, "offset": 1}]', "a partition that is not one"),
+        ('{"group": "other", "offsets": [{"topic": "t", "partition": 0, "offset": 1}]}', "no offsets of group g, only of other"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_with_the_place(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        offsets_file.read(text, "g")
+
+
+def test_what_a_plan_prints_is_read_again() -> None:
+    plan = offsets_plan.to_offset(50, BOUNDS, COMMITTED)
+    expected = {("t", 0): Committed(50), ("t", 1): Committed(0)}
+    assert offsets_file.read(json.dumps({"group": "g", "offsets": [move.document() for move in plan]}), "g") == expected
+    assert offsets_file.read(offsets_file.written((move.topic, move.partition, move.after.offset) for move in plan), "g") == expected
+
+
+def test_what_show_prints_is_read_with_epoch_and_metadata_and_without_what_is_not_committed() -> None:
+    rows = [
+        {"topic": "t", "partition": 0, "committed_offset": 7, "leader_epoch": 3, "metadata": "mine", "latest_offset": 9},
+        {"topic": "t", "partition": 1, "committed_offset": None, "leader_epoch": None, "metadata": None, "latest_offset": 9},
+    ]
+    document = {"groups": [{"group": "g", "offsets": rows}, {"group": "h", "offsets": rows}]}
+    assert offsets_file.read(json.dumps(document), "g") == {("t", 0): Committed(7, 3, "mine")}

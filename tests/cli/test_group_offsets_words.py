@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from cli.groups import offsets_words
+from cli.groups.offsets_words import Scope
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("orders", Scope("orders", None)),
+        ("orders:0", Scope("orders", (0,))),
+        ("orders:3,0,5-7", Scope("orders", (0, 3, 5, 6, 7))),
+        ("orders:1,1-2", Scope("orders", (1, 2))),
+        ("a.b_c-d:2147483647", Scope("a.b_c-d", (2147483647,))),
+    ],
+)
+def test_a_topic_and_its_partitions_are_read(text: str, expected: Scope) -> None:
+    assert offsets_words.scope(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":0", "orders:", "orders:x", "orders:-1", "orders:1,", "orders:3-1", "orders:2147483648", "orders:0-99999999", "orders:²"])
+def test_what_is_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"orders|names no topic"):
+        offsets_words.scope(text)
+
+
+def test_partitions_are_printed_as_they_may_be_written() -> None:
+    assert str(Scope("orders", (0, 1, 2, 5, 7, 8))) == "orders:0-2,5,7-8"
+    assert str(Scope("orders", None)) == "orders"
+
+
+def test_several_scopes_of_a_topic_add_up_and_the_whole_topic_takes_them_in() -> None:
+    named = [Scope("a", (1,)), Scope("b", None), Scope("a", (0, 1)), Scope("b", (3,)), Scope("c", (1,)), Scope("c", None)]
+    assert offsets_words.together(named) == {"a": {0, 1}, "b": None, "c": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T02:00+02:00", 0),
+        ("1970-01-01T00:00:00.123", 123),
+        ("1970-01-01 00:01", 60_000),
+        ("2026-11-21T09:30:00.5+01:00", 1_795_249_800_500),
+    ],
+)
+def test_a_time_is_iso_8601_and_utc_when_it_says_no_zone(text: str, ms: int) -> None:
+    assert offsets_words.moment(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-13-01", "1969-12-31T23:59:59Z", "10:30", "1700000000000"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a time|before 1970"):
+        offsets_words.moment(text)
+
+
+def test_times_are_printed_with_their_zone() -> None:
+    assert offsets_words.shown_moment(1_795_249_800_000) == "2026-11-21T08:30:00Z"
+    assert offsets_words.shown_moment(7) == "1970-01-01T00:00:00.007Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("90s", 90_000),
+        ("15m", 900_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("1h30m", 5_400_000),
+        ("1w", 604_800_000),
+        ("250ms", 250),
+        ("PT1H30M", 5_400_000),
+        ("pt15m", 900_000),
+        ("P2DT6H", 194_400_000),
+        ("P1W", 604_800_000),
+        ("PT0.5S", 500),
+        ("PT1M2.25S", 62_250),
+        ("P0D", 0),
+    ],
+)
+def test_durations_are_iso_8601_or_numbers_with_units(text: str, ms: int) -> None:
+    assert offsets_words.duration(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "5", "h", "-5m", "1.5h", "5 m", "5M", "P1M", "P1Y", "PT5", "1h30", "9" * 40 + "s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        offsets_words.duration(text)
+
+
+def test_a_month_is_refused_with_the_reason() -> None:
+    with pytest.raises(ValueError, match="no fixed length"):
+        offsets_words.duration("P1M")
