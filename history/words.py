@@ -1,0 +1,163 @@
+"""What happened, in words: one sentence for why, and short ones for who."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from coordinator.notes import Cause, How, Replacement
+from history.episodes import Came, End, Rebalance, Returned, Went
+
+# What clients make of a client id: they append a UUID, which tells people nothing.
+_UUID = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+NAMED_MAX = 4
+
+HOW = {
+    How.LEFT: "left",
+    How.EXPIRED: "expired",
+    How.REBALANCE_TIMEOUT: "did not rejoin in time",
+    How.FENCED: "was fenced",
+    How.ADMIN_REMOVED: "was removed",
+    How.PENDING_EXPIRED: "never joined with the id it was given",
+    How.SYNC_TIMEOUT: "did not ask for its assignment in time",
+    How.OVER_MAX_SIZE: "was over the group's maximum size",
+    How.REPLACED: "was replaced",
+}
+
+# Where the story does not say about whom it was.
+PLAIN = {
+    Cause.NEW_MEMBER: "a new member joined",
+    Cause.LEADER_REJOINED: "the leader asked for new assignments: its topics or their partitions changed",
+    Cause.MEMBER_METADATA_CHANGED: "a member changed its subscription, or gave up partitions for others to take",
+    Cause.MEMBER_LEFT: "a member left",
+    Cause.SESSION_EXPIRED: "a member was not heard of within its session timeout",
+    Cause.REBALANCE_TIMEOUT: "a member did not rejoin in time",
+    Cause.STATIC_PROTOCOL_CHANGED: "a static member came back with another offer of assignors or topics",
+    Cause.STATIC_DURING_COMPLETING: "a static member was restarted while assignments were awaited",
+    Cause.SYNC_FAILED: "the assignments could not be stored",
+    Cause.ADMIN_REMOVED: "a static member was removed by its instance id (an administrator, or a client that leaves so)",
+    Cause.GROUP_EMPTIED: "nobody was left",
+    Cause.COORDINATOR_MOVED: "the coordinator moved",
+    Cause.SYNC_TIMEOUT: "a member did not ask for its assignment in time",
+    Cause.PENDING_LEFT: "somebody who was about to join left",
+    Cause.OVER_MAX_SIZE: "the group was over its maximum size",
+    Cause.JOIN_TIMEOUT: "members did not rejoin in time",
+    Cause.EVERYONE_JOINED: "everybody had joined",
+    Cause.ASSIGNED: "the leader assigned partitions",
+}
+
+
+def called(member_id: str, instance_id: str | None = None) -> str:
+    """The name of a member for people: its instance id, else its member id with the UUID cut short."""
+    return instance_id or _UUID.sub(r"-\1", member_id) or "(no id)"
+
+
+def duration(ms: int) -> str:
+    """As precise as it is useful."""
+    if ms < 0:
+        return "?"
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    seconds = round(ms / 1000)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Not more than a line has room for."""
+    all = list(names)
+    if len(all) > NAMED_MAX + 1:
+        return f"{', '.join(all[:NAMED_MAX])} and {len(all) - NAMED_MAX} more"
+    return ", ".join(all[:-1]) + f" and {all[-1]}" if len(all) > 1 else "".join(all)
+
+
+def title(rebalance: Rebalance) -> str:
+    """Why it was, in a sentence without a full stop."""
+    cause = rebalance.cause
+    if cause is None:
+        return "began before these notes" if not rebalance.lost else "its beginning is missing from the notes"
+    if cause is Cause.NEW_MEMBER:
+        return _joined(rebalance)
+    if rebalance.went and cause in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
+        return _went(rebalance, cause)
+    if cause in (Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING) and rebalance.returned:
+        who = rebalance.returned[0].instance_id
+        if cause is Cause.STATIC_DURING_COMPLETING:
+            return f"{who} was restarted while assignments were awaited"
+        return f"{who} came back with another offer of assignors or topics, so that its seat could not just be kept"
+    if cause in (Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED) and rebalance.came:
+        first = rebalance.came[0]
+        who = called(first.member_id, first.instance_id)
+        if cause is Cause.LEADER_REJOINED:
+            return f"{who}, the leader, asked for new assignments: its topics or their partitions changed"
+        return f"{who} changed its subscription, or gave up partitions for others to take"
+    return PLAIN[cause]
+
+
+def _joined(rebalance: Rebalance) -> str:
+    names = [called(one.member_id, one.instance_id) for one in rebalance.joined]
+    if not names:
+        return PLAIN[Cause.NEW_MEMBER]
+    if rebalance.members_before == 0:
+        return f"{listed(names)} joined the empty group"
+    return f"{listed(names)} joined"
+
+
+def _went(rebalance: Rebalance, cause: Cause) -> str:
+    first = [one for one in rebalance.went if one.at_ms == rebalance.began_ms] or rebalance.went[:1]
+    names = listed(called(one.member_id, one.instance_id) for one in first)
+    if cause is Cause.SESSION_EXPIRED:
+        return f"{names} was not heard of for {duration(first[0].since_heartbeat_ms)} (session timeout {duration(first[0].session_ms)})"
+    if cause is Cause.SYNC_TIMEOUT:
+        return f"{names} did not ask for its assignment in time"
+    verb = "was" if len(first) == 1 else "were"
+    return f"{names} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{names} left"
+
+
+def came(one: Came) -> str:
+    return f"{called(one.member_id, one.instance_id)} ({one.client_id or 'no client id'} on {host(one.host)})"
+
+
+def went(one: Went) -> str:
+    how = HOW[one.how] if one.how is not None else "went"
+    if one.how is How.EXPIRED:
+        how = f"expired after {duration(one.since_heartbeat_ms)} without a heartbeat"
+    return f"{called(one.member_id, one.instance_id)} {how}"
+
+
+def returned(one: Returned) -> str:
+    """Only where it made no rebalance is it worth a sentence of its own."""
+    away = duration(one.since_heartbeat_ms)
+    text = f"{one.instance_id} came back after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
+    return f"{text} and kept its seat: no rebalance" if one.outcome is Replacement.NO_REBALANCE else text
+
+
+def ended(rebalance: Rebalance) -> str:
+    """What there is to say of its end besides how long it took."""
+    match rebalance.end:
+        case End.EMPTY:
+            return "nobody is left"
+        case End.INTERRUPTED:
+            return "the coordinator was restarted meanwhile, or the notes of its end are missing"
+        case End.OPEN:
+            return "not over yet"
+        case End.STABLE:
+            return ""
+
+
+def reasons(rebalance: Rebalance) -> list[str]:
+    """What clients gave as reasons (KIP-800), each once, with who said it."""
+    said: dict[str, str] = {}
+    members: list[Came | Went] = [*rebalance.went, *rebalance.came]
+    for one in members:
+        if one.reason:
+            said.setdefault(one.reason, called(one.member_id, one.instance_id))
+    return [f'{who}: "{reason}"' for reason, who in said.items()]
+
+
+def host(text: str) -> str:
+    return text.removeprefix("/") or "?"

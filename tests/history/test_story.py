@@ -1,0 +1,312 @@
+"""What the notes of a group tell, from the group itself: playbooks of the coordinator, and the story that is folded from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
+from coordinator.states import State
+from history import Came, End, Entry, Late, Lost, Moved, Rebalance, Refused, Returned, Story, Told, Went, avoidable, story_of
+from history.words import title
+from protocol.message import Message
+from protocol.messages.coordinator_notes import (
+    CommitRefused,
+    CoordinatorChange,
+    HeartbeatGap,
+    Heartbeats,
+    MemberGone,
+    MemberJoin,
+    NoteHeader,
+    RoundEnd,
+    StateChange,
+)
+from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE, T0_T1, Play
+from tests.history.conftest import told
+
+ReadStory = Callable[[], list[Entry]]
+
+
+def one(entries: list[Entry]) -> Rebalance:
+    (found,) = entries
+    assert isinstance(found, Rebalance)
+    return found
+
+
+def test_a_group_is_formed_by_those_who_come_during_the_initial_delay(play: Play, story: ReadStory) -> None:
+    play.join("a", version=3)
+    play.at(1_000)
+    play.join("b", version=3)
+    play.at(10_000)
+    play.sync("a", {"a": 1, "b": 2}, generation=1)
+    formed = one(story())
+    assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, EMPTY, End.STABLE)
+    assert (formed.from_generation, formed.to_generation, formed.members_before, formed.members_after) == (0, 1, 0, 2)
+    assert [came.member_id for came in formed.joined] == ["c-a", "c-b"]
+    assert formed.took_ms == 10_000
+    assert formed.whole
+    assert title(formed) == "c-a and c-b joined the empty group"
+
+
+def test_a_newcomer_is_told_from_those_who_are_called_back(play: Play, story: ReadStory) -> None:
+    play.d2()
+    play.after(500)
+    play.join("c", version=3)
+    play.after(2_000)
+    play.join("a")
+    play.after(1_000)
+    play.join("b")
+    play.sync("a", {"a": 1}, generation=2)
+    grown = one(story())
+    assert grown.cause is Cause.NEW_MEMBER
+    assert [came.member_id for came in grown.joined] == ["c-c"]
+    assert (grown.from_generation, grown.to_generation, grown.members_before, grown.members_after) == (1, 2, 2, 3)
+    last = grown.last_to_come
+    assert last is not None
+    assert last.member_id == "c-b"
+    assert (grown.took_ms, grown.join_ms, grown.sync_ms) == (3_000, 3_000, 0)
+    assert title(grown) == "c-c joined"
+
+
+def test_a_static_member_that_comes_back_makes_a_sentence_and_no_rebalance(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.after(4_000)
+    play.join("b'")
+    (back,) = story()
+    assert isinstance(back, Returned)
+    assert (back.instance_id, back.old_id, back.new_id, back.since_heartbeat_ms) == ("ib", "ib-b", "ib-b'", 4_000)
+    assert back.outcome is Replacement.NO_REBALANCE
+
+
+def test_a_static_member_that_comes_back_with_another_offer_is_the_cause(play: Play, story: ReadStory) -> None:
+    play.s1()
+    play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
+    play.sync("a'", {"a'": 1}, generation=2)
+    changed = one(story())
+    assert changed.cause is Cause.STATIC_PROTOCOL_CHANGED
+    assert [(back.instance_id, back.outcome) for back in changed.returned] == [("ia", Replacement.PROTOCOL_CHANGED)]
+    assert title(changed).startswith("ia came back with another offer")
+
+
+def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, story: ReadStory) -> None:
+    play.d2().alive("a")
+    play.after(10_100)
+    play.join("a")
+    play.sync("a", {"a": 1}, generation=2)
+    expired = one(story())
+    (gone,) = expired.went
+    assert (expired.cause, gone.how, gone.member_id) == (Cause.SESSION_EXPIRED, How.EXPIRED, "c-b")
+    assert (expired.members_before, expired.members_after) == (2, 1)
+    assert title(expired) == "c-b was not heard of for 10.0 s (session timeout 10.0 s)"
+
+
+def test_a_group_that_everybody_left_is_empty(play: Play, story: ReadStory) -> None:
+    play.d2()
+    play.leave("a", "b")
+    left = one(story())
+    assert (left.cause, left.end, left.to_generation, left.members_after) == (Cause.MEMBER_LEFT, End.EMPTY, 2, 0)
+    assert left.members_before == 2
+    assert title(left) == "c-a and c-b left"
+
+
+def test_a_seat_that_is_removed_by_its_instance_id_says_so(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.leave(("", "ib"))
+    play.join("a")
+    play.sync("a", {"a": 1}, generation=2)
+    removed = one(story())
+    assert [gone.how for gone in removed.went] == [How.ADMIN_REMOVED]
+    assert title(removed) == "ib was removed by instance id"
+
+
+def test_a_rebalance_that_is_begun_anew_is_one_of_two_rounds(play: Play, story: ReadStory) -> None:
+    play.c2(static=False)
+    play.notes.clear()
+    play.leave("b")
+    play.join("a")
+    play.sync("a", {"a": 1}, generation=2)
+    (only,) = story_of("g", told(play))
+    assert isinstance(only, Rebalance)
+    assert only.end is End.STABLE
+    assert not only.whole  # it was under way when the notes began
+
+
+def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> None:
+    play.d2()
+    play.join("c", version=3)
+    play.join("a")
+    play.join("b")
+    play.leave("c")
+    play.join("a")
+    play.join("b")
+    play.sync("a", {"a": 1}, generation=3)
+    twice = one(story())
+    assert (twice.rounds, twice.also, twice.end) == (2, [Cause.MEMBER_LEFT], End.STABLE)
+    assert (twice.from_generation, twice.to_generation) == (1, 3)
+
+
+def test_a_rebalance_under_way_is_told_as_open(play: Play, story: ReadStory) -> None:
+    play.d2()
+    play.join("c", version=3)
+    under_way = one(story())
+    assert under_way.end is End.OPEN
+    assert under_way.took_ms == -1
+
+
+def test_who_did_not_come_back_in_time_is_named(play: Play, story: ReadStory) -> None:
+    play.d2(rebalance=5_000, session=30_000).alive("a", "b")
+    play.join("c", version=3, rebalance=5_000)
+    play.join("a")
+    play.after(5_100)
+    play.sync("a", {"a": 1}, generation=2)
+    late = one(story())
+    assert late.laggards == ["c-b"]
+    assert [gone.how for gone in late.went] == [How.REBALANCE_TIMEOUT]
+
+
+# Notes by hand: what a playbook cannot bring about.
+
+
+class Notes:
+    """One after the other, ten milliseconds apart unless they are of one step."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.now = 1_000
+
+    def note(
+        self, body: Message, kind: Kind = Kind.STATE_CHANGE, *, group: str = "g", generation: int = 1, dropped: int = 0, after: int = 10
+    ) -> Notes:
+        self.now += after
+        header = NoteHeader(kind, self.now, len(self.told), 0, generation, State.STABLE, -1, dropped)
+        self.told.append(Told(group, header, body))
+        return self
+
+    def change(self, before: State, to: State, why: Cause, members: int = 2, **how: Any) -> Notes:
+        return self.note(StateChange(before, to, why, None, members, 0), **how)
+
+    def story(self) -> list[Entry]:
+        return story_of("g", self.told)
+
+
+def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
+    notes = Notes().change(STABLE, PREPARING, Cause.MEMBER_LEFT)
+    notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
+    cut, loaded = notes.story()
+    assert isinstance(cut, Rebalance)
+    assert (cut.end, cut.took_ms) == (End.INTERRUPTED, 10)
+    assert isinstance(loaded, Moved)
+    assert (loaded.what, loaded.groups) == (Coordinator.LOADED, 7)
+
+
+def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
+    notes = Notes()
+    notes.note(RoundEnd(Round.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
+    notes.change(COMPLETING, STABLE, Cause.ASSIGNED, generation=9, after=0)
+    lost, known = notes.story()
+    assert lost == Lost(1_010, 4)
+    assert isinstance(known, Rebalance)
+    assert (known.cause, known.whole, known.to_generation) == (None, False, 9)
+    assert known.took_ms == 3_500  # the end says how long it was
+    assert title(known) == "began before these notes"
+
+
+def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
+    notes = Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER).change(PREPARING, COMPLETING, Cause.EVERYONE_JOINED, generation=2)
+    notes.note(RoundEnd(Round.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
+    notes.change(STABLE, PREPARING, Cause.MEMBER_LEFT, generation=2)
+    first, second = notes.story()
+    assert isinstance(first, Rebalance)
+    assert (first.end, first.took_ms) == (End.STABLE, 20)
+    assert isinstance(second, Rebalance)
+    assert second.end is End.OPEN
+
+
+def test_what_makes_no_rebalance_stands_alone() -> None:
+    notes = Notes()
+    notes.note(MemberGone("p", None, How.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
+    notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
+    notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2)]), Kind.HEARTBEATS)
+    gone, refused, late = notes.story()
+    assert isinstance(gone, Went)
+    assert refused == Refused(1_020, 25, "z", None, 3, 900)
+    assert late == Late(1_030, (("ia", 4_000, 2),))
+
+
+def test_another_groups_notes_are_not_read() -> None:
+    assert Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER, group="other").story() == []
+
+
+def test_what_is_complete_is_told_at_once_and_what_is_open_later() -> None:
+    notes = Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER).change(COMPLETING, STABLE, Cause.ASSIGNED, generation=2)
+    story = Story("g")
+    assert story.add(notes.told[0]) == []
+    assert story.now_open is not None
+    (done,) = story.add(notes.told[1])
+    assert isinstance(done, Rebalance)
+    assert story.now_open is None
+    assert story.finish() == []
+
+
+def test_a_kind_of_state_or_cause_that_is_newer_is_no_reason_to_fail() -> None:
+    notes = Notes()
+    notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), Kind.MEMBER_GONE)
+    under_way = one(notes.story())
+    assert (under_way.cause, [gone.how for gone in under_way.went]) == (None, [None])
+
+
+# What would have avoided it.
+
+
+def join(notes: Notes, id: str, *, client: str = "app-1", after: int = 10) -> Notes:
+    body = MemberJoin(id, None, client, "/10.0.0.1", 10_000, 60_000, True, False, 0, None)
+    return notes.note(body, Kind.MEMBER_JOIN, after=after)
+
+
+def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
+    return notes.note(MemberGone(id, None, How.LEFT, silent, 10_000, None), Kind.MEMBER_GONE)
+
+
+def settle(notes: Notes, why: Cause, generation: int, members: int = 2) -> Notes:
+    notes.change(STABLE, PREPARING, why, members, after=0, generation=generation - 1)
+    return notes.change(COMPLETING, STABLE, Cause.ASSIGNED, members, generation=generation)
+
+
+def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could_have_been_saved() -> None:
+    notes = Notes()
+    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    settle(join(notes, "b1", client="app-2"), Cause.NEW_MEMBER, 2)
+    settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 3, 1)
+    settle(join(notes, "a2", after=3_000), Cause.NEW_MEMBER, 4)
+    found = avoidable(notes.story())
+    assert found.rebalances == 2
+    (restart,) = found.restarts
+    assert (restart.client_id, restart.old_id, restart.new_id, restart.rebalances) == ("app-1", "a1", "a2", 2)
+    assert restart.away_ms == found.longest_ms == 3_000 + 10 + 5  # from the last heartbeat on
+
+
+def test_another_client_in_its_place_is_no_restart() -> None:
+    notes = Notes()
+    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
+    settle(join(notes, "c1", client="other"), Cause.NEW_MEMBER, 3, 1)
+    assert avoidable(notes.story()).rebalances == 0
+
+
+def test_a_rebalance_in_which_somebody_new_came_too_could_not_have_been_saved() -> None:
+    notes = Notes()
+    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
+    join(notes, "a2").change(STABLE, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
+    join(notes, "n1", client="new").change(COMPLETING, STABLE, Cause.ASSIGNED, 2, generation=3)
+    found = avoidable(notes.story())
+    assert len(found.restarts) == 1
+    assert found.rebalances == 1  # the leaving alone
+
+
+def test_a_came_that_was_never_a_rebalance_is_not_lost() -> None:
+    notes = join(Notes(), "a1")
+    notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
+    came, refused = notes.story()
+    assert isinstance(came, Came)
+    assert isinstance(refused, Refused)
