@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.known_settings import KAFKA_VERSION, KNOWN
 from broker.settings import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS, Setting
-from cli import EXIT_CODES
+from cli.help import EXIT_CODES
 
 PAGE = Path(__file__).with_suffix(".md")
 

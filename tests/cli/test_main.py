@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli
+import cli.help
 from broker.start import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,7 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_the_help_lists_every_exit_code() -> None:
-    serve = cli.EXIT_CODES.partition("exit codes of health")[0]
+    serve = cli.help.EXIT_CODES.partition("exit codes of health")[0]
     assert {int(code) for code in re.findall(r"^  (\d+)", serve, re.MULTILINE)} == set(ExitCode)
     assert (cli.USAGE, cli.PLATFORM) == (ExitCode.USAGE, ExitCode.PLATFORM)
 

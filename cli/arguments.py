@@ -1,0 +1,139 @@
+"""What the arguments of several commands have in common. Nothing here talks to anybody: it is imported to parse, and to complete."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+BOOTSTRAP = "TENURE_BOOTSTRAP"
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+TIMEOUT_DEFAULT = 10.0
+KAFKA_PORT = 9092
+
+Address = tuple[str, int]
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Which cluster, how long to wait for it, and for whom the output is."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        type=addresses,
+        help=f"brokers to begin with; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive_seconds,
+        default=TIMEOUT_DEFAULT,
+        help=f"how long to wait for any one answer, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}",
+    )
+    group.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_change(parser: argparse.ArgumentParser) -> None:
+    """For whatever changes something."""
+    group = parser.add_argument_group("change")
+    group.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    group.add_argument("--yes", action="store_true", help="do not ask on a terminal")
+
+
+def add_command(
+    commands: Any, name: str, *, run: str, help: str, description: str | None = None, examples: Sequence[str] = (), notes: str = ""
+) -> argparse.ArgumentParser:
+    """One command in the look that all have; `run` names the module whose `run(options)` is called. `commands` is what add_subparsers() gave."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=description or f"{help[:1].upper()}{help[1:]}.",
+        epilog=example_epilog(*examples, notes=notes),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def example_epilog(*examples: str, notes: str = "") -> str | None:
+    """What stands below the options: command lines as they are typed, then whatever else is worth knowing."""
+    parts = []
+    if examples:
+        parts.append("examples:\n" + "\n".join(f"  {example}" for example in examples))
+    if notes:
+        parts.append(notes.strip())
+    return "\n\n".join(parts) or None
+
+
+def bootstrap_of(options: argparse.Namespace) -> list[Address]:
+    """The addresses to begin with: of the command line, of the environment, or the default. ValueError says what is wrong with the environment's."""
+    given: list[Address] | None = options.bootstrap
+    if given:
+        return given
+    text = os.environ.get(BOOTSTRAP, "")
+    if not text.strip():
+        return addresses(BOOTSTRAP_DEFAULT)
+    try:
+        return addresses(text)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{BOOTSTRAP}={text}: {error}") from error
+
+
+# Types of arguments
+
+
+def addresses(text: str) -> list[Address]:
+    """HOST:PORT, comma, HOST:PORT; each once, in the order given."""
+    found = dict.fromkeys(address(part.strip()) for part in text.split(",") if part.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one broker: HOST:PORT")
+    return list(found)
+
+
+def address(text: str) -> Address:
+    """HOST:PORT; a listener's name in front (PLAINTEXT://) is left out, and a port that is missing is Kafka's."""
+    from broker.endpoints import check_host, packed_address, parse_endpoint
+
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        if scheme.upper() in ("HTTP", "HTTPS"):
+            raise argparse.ArgumentTypeError(f"{text!r} is a web address; name a broker: HOST:PORT")
+        text = rest
+    try:
+        if ":" not in text or packed_address(text.strip("[]")):
+            host, port = text.strip("[]"), KAFKA_PORT
+            check_host(host)
+        else:
+            host, port = parse_endpoint(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not host:
+        raise argparse.ArgumentTypeError(f"{text!r}: the host is missing: write HOST:PORT")
+    if not port:
+        raise argparse.ArgumentTypeError(f"{text!r}: nobody listens on port 0; write the port that the broker listens on")
+    return host, port
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    value = seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError("waiting for 0 seconds gets no answer; write a number of seconds above 0")
+    return value

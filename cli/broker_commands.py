@@ -1,0 +1,90 @@
+"""Arguments of the commands that are about a broker on this machine: serve, health, log."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cli.arguments import BOOTSTRAP, add_command, addresses, seconds, whole_number
+
+
+def add(commands: Any) -> None:
+    add_serve(commands)
+    add_health(commands)
+    add_log(commands)
+
+
+def add_serve(commands: Any) -> None:
+    serve = add_command(
+        commands,
+        "serve",
+        run="cli.serve",
+        help="run a broker",
+        description="Run a broker until SIGTERM or SIGINT. Settings have Kafka's names where Kafka has one; docs/configuration.md lists them.",
+        examples=("tenure serve", "tenure serve --data /var/lib/tenure --listen 0.0.0.0:9092 --advertise broker.example:9092"),
+        notes="What wins: --set and the other flags, then TENURE_... variables (TENURE_GROUP_MAX_SIZE=50), the file, the profile, the default.",
+    )
+    serve.add_argument("--config", metavar="FILE", help='a TOML file: "max.connections" = 100, or max_connections = 100')
+    serve.add_argument("--listen", metavar="HOST:PORT", action="append", default=[], help="where to listen (127.0.0.1:9092); port 0: a free one")
+    serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="what clients are told to connect to")
+    serve.add_argument("--data", metavar="DIR", action="append", default=[], help="the data directory (./data)")
+    serve.add_argument("--profile", metavar="NAME", help="a named set of settings; test: for integration tests, data goes with the process")
+    serve.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated")
+
+
+def add_health(commands: Any) -> None:
+    health = add_command(
+        commands,
+        "health",
+        run="cli.health",
+        help="say whether a broker is ready",
+        description="Ask a broker whether it serves groups: exit code 0 when it is ready, 1 when it does not answer, 2 when it is not ready yet.",
+        examples=("tenure health", "tenure health --wait 30 127.0.0.1:9092", "tenure health --bootstrap kafka1:9092,kafka2:9092 --json"),
+        notes="With several addresses each is asked, and the exit code is that of the worst.",
+    )
+    health.add_argument("broker", metavar="HOST:PORT", nargs="?", help=f"default: ${BOOTSTRAP}, else the broker of the configuration (TENURE_..., --config)")
+    health.add_argument("--bootstrap", metavar="HOST:PORT[,...]", type=addresses, help="the same, as the other commands have it")
+    health.add_argument("--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to try until it is ready")
+    health.add_argument("--timeout", metavar="SECONDS", type=seconds, help="how long to wait for any one answer; default: 2")
+    health.add_argument("--config", metavar="FILE", help="the configuration that the broker was started with")
+    health.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_log(commands: Any) -> None:
+    log = commands.add_parser(
+        "log",
+        help="show and check the logs on disk",
+        description="Look into the logs of a data directory, also those that Apache Kafka wrote. Nothing is changed or locked; a broker may run on it.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = log.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    dump = add_command(
+        actions,
+        "dump",
+        run="cli.log",
+        help="print records",
+        description="Print the records of segments, of logs or of a whole data directory, in order: groups, offsets and notes in words, others as text or hex.",
+        examples=("tenure log dump data", "tenure log dump --kind offsets --group orders --json data"),
+        notes="Times are UTC. Without --json, damage is one line on standard error and the exit code is 65; docs/logs.md explains both.",
+    )
+    dump.add_argument("paths", metavar="FILE|DIR", nargs="+", help="a segment (NNN.log), the folder of a log, or a data directory")
+    dump.add_argument("--json", action="store_true", help="one JSON object per line")
+    dump.add_argument("--batches", action="store_true", help="a line for each record batch too")
+    dump.add_argument("--group", metavar="G", help="only what is about this group")
+    dump.add_argument("--topic", metavar="T", help="only offsets committed for this topic, its own records, and what is kept about it")
+    dump.add_argument("--kind", choices=("offsets", "groups", "notes", "topics", "records"), help="only records of this kind")
+    dump.add_argument("--from-offset", metavar="N", type=whole_number, default=0, help="only records from this offset of their log on")
+    dump.add_argument("--limit", metavar="N", type=whole_number, help="at most so many records")
+    dump.add_argument("--log", metavar="NAME", help="read records as those of this log, for a segment that stands outside its folder")
+    verify = add_command(
+        actions,
+        "verify",
+        run="cli.log",
+        help="check a data directory",
+        description="Check a data directory without changing it: a line for each problem, what it means and how to go on, and a line of what is sound.",
+        examples=("tenure log verify data",),
+        notes="While a broker runs on the directory, the ends of its logs are still being written, and are not judged.",
+    )
+    verify.add_argument("directory", metavar="DIR", help="a data directory, or the folder of one log")
+    verify.add_argument("--json", action="store_true", help="one JSON object per line")

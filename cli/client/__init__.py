@@ -1,0 +1,10 @@
+"""A small client of any Kafka cluster, ours or not, from Kafka 2.4 on: blocking sockets, requests and replies of `protocol`."""
+
+from __future__ import annotations
+
+from cli.client.cluster import Cluster
+from cli.client.shapes import Broker, PartitionInfo, TopicInfo
+from cli.client.words import check, failure, name_of
+from cli.failure import EXIT, Failure
+
+__all__ = ["EXIT", "Broker", "Cluster", "Failure", "PartitionInfo", "TopicInfo", "check", "failure", "name_of"]

@@ -1,0 +1,345 @@
+"""Requests to whoever in the cluster answers them: anybody, one broker, the controller, a group's coordinator, a partition's leader.
+
+Each call has `timeout` seconds in all, and reconnects, tries other addresses and asks again meanwhile. It gives up at once where waiting
+is no use: when nobody has ever answered and every address says why, and when what answers cannot do what is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from broker.endpoints import format_endpoint
+from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
+from cli.client.connection import Broken, Connection, api_name
+from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, told
+from cli.client.shapes import Broker, PartitionInfo, TopicInfo
+from cli.client.words import check, failure
+from cli.failure import EXIT, Failure
+from protocol.message import Message
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+PAUSE_SECONDS = 0.1
+PAUSE_SECONDS_MAX = 1.0
+# While there are other addresses to try: a second packet that asks for a connection goes out after one second.
+PATIENCE_SECONDS = 2.5
+# Asking twice is as asking once: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
+# ApiVersions, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions.
+REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 75))
+LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
+NO_CREATION_VERSION = 4
+
+Find = Callable[[float], Connection]
+Again = Callable[[Any], str | None]
+
+
+def never(reply: Any) -> str | None:
+    return None
+
+
+class Cluster:
+    """Not for several threads: each makes its own."""
+
+    def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
+        self.bootstrap = list(bootstrap)
+        self.timeout = timeout
+        self._connections: dict[Address, Connection] = {}
+        self._id: str | None = None
+        self._brokers: dict[int, Broker] = {}
+        self._controller_id = -1
+        self._known = False
+        self._met = False  # somebody has answered: who does not answer now may come back
+        self._coordinators: dict[str, int] = {}
+        self._topics: dict[str, TopicInfo] = {}
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Cluster:
+        try:
+            return cls(bootstrap_of(options), options.timeout)
+        except ValueError as error:
+            raise Failure(EXIT.USAGE, str(error)) from error
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # What the cluster is
+
+    @property
+    def id(self) -> str | None:
+        self._know()
+        return self._id
+
+    @property
+    def brokers(self) -> dict[int, Broker]:
+        self._know()
+        return self._brokers
+
+    @property
+    def controller_id(self) -> int:
+        self._know()
+        return self._controller_id
+
+    def version(self, api_key: int, broker_id: int | None = None) -> int:
+        """The version that a request would be sent in; -1 when there is none in common."""
+        from protocol.apis import APIS
+
+        deadline = self._deadline(None)
+        connection = self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)
+        return connection.version(api_key, APIS[api_key].served) if api_key in APIS else -1
+
+    def offered(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
+        """What a broker says that it serves: key, oldest and newest version."""
+        deadline = self._deadline(None)
+        return (self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)).versions
+
+    # Requests
+
+    def any(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+        """Asks any broker that answers."""
+        return self._call(self._anybody, request, oldest, self._deadline(timeout))
+
+    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+        return self._call(lambda deadline: self._broker(broker_id, deadline), request, oldest, self._deadline(timeout))
+
+    def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+        deadline = self._deadline(timeout)
+
+        def moved(reply: Any) -> str | None:
+            if told(reply, MOVED_CONTROLLER) is None:
+                return None
+            self._known = False
+            return "the controller has moved"
+
+        return self._call(self._controller, request, oldest, deadline, moved)
+
+    def coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+        """Asks the group's coordinator; while it loads or moves, again."""
+        deadline = self._deadline(timeout)
+        last = [0]
+
+        def not_now(reply: Any) -> str | None:
+            last[0] = told(reply, MOVED_COORDINATOR, group_id) or 0
+            if not last[0]:
+                return None
+            self._coordinators.pop(group_id, None)
+            return failure(last[0], f"group {group_id}").line
+
+        def find(deadline: float) -> Connection:
+            return self._broker(self._coordinator_id(group_id, deadline), deadline)
+
+        return self._call(find, request, oldest, deadline, not_now)
+
+    def coordinators(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[int, list[str]]:
+        """Whom to ask about which groups: broker id, groups."""
+        deadline = self._deadline(timeout)
+        wanted = list(dict.fromkeys(group_ids))
+        unknown = [name for name in wanted if name not in self._coordinators]
+        if len(unknown) > 1 and self._anybody(deadline).version(FindCoordinatorRequest.API_KEY, FindCoordinatorRequest.VERSIONS) >= 4:
+            reply = self._call(self._anybody, FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
+            for found in reply.coordinators:
+                if not found.error_code:
+                    self._coordinators[found.key] = found.node_id
+                elif found.error_code not in MOVED_COORDINATOR:
+                    check(found.error_code, f"group {found.key}", found.error_message)
+        by_broker: dict[int, list[str]] = {}
+        for name in wanted:
+            by_broker.setdefault(self._coordinator_id(name, deadline), []).append(name)
+        return by_broker
+
+    def forget_coordinator(self, group_id: str) -> None:
+        self._coordinators.pop(group_id, None)
+
+    def leader(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
+        """The broker that leads it; waits while there is none."""
+        deadline = self._deadline(timeout)
+        about = f"topic {topic} partition {partition}"
+        pause = PAUSE_SECONDS
+        refresh = False
+        while True:
+            info = self._described([topic], refresh, deadline)[topic]
+            found = info.partitions.get(partition)
+            if found is not None and found.leader >= 0:
+                return found.leader
+            error = info.error or (found.error if found else 3) or 5
+            if error not in LEADERLESS or (not info.error and found is None):
+                raise failure(error, about)
+            if time.monotonic() + pause >= deadline:
+                raise failure(error, about)
+            time.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+            refresh = True
+
+    def everywhere(
+        self, request: Message, *, oldest: int = 0, timeout: float | None = None, missing: dict[int, Failure] | None = None
+    ) -> dict[int, Any]:
+        """Asks every broker of the cluster. One that does not answer is a Failure, or goes into `missing` where that is given."""
+        deadline = self._deadline(timeout)
+        self._know(deadline)
+        replies: dict[int, Any] = {}
+        for number, broker_id in enumerate(sorted(self._brokers)):
+            share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
+            try:
+                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share)
+            except Failure as trouble:
+                if missing is None or trouble.code != EXIT.UNREACHABLE:
+                    raise
+                missing[broker_id] = trouble
+        return replies
+
+    def topics(self, names: Sequence[str] | None, *, refresh: bool = False, timeout: float | None = None) -> dict[str, TopicInfo]:
+        """The topics of these names, or all of them; none is created by asking. A name that is not there has an error in its TopicInfo."""
+        return self._described(names, refresh, self._deadline(timeout))
+
+    # How
+
+    def _deadline(self, timeout: float | None) -> float:
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
+
+    def _call(self, find: Find, request: Message, oldest: int, deadline: float, again: Again = never) -> Any:
+        pause = PAUSE_SECONDS
+        while True:
+            code = EXIT.AGAIN
+            try:
+                connection = find(deadline)
+                reply = connection.ask(request, connection.version_for(request, oldest), deadline)
+                reason = again(reply)
+                if reason is None:
+                    return reply
+            except Broken as broken:
+                reason, code = broken.line, EXIT.UNREACHABLE
+                self._known = False
+                if broken.sent and request.API_KEY not in REPEATABLE:  # type: ignore[attr-defined]
+                    raise Failure(code, f"{reason}; it may have been done all the same: look before trying again") from broken
+                if broken.final or not self._met:
+                    raise Failure(code, reason) from broken
+            except TimeoutError as error:
+                raise Failure(code, f"{api_name(request)} was not answered within {self.timeout:g} s") from error
+            if time.monotonic() + pause >= deadline:
+                raise Failure(code, reason)
+            time.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+    def _connect(self, address: Address, deadline: float) -> Connection:
+        known = self._connections.get(address)
+        if known is not None:
+            if not known.stale:
+                return known
+            del self._connections[address]
+            known.close()
+        connection = Connection(*address, deadline)
+        if 3 not in connection.versions:
+            connection.close()
+            raise Broken(f"{connection.where} is not a broker (a KRaft controller, perhaps): name a listener for clients", final=True)
+        self._connections[address] = connection
+        self._met = True
+        return connection
+
+    def _anybody(self, deadline: float) -> Connection:
+        for connection in self._connections.values():
+            if not connection.stale:
+                return connection
+        untried = list(dict.fromkeys([*self.bootstrap, *((broker.host, broker.port) for broker in self._brokers.values())]))
+        problems: dict[Address, Broken] = {}
+        for patience in (PATIENCE_SECONDS, None):
+            for number, address in enumerate(untried):
+                if address in problems and problems[address].final:
+                    continue
+                now = time.monotonic()
+                share = (deadline - now) / (len(untried) - number)
+                try:
+                    return self._connect(address, now + (share if patience is None or len(untried) == 1 else min(share, patience)))
+                except Broken as broken:
+                    problems[address] = broken
+            if len(untried) == 1 or time.monotonic() >= deadline:
+                break
+        first = next(iter(problems.values()))
+        if len(problems) == 1:
+            raise first
+        raise Broken("no broker answers: " + "; ".join(problem.line for problem in problems.values()), final=all(p.final for p in problems.values()))
+
+    def _broker(self, broker_id: int, deadline: float) -> Connection:
+        self._know(deadline)
+        if len(self._brokers) == 1 and broker_id in self._brokers:
+            return self._anybody(deadline)  # whatever it calls itself, this is the one that answers here
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            self._known = False
+            raise Broken(f"broker {broker_id} is not there")
+        try:
+            return self._connect((broker.host, broker.port), deadline)
+        except Broken as broken:
+            broken.line = f"broker {broker_id}, as it is advertised: {broken.line}"
+            raise
+
+    def _controller(self, deadline: float) -> Connection:
+        self._know(deadline)
+        if self._controller_id < 0:
+            self._known = False
+            raise Broken("the cluster has no controller at the moment")
+        return self._broker(self._controller_id, deadline)
+
+    def _coordinator_id(self, group_id: str, deadline: float) -> int:
+        if group_id not in self._coordinators:
+            about = f"group {group_id}"
+
+            def not_yet(reply: Any) -> str | None:
+                found = reply.coordinators[0] if reply.coordinators else reply
+                return failure(found.error_code, about, found.error_message).line if found.error_code in MOVED_COORDINATOR else None
+
+            request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
+            reply = self._call(self._anybody, request, 0, deadline, not_yet)
+            found = reply.coordinators[0] if reply.coordinators else reply
+            check(found.error_code, about, found.error_message)
+            self._coordinators[group_id] = found.node_id
+        return self._coordinators[group_id]
+
+    # Metadata
+
+    def _know(self, deadline: float | None = None) -> None:
+        if not self._known:
+            deadline = self._deadline(None) if deadline is None else deadline
+            self._learn(self._call(self._anybody, MetadataRequest([], False), 1, deadline, no_brokers))
+
+    def _learn(self, reply: MetadataResponse) -> None:
+        self._id = reply.cluster_id
+        self._controller_id = reply.controller_id
+        self._brokers = {broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in reply.brokers}
+        self._known = True
+
+    def _described(self, names: Sequence[str] | None, refresh: bool, deadline: float) -> dict[str, TopicInfo]:
+        if names is not None and not refresh and all(name in self._topics and not self._topics[name].error for name in names):
+            return {name: self._topics[name] for name in names}
+        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        oldest = 1 if names is None else NO_CREATION_VERSION
+        reply = self._call(self._anybody, MetadataRequest(asked, False), oldest, deadline, no_brokers)
+        self._learn(reply)
+        found = {topic.name: topic_info(topic) for topic in reply.topics if topic.name is not None}
+        self._topics |= found
+        return found if names is None else {name: found.get(name, TopicInfo(None, False, 3, {})) for name in names}
+
+
+def no_brokers(reply: MetadataResponse) -> str | None:
+    return None if reply.brokers else "the cluster knows no brokers yet"
+
+
+def topic_info(topic: Any) -> TopicInfo:
+    partitions = {
+        entry.partition_index: PartitionInfo(entry.leader_id, entry.leader_epoch, entry.replica_nodes, entry.isr_nodes, entry.error_code)
+        for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
+    }
+    return TopicInfo(topic.topic_id if any(topic.topic_id) else None, topic.is_internal, topic.error_code, partitions)
+
+
+def endpoint(broker: Broker) -> str:
+    return format_endpoint(broker.host, broker.port)

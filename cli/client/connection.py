@@ -1,0 +1,242 @@
+"""One connection to one broker: requests and replies in the newest version that both sides know, never past a deadline."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import time
+from struct import Struct
+from typing import Any, cast
+
+from broker.endpoints import format_endpoint
+from cli import VERSION
+from cli.client import nature
+from cli.client.releases import lacking
+from cli.dial import UnknownHostError, dial, remaining
+from protocol.errors import ProtocolError
+from protocol.message import Message
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.wire import skip_tags
+
+CLIENT_ID = b"tenure"
+SOFTWARE = "tenure"
+# Known to every Kafka since 2.4; whoever does not know it answers in version 0 (KIP-511).
+VERSIONS_VERSION = 3
+UNSUPPORTED_VERSION = 35
+SASL_HANDSHAKE = 17
+METADATA = 3
+# As much as a Fetch of large batches may be; whatever announces more does not speak Kafka.
+REPLY_BYTES_MAX = 1 << 29
+READ_BYTES = 1 << 18
+# Of the time for the first reply: what is left after it is for finding out what is there instead of a broker.
+FIRST_REPLY_SHARE = 0.7
+
+pack_size = Struct(">i").pack
+pack_header = Struct(">hhih").pack
+unpack_int = Struct(">i").unpack_from
+
+
+class Broken(Exception):
+    """There is no reply. `final`: asking there again is no use; `sent`: the broker may have done what it was asked for."""
+
+    def __init__(self, line: str, *, final: bool = False, sent: bool = False) -> None:
+        super().__init__(line)
+        self.line = line
+        self.final = final
+        self.sent = sent
+
+
+def api_name(request: Message) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def response_class(request: Message) -> type[Message]:
+    """It stands in the request's module; so only those APIs are imported that somebody uses."""
+    module = sys.modules[type(request).__module__]
+    return cast("type[Message]", getattr(module, api_name(request) + "Response"))
+
+
+class Connection:
+    """Opened with its versions known. After any failure it is closed: what comes late must not be taken for another reply."""
+
+    __slots__ = ("_correlation_id", "_replies", "_socket", "host", "port", "versions")
+
+    def __init__(self, host: str, port: int, deadline: float) -> None:
+        self.host = host
+        self.port = port
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._correlation_id = 0
+        self._replies = 0
+        try:
+            self._socket = dial(host, port, deadline)
+        except UnknownHostError as error:
+            raise Broken(f"{self.where}: the name is not known here ({error.strerror})", final=True) from error
+        except TimeoutError as error:
+            raise Broken(f"{self.where}: no connection in time") from error
+        except OSError as error:
+            raise Broken(f"{self.where}: {(error.strerror or str(error)).lower()}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._learn_versions(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def where(self) -> str:
+        return format_endpoint(self.host, self.port)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def stale(self) -> bool:
+        """Whether the broker has closed it meanwhile (nothing else comes without a request)."""
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    # Versions
+
+    def version(self, api_key: int, known: tuple[int, int]) -> int:
+        """The newest that both know, -1 where there is none."""
+        offered = self.versions.get(api_key)
+        if offered is None:
+            return -1
+        newest = min(offered[1], known[1])
+        return newest if newest >= max(offered[0], known[0]) else -1
+
+    def version_for(self, request: Message, oldest: int) -> int:
+        """The version to send it in; Failure when the broker knows none that will do."""
+        key: int = request.API_KEY  # type: ignore[attr-defined]
+        version = self.version(key, request.VERSIONS)
+        if version < max(oldest, 0):
+            raise lacking(self.where, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
+        return version
+
+    def _learn_versions(self, deadline: float) -> None:
+        first = time.monotonic() + remaining(deadline) * FIRST_REPLY_SHARE
+        request = ApiVersionsRequest(SOFTWARE, VERSION)
+        reply = self._versions_reply(request, VERSIONS_VERSION, first, deadline)
+        if reply.error_code == UNSUPPORTED_VERSION:
+            reply = self._versions_reply(request, 0, first, deadline)
+        if reply.error_code:
+            raise Broken(f"{self.where}: ApiVersions is refused with error {reply.error_code}", final=True)
+        self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
+
+    def _versions_reply(self, request: ApiVersionsRequest, version: int, first: float, deadline: float) -> ApiVersionsResponse:
+        try:
+            body = self._exchange(request, version, first)
+        except nature.NotKafka as found:
+            raise Broken(f"{self.where} {found}", final=True) from found
+        except (TimeoutError, EOFError, OSError) as error:
+            raise self._instead(error, deadline) from error
+        refused = body[:2] == b"\0\x23"  # in version 0 whatever was asked
+        try:
+            return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
+        except ProtocolError as error:
+            raise Broken(f"{self.where}: its reply to ApiVersions makes no sense ({error})", final=True) from error
+
+    def _instead(self, error: Exception, deadline: float) -> Broken:
+        """Connected, and nothing came back: what is there?"""
+        self.close()
+        found = nature.of(self.host, self.port, deadline)
+        if found:
+            return Broken(f"{self.where} {found}", final=True)
+        if isinstance(error, TimeoutError):
+            return Broken(f"{self.where} accepts connections and does not answer")
+        return Broken(f"{self.where} closes the connection without an answer; is a Kafka broker there?", final=isinstance(error, EOFError))
+
+    # Requests
+
+    def ask(self, request: Message, version: int, deadline: float) -> Any:
+        return self.receive(request, version, self.send(request, version, deadline), deadline)
+
+    def send(self, request: Message, version: int, deadline: float) -> int:
+        """The number that its reply will have."""
+        try:
+            return self._send(request, version, deadline)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise Broken(f"{self.where}: the connection broke ({error.strerror or 'no time left'})", sent=True) from error
+            raise
+
+    def receive(self, request: Message, version: int, correlation_id: int, deadline: float) -> Any:
+        name = api_name(request)
+        try:
+            body = self._receive(correlation_id, deadline)
+            reply, _ = response_class(request).decode(body, self._header_size(request, version, body), version)
+        except BaseException as error:
+            self.close()
+            match error:
+                case nature.NotKafka():
+                    raise Broken(f"{self.where} {error}", final=True) from error
+                case TimeoutError():
+                    raise Broken(f"{self.where} does not answer {name} in time", sent=True) from error
+                case EOFError() | OSError():
+                    raise self._cut(name, deadline) from error
+                case ProtocolError():
+                    raise Broken(f"{self.where}: its reply to {name} makes no sense ({error})", final=True, sent=True) from error
+            raise
+        self._replies += 1
+        return reply
+
+    def _cut(self, name: str, deadline: float) -> Broken:
+        """Versions are told to everybody; a broker that wants to know who we are closes at the next request."""
+        if not self._replies and SASL_HANDSHAKE in self.versions:
+            mechanisms = nature.sasl_mechanisms(self.host, self.port, deadline)
+            if mechanisms is not None:
+                return Broken(f"{self.where} {nature.wants_sasl(mechanisms)}", final=True)
+        return Broken(f"{self.where} closed the connection before it answered {name}", sent=True)
+
+    @staticmethod
+    def _header_size(request: Message, version: int, body: bytes) -> int:
+        if version < request.FLEXIBLE_FROM:
+            return 0
+        return 1 if body[:1] == b"\0" else skip_tags(body, 0)
+
+    def _exchange(self, request: Message, version: int, deadline: float) -> bytes:
+        return self._receive(self._send(request, version, deadline), deadline)
+
+    def _send(self, request: Message, version: int, deadline: float) -> int:
+        key: int = request.API_KEY  # type: ignore[attr-defined]
+        self._correlation_id += 1
+        tags = b"\0" if version >= request.FLEXIBLE_FROM else b""
+        frame = pack_header(key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID + tags + request.encode(version)
+        self._socket.settimeout(remaining(deadline))
+        self._socket.sendall(pack_size(len(frame)) + frame)
+        return self._correlation_id
+
+    def _receive(self, correlation_id: int, deadline: float) -> bytes:
+        """What follows the correlation id."""
+        head = self._read(4, deadline)
+        (size,) = unpack_int(head)
+        if not 4 <= size <= REPLY_BYTES_MAX:
+            raise nature.NotKafka(nature.of_bytes(head + self._more(deadline)))
+        body = self._read(size, deadline)
+        (came,) = unpack_int(body)
+        if came != correlation_id:
+            raise nature.NotKafka(nature.of_bytes(head + body))
+        return body[4:]
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._socket.settimeout(remaining(deadline))
+            piece = self._socket.recv(min(size - len(data), READ_BYTES))
+            if not piece:
+                raise EOFError if not data else nature.NotKafka(nature.of_bytes(bytes(data)))
+            data += piece
+        return bytes(data)
+
+    def _more(self, deadline: float) -> bytes:
+        """Whatever else of a banner is there already."""
+        try:
+            self._socket.settimeout(min(0.2, remaining(deadline)))
+            return self._socket.recv(200)
+        except OSError:
+            return b""

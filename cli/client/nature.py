@@ -1,0 +1,116 @@
+"""What is on a port where no broker answers as it should: TLS, SASL, a web server, something else. Each is asked in its own language."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from cli.dial import dial, remaining
+from cli.shown import plain
+
+PROBE_SECONDS = 1.5
+BANNER_BYTES = 40
+WANTS_TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
+HTTP = "is a web server (HTTP), not a Kafka broker"
+SASL_HANDSHAKE, UNSUPPORTED_SASL_MECHANISM = 17, 33
+SASL_REPLY_BYTES_MAX = 1 << 16
+
+
+class NotKafka(Exception):
+    """The bytes that came are no reply of Kafka's; the text says what they are, as a predicate."""
+
+
+def wants_sasl(mechanisms: list[str]) -> str:
+    offered = f" ({', '.join(map(plain, mechanisms))})" if mechanisms else ""
+    return f"wants SASL{offered}, which this command does not speak: name a PLAINTEXT listener"
+
+
+def of_bytes(data: bytes) -> str:
+    """Judged by how an answer to a request of Kafka's begins."""
+    if is_tls(data):
+        return WANTS_TLS
+    if data.startswith(b"HTTP/"):
+        return HTTP
+    text = data[:BANNER_BYTES].split(b"\n")[0].strip()
+    if len(text) >= 4 and all(32 <= byte < 127 for byte in text):
+        return f"is not a Kafka broker: it says {text.decode()!r}"
+    return "is not a Kafka broker: its answer makes no sense"
+
+
+def is_tls(data: bytes) -> bool:
+    """An alert or a part of the handshake, of any version of TLS."""
+    return len(data) >= 2 and data[0] in (0x15, 0x16) and data[1] == 0x03
+
+
+def of(host: str, port: int, deadline: float) -> str | None:
+    """A predicate for whatever is at the address, None when it answers nothing that is known."""
+    if speaks_tls(host, port, deadline):
+        return WANTS_TLS
+    return HTTP if speaks_http(host, port, deadline) else None
+
+
+def probe_socket(host: str, port: int, deadline: float) -> socket.socket:
+    soon = min(deadline, time.monotonic() + PROBE_SECONDS)
+    found = dial(host, port, soon)
+    found.settimeout(remaining(soon))
+    return found
+
+
+def speaks_tls(host: str, port: int, deadline: float) -> bool:
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is said to it: only its language is asked for
+    try:
+        with probe_socket(host, port, deadline) as plain_socket, context.wrap_socket(plain_socket):
+            return True
+    except ssl.SSLError as error:
+        # An alert is TLS too: it wants a certificate of ours, or another version.
+        return error.reason is not None and "ALERT" in error.reason
+    except OSError:
+        return False
+
+
+def speaks_http(host: str, port: int, deadline: float) -> bool:
+    try:
+        with probe_socket(host, port, deadline) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return connection.recv(5).startswith(b"HTTP/")
+    except OSError:
+        return False
+
+
+def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
+    """What a listener with SASL offers, asked for with a mechanism that nobody has; None where the listener has no SASL."""
+    try:
+        with probe_socket(host, port, deadline) as connection:
+            body = struct.pack(">hhih6sh4s", SASL_HANDSHAKE, 0, 1, 6, b"tenure", 4, b"NONE")
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            reply = exactly(connection, min(SASL_REPLY_BYTES_MAX, *struct.unpack(">i", exactly(connection, 4))))
+            (error,) = struct.unpack_from(">h", reply, 4)
+            return mechanisms_of(reply) if error in (0, UNSUPPORTED_SASL_MECHANISM) else None
+    except (OSError, EOFError, struct.error):
+        return None
+
+
+def mechanisms_of(reply: bytes) -> list[str]:
+    (count,) = struct.unpack_from(">i", reply, 6)
+    at = 10
+    found = []
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", reply, at)
+        found.append(reply[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+        at += 2 + size
+    return found
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data

@@ -1,0 +1,75 @@
+"""Which release of Apache Kafka brought which version of which request: to say what is missing, and what a cluster looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cli.failure import EXIT, Failure
+
+Release = tuple[int, int]
+
+OLDEST: Final[Release] = (2, 4)
+# Kafka 2.4 has all that is not here. Key, version: release.
+SINCE: Final[dict[tuple[int, int], Release]] = {
+    (0, 9): (2, 8), (0, 10): (3, 7), (0, 11): (3, 8), (0, 12): (4, 0), (0, 13): (4, 1),
+    (1, 12): (2, 7), (1, 13): (3, 1), (1, 14): (3, 5), (1, 15): (3, 5), (1, 16): (3, 7), (1, 17): (3, 9), (1, 18): (4, 1),
+    (2, 6): (2, 8), (2, 7): (3, 0), (2, 8): (3, 5), (2, 9): (3, 9), (2, 10): (4, 0), (2, 11): (4, 2),
+    (3, 10): (2, 8), (3, 11): (2, 8), (3, 12): (3, 1), (3, 13): (4, 0),
+    (8, 9): (3, 7), (8, 10): (4, 2),
+    (9, 7): (2, 5), (9, 8): (3, 0), (9, 9): (3, 7), (9, 10): (4, 2),
+    (10, 4): (3, 0), (10, 5): (3, 8), (10, 6): (3, 9),
+    (11, 7): (2, 5), (11, 8): (3, 2), (11, 9): (3, 2),
+    (13, 5): (3, 2),
+    (14, 5): (2, 5),
+    (15, 6): (4, 0),
+    (16, 4): (2, 6), (16, 5): (3, 8),
+    (18, 4): (3, 9),
+    (19, 6): (2, 7), (19, 7): (2, 8),
+    (20, 5): (2, 7), (20, 6): (2, 8),
+    (21, 2): (2, 6),
+    (22, 3): (2, 5), (22, 4): (2, 7), (22, 5): (3, 8),
+    (23, 4): (2, 8),
+    (24, 4): (3, 6),
+    (29, 2): (2, 5), (29, 3): (3, 3),
+    (32, 3): (2, 6), (32, 4): (2, 8),
+    (33, 2): (2, 8),
+    (35, 2): (2, 6), (35, 3): (3, 2), (35, 4): (3, 3), (35, 5): (4, 3),
+    (37, 2): (2, 5), (37, 3): (2, 7),
+    (48, 0): (2, 6),
+    (60, 0): (2, 8), (60, 1): (3, 7), (60, 2): (4, 0),
+    (68, 0): (3, 7), (68, 1): (4, 0),
+    (69, 0): (3, 8), (69, 1): (4, 0),
+    (75, 0): (3, 9),
+}  # fmt: skip
+
+
+def since(key: int, version: int) -> Release:
+    return SINCE.get((key, version), OLDEST)
+
+
+def looks_like(versions: Mapping[int, tuple[int, int]]) -> Release | None:
+    """The release whose requests a broker knows, judged by the newest of them; None for what is older than 2.4."""
+    if versions.get(47) is None:  # OffsetDelete came with 2.4
+        return None
+    return max((since(key, newest) for key, (_, newest) in versions.items() if (key, newest) in SINCE), default=OLDEST)
+
+
+def release_text(release: Release) -> str:
+    return f"{release[0]}.{release[1]}"
+
+
+def lacking(where: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
+    """Why a request cannot be sent there."""
+    needed = release_text(since(key, max(oldest, known[0])))
+    if offered is None:
+        return Failure(EXIT.LACKING, f"{where} does not serve {name}; Kafka {needed} and later do")
+    theirs = range_text(*offered)
+    if offered[0] > known[1]:
+        return Failure(EXIT.LACKING, f"{where} serves {name} only in {theirs}, this command knows {range_text(*known)}: use a newer tenure")
+    wanted = max(oldest, known[0])
+    return Failure(EXIT.LACKING, f"{where} serves {name} only in {theirs}, this needs version {wanted}; Kafka {needed} and later have it")
+
+
+def range_text(oldest: int, newest: int) -> str:
+    return f"version {oldest}" if oldest == newest else f"versions {oldest} to {newest}"

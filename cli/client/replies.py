@@ -1,0 +1,31 @@
+"""Error codes wherever in a reply they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from protocol.message import Part, fields_of
+
+# Where to ask again: loading, not available, moved.
+MOVED_COORDINATOR = (14, 15, 16)
+MOVED_CONTROLLER = (41,)
+
+
+def told(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
+    """The first of these codes that the reply has, of other groups' entries none; None when it has none."""
+    return next((code for code in error_codes(reply, group_id) if code in codes), None)
+
+
+def error_codes(part: Any, group_id: str | None = None) -> Iterator[int]:
+    if group_id is not None and getattr(part, "group_id", group_id) != group_id:
+        return
+    code = getattr(part, "error_code", 0)
+    if code:
+        yield code
+    for name in fields_of(type(part)):
+        value = getattr(part, name)
+        if isinstance(value, list):
+            for entry in value:
+                if isinstance(entry, Part):
+                    yield from error_codes(entry, group_id)

@@ -1,0 +1,98 @@
+"""Kafka's error codes as lines for people: what is wrong, what to do about it, and the exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cli.failure import EXIT, Failure
+from cli.shown import plain
+from protocol.errors import ErrorCode
+
+E = ErrorCode
+
+# Code: what follows "group orders: ", and how the command ends.
+WORDS: Final[dict[int, tuple[str, EXIT]]] = {
+    E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", EXIT.MISSING),
+    E.UNKNOWN_TOPIC_ID: ("the topic was deleted or made anew meanwhile", EXIT.MISSING),
+    E.GROUP_ID_NOT_FOUND: ("there is no such group", EXIT.MISSING),
+    E.UNKNOWN_MEMBER_ID: ("the group has no such member", EXIT.MISSING),
+    E.LEADER_NOT_AVAILABLE: ("no leader at the moment; try again", EXIT.AGAIN),
+    E.NOT_LEADER_OR_FOLLOWER: ("its leader has moved; try again", EXIT.AGAIN),
+    E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; look whether it was done, or give it longer with --timeout", EXIT.AGAIN),
+    E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", EXIT.AGAIN),
+    E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", EXIT.AGAIN),
+    E.NOT_COORDINATOR: ("its coordinator has moved; try again", EXIT.AGAIN),
+    E.NOT_CONTROLLER: ("the controller has moved; try again", EXIT.AGAIN),
+    E.REBALANCE_IN_PROGRESS: ("the group is rebalancing; try again", EXIT.AGAIN),
+    E.NOT_ENOUGH_REPLICAS: ("too few replicas are in sync", EXIT.AGAIN),
+    E.KAFKA_STORAGE_ERROR: ("the broker cannot read or write its log; its own log says why", EXIT.AGAIN),
+    E.NON_EMPTY_GROUP: ("has members; stop them first, or remove them (tenure group remove-member)", EXIT.REFUSED),
+    E.GROUP_SUBSCRIBED_TO_TOPIC: ("the group still consumes this topic; stop its members first", EXIT.REFUSED),
+    E.FENCED_INSTANCE_ID: ("another member has taken over this instance id", EXIT.REFUSED),
+    E.UNRELEASED_INSTANCE_ID: ("another member still holds this instance id", EXIT.REFUSED),
+    E.GROUP_MAX_SIZE_REACHED: ("the group takes no more members (group.max.size)", EXIT.REFUSED),
+    E.INCONSISTENT_GROUP_PROTOCOL: ("the group uses another kind of protocol or no assignor in common", EXIT.REFUSED),
+    E.INVALID_GROUP_ID: ("no group can have that id", EXIT.REFUSED),
+    E.TOPIC_ALREADY_EXISTS: ("there is such a topic already", EXIT.REFUSED),
+    E.INVALID_TOPIC_EXCEPTION: ("a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own", EXIT.REFUSED),
+    E.INVALID_REPLICATION_FACTOR: ("the cluster has too few brokers for that many replicas", EXIT.REFUSED),
+    E.TOPIC_DELETION_DISABLED: ("the cluster does not delete topics (delete.topic.enable)", EXIT.REFUSED),
+    E.MESSAGE_TOO_LARGE: ("larger than the topic takes (max.message.bytes)", EXIT.REFUSED),
+    E.OFFSET_OUT_OF_RANGE: ("the partition holds no such offset", EXIT.REFUSED),
+    E.THROTTLING_QUOTA_EXCEEDED: ("more than the cluster's quota allows; try again later", EXIT.AGAIN),
+    E.TOPIC_AUTHORIZATION_FAILED: ("this user may not use the topic", EXIT.FORBIDDEN),
+    E.GROUP_AUTHORIZATION_FAILED: ("this user may not use the group", EXIT.FORBIDDEN),
+    E.CLUSTER_AUTHORIZATION_FAILED: ("this user may not do that in this cluster", EXIT.FORBIDDEN),
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", EXIT.FORBIDDEN),
+    E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not speak: name a PLAINTEXT listener", EXIT.UNREACHABLE),
+    E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.LACKING),
+    E.UNKNOWN_SERVER_ERROR: ("the broker failed in a way that it did not foresee; its log says more", EXIT.REFUSED),
+}
+# Where the broker's own words say which limit or rule it was.
+THEIR_WORDS_COUNT: Final = {
+    E.INVALID_TOPIC_EXCEPTION,
+    E.INVALID_REPLICATION_FACTOR,
+    E.INVALID_PARTITIONS,
+    E.INVALID_REPLICA_ASSIGNMENT,
+    E.INVALID_CONFIG,
+    E.INVALID_REQUEST,
+    E.POLICY_VIOLATION,
+    E.UNKNOWN_SERVER_ERROR,
+    E.UNSUPPORTED_VERSION,
+    E.INVALID_RECORD,
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def check(error_code: int, about: str, message: str | None = None) -> None:
+    """Nothing for code 0; else a Failure about it ("group orders", "topic t"). `message`: the broker's own words, where it sends some."""
+    if error_code:
+        raise failure(error_code, about, message)
+
+
+def failure(error_code: int, about: str, message: str | None = None) -> Failure:
+    words, code = WORDS.get(error_code, ("", EXIT.REFUSED))
+    theirs = plain(message or "").strip().rstrip(".")
+    if not words:
+        words = theirs or unlisted(error_code)
+    elif error_code in THEIR_WORDS_COUNT and theirs and theirs.lower() not in ("none", "null"):
+        words = f"{words} ({theirs})"
+    return Failure(code, f"{about}: {words}")
+
+
+def unlisted(error_code: int) -> str:
+    try:
+        known = ErrorCode(error_code)
+    except ValueError:
+        return f"error {error_code}, which this command does not know"
+    text = known.message.rstrip(".")
+    return f"{text[:1].lower()}{text[1:]} ({known.name})"
+
+
+def name_of(error_code: int) -> str:
+    """Kafka's name for a code, for --json."""
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"ERROR_{error_code}"

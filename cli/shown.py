@@ -1,0 +1,150 @@
+"""Where output goes: tables for people, JSON for programs, and questions before something changes.
+
+What comes from a peer (names, messages, metadata) never reaches a terminal as it is: control characters are written as escapes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple, TextIO
+
+GAP = "  "
+
+
+class Role(Enum):
+    """What a text says, not how it looks."""
+
+    GOOD = "32"
+    BAD = "31"
+    CAREFUL = "33"
+    DIM = "2"
+    STRONG = "1"
+
+
+class Column(NamedTuple):
+    title: str
+    right: bool | None = None  # None: right where all its values are numbers
+    role: Role | None = None
+
+
+class Painted(NamedTuple):
+    """A cell with a colour of its own."""
+
+    text: object
+    role: Role | None
+
+
+def plain(text: str) -> str:
+    """Safe on a terminal: whatever is not printable is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else escaped(char) for char in text)
+
+
+def escaped(char: str) -> str:
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char) or char.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+class Screen:
+    def __init__(self, *, json: bool = False, colour: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self.json = json
+        self.colour = colour
+        self._out = out
+        self._err = err
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Screen:
+        return cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout))
+
+    @property
+    def out(self) -> TextIO:
+        return self._out or sys.stdout
+
+    @property
+    def err(self) -> TextIO:
+        return self._err or sys.stderr
+
+    def line(self, text: str = "") -> None:
+        self.out.write(text + "\n")
+
+    def warn(self, text: str) -> None:
+        """One line on standard error, behind what was printed before it."""
+        self.out.flush()
+        self.err.write(f"tenure: {plain(text)}\n")
+        self.err.flush()
+
+    def document(self, value: object) -> None:
+        import json
+
+        self.line(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def json_line(self, value: object) -> None:
+        import json
+
+        self.line(json.dumps(value, ensure_ascii=False))
+        self.out.flush()
+
+    def paint(self, text: str, role: Role | None) -> str:
+        return f"\x1b[{role.value}m{text}\x1b[0m" if self.colour and role is not None and text else text
+
+    def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> None:
+        """Aligned columns under their titles; None is shown as "-"."""
+        heads = [Column(column) if isinstance(column, str) else column for column in columns]
+        cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
+        texts = [[written(cell.text) for cell in row] for row in cells]
+        widths = [max([width(head.title), *(width(row[at]) for row in texts)]) for at, head in enumerate(heads)]
+        right = [numeric([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
+        self.line(self._row([head.title for head in heads], [Role.DIM] * len(heads), widths, right))
+        for row, line in zip(cells, texts, strict=True):
+            self.line(self._row(line, [cell.role for cell in row], widths, right))
+
+    def _row(self, texts: Sequence[str], roles: Sequence[Role | None], widths: Sequence[int], right: Sequence[bool]) -> str:
+        parts = []
+        last = len(texts) - 1
+        for at, text in enumerate(texts):
+            padding = " " * (widths[at] - width(text))
+            shown = self.paint(text, roles[at])
+            parts.append(padding + shown if right[at] else shown if at == last else shown + padding)
+        return GAP.join(parts).rstrip(" ")
+
+    def confirm(self, question: str, options: argparse.Namespace) -> bool:
+        """Whether to go on: asks where somebody can answer, and does not where nobody can."""
+        if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
+            return True
+        self.out.write(f"{question} [y/N] ")
+        self.out.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def shows_colour(stream: TextIO | None) -> bool:
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def written(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return plain(str(value))
+
+
+def numeric(values: Sequence[object]) -> bool:
+    numbers = [value for value in values if value is not None]
+    return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
+
+
+def width(text: str) -> int:
+    """Cells on a terminal: East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
