@@ -1,0 +1,51 @@
+"""Clusters as old as Kafka 2.4: what is asked is what they know, and what they lack is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import EXIT, Cluster, Failure
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.cli.fake_brokers import old_cluster
+
+RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_way_to_ask_uses_versions_that_the_cluster_knows(bootstrap: str, release: tuple[int, int]) -> None:
+    with old_cluster(bootstrap, release) as old, Cluster(addresses(old.address), 5) as cluster:
+        assert cluster.id
+        assert list(cluster.brokers) == [cluster.controller_id]
+        assert cluster.everywhere(ListGroupsRequest())[cluster.controller_id].error_code == 0
+        assert cluster.coordinator("old", DescribeGroupsRequest(["old"])).groups[0].group_id == "old"
+        assert cluster.coordinators(["a", "b", "old"]) == {cluster.controller_id: ["a", "b", "old"]}
+        assert cluster.topics(["not-there"])["not-there"].error == 3
+        versions = dict(old.asked)
+        assert versions[MetadataRequest.API_KEY] == min(old.versions[3][1], 13)
+        assert versions[FindCoordinatorRequest.API_KEY] == min(old.versions[10][1], 6)
+        assert versions[ListGroupsRequest.API_KEY] == min(old.versions[16][1], 5)
+
+
+def test_an_api_that_is_not_there_is_named_with_the_release_that_has_it(bootstrap: str) -> None:
+    with old_cluster(bootstrap) as old, Cluster(addresses(old.address), 5) as cluster:
+        assert cluster.version(ConsumerGroupDescribeRequest.API_KEY) == -1
+        with pytest.raises(Failure) as raised:
+            cluster.any(ConsumerGroupDescribeRequest(["g"]))
+        assert raised.value.code == EXIT.LACKING
+        assert raised.value.line == f"{old.address} does not serve ConsumerGroupDescribe; Kafka 3.8 and later do"
+
+
+def test_a_version_that_is_too_old_is_named_with_the_release_that_has_the_one_needed(bootstrap: str) -> None:
+    with old_cluster(bootstrap) as old, Cluster(addresses(old.address), 5) as cluster:
+        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(group_instance_id="a")])
+        assert cluster.coordinator("g", request, oldest=3).error_code == 0
+        with pytest.raises(Failure) as raised:
+            cluster.coordinator("g", request, oldest=5)
+        assert raised.value.code == EXIT.LACKING
+        assert raised.value.line.endswith("serves LeaveGroup only in versions 0 to 4, this needs version 5; Kafka 3.2 and later have it")
