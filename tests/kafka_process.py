@@ -19,8 +19,8 @@ CLUSTER_ID = "dGVudXJlLW9yYWNsZS0wMQ"
 
 PROPERTIES = """
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node}
+controller.quorum.voters={node}@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
@@ -63,15 +63,17 @@ def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
 
 
 @contextmanager
-def kafka_folder(**settings: str) -> Iterator[tuple[Path, int]]:
-    """A folder that a Kafka can be started in, again and again, and the port that it will listen on."""
+def kafka_folder(port: int = 0, **settings: str) -> Iterator[tuple[Path, int]]:
+    """A folder that a Kafka can be started in, again and again, and the port that it will listen on: a free one, or that one."""
     kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        port, controller = free_ports(2)
+        free, controller = free_ports(2)
+        port = port or free
         properties = folder / "server.properties"
+        node = settings.pop("node_id", "1")
         more = "".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
-        properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder) + more)
+        properties.write_text(PROPERTIES.format(node=node, port=port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, cwd=folder)
         yield folder, port

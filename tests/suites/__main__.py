@@ -1,0 +1,62 @@
+"""`python -m tests.suites NAME`: fetches a client's own test suite, runs it against a broker, and judges it by what is known."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from tests.suites import brokers
+from tests.suites.known import judge, known
+from tests.suites.results import Result, Tests, count
+from tests.suites.suite import CACHE, Run, Suite, SuiteError, fetched
+
+MODULES = {"kafka-python": "kafka_python"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    suite: Suite = import_module(f"tests.suites.{MODULES[options.name]}").SUITE
+    broker = "kafka" if options.kafka else "tenure"
+    report = CACHE / "reports" / f"{suite.name}-{broker}"
+    try:
+        folder = fetched(suite)
+        shutil.rmtree(report, ignore_errors=True)
+        report.mkdir(parents=True)
+        begin = time.monotonic()
+        with brokers.started(suite, broker, report) as port:
+            tests = suite.run(Run(folder, port, broker, options.only, report))
+    except SuiteError as error:
+        print(f"{options.name}: {error}", file=sys.stderr)
+        return 1
+    wrong = judge(tests, known(suite.name, kafka=options.kafka), whole=not options.only)
+    show(suite, broker, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
+    return 1 if wrong else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
+    made.add_argument("name", choices=sorted(MODULES))
+    made.add_argument("--kafka", action="store_true", help="against Apache Kafka instead of this broker (needs Java)")
+    made.add_argument("--only", default="", metavar="WORDS", help="a part of the suite, in the words of its own runner")
+    made.add_argument("--verbose", action="store_true", help="every failure and skip, also those that are known")
+    return made
+
+
+def show(suite: Suite, broker: str, tests: Tests, wrong: list[str], report: Path, seconds: float, *, every: bool) -> None:
+    if every:
+        for name, test in sorted(tests.items()):
+            if test.result is not Result.PASSED:
+                print(f"{test.result}  {name}  {test.text}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    counts = ", ".join(f"{number} {result}" for result, number in count(tests).items())
+    verdict = "NOT as known" if wrong else "as known"
+    print(f"{suite.client} {suite.version} against {broker}: {counts}, in {seconds:.0f} s: {verdict}; log: {report / 'log'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""kafka-python's integration tests, from its source package, run by a Python environment of their own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from tests.suites.results import Tests, junit
+from tests.suites.suite import ROOT, Run, Suite, SuiteError, call, unpack, watch
+
+VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "development.txt").read_text(), re.MULTILINE)
+PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
+SECONDS = 1800  # a green run takes one minute; its tests may wait five each
+
+# What the client concludes from our list of APIs; its test_kafka_version_infer holds it to it.
+READS_AS = {"tenure": "4.0", "kafka": "4.3"}
+
+
+def fetch(folder: Path) -> None:
+    call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "kafka-python", f"kafka-python=={SUITE.version}"], folder)
+    found = list(folder.glob("kafka_python-*.tar.gz"))
+    if len(found) != 1:
+        raise SuiteError(f"{folder} has {len(found)} source packages of kafka-python")
+    unpack(found[0], folder / "source")
+    # The tests expect to be the package `test`, whose first file the source package leaves out, as it does one that they import.
+    for beside in (Path(__file__).parent / "beside" / "kafka_python").glob("*.py"):
+        if (folder / "source" / "test" / beside.name).exists():
+            raise SuiteError(f"the source package has {beside.name} itself by now; nothing need be laid beside it")
+        shutil.copy(beside, folder / "source" / "test")
+    shutil.rmtree(folder / "source" / "kafka")  # the installed client is tested, not this copy
+    call([sys.executable, "-m", "venv", "environment"], folder)
+    call(["environment/bin/pip", "install", "-q", f"{found[0]}[lz4,snappy,zstd]", *PACKAGES], folder)
+
+
+def run(run: Run) -> Tests:
+    report = run.report / "junit.xml"
+    command: list[str | Path] = [run.folder / "environment/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command += ["-o", "log_level=INFO", f"--junitxml={report}", "test/integration", *(["-k", run.only] if run.only else [])]
+    watch(
+        command,
+        run.folder / "source",
+        run.report / "log",
+        seconds=SECONDS,
+        KAFKA_URI=f"PLAINTEXT://127.0.0.1:{run.port}",
+        KAFKA_VERSION=READS_AS[run.broker],
+        KAFKA_ROOT=str(run.folder),  # only looked at, not used, with KAFKA_URI
+        PYTHONPATH="",
+    )
+    if not report.exists():
+        raise SuiteError(f"the suite wrote no report; see {run.report / 'log'}")
+    return junit(report)
+
+
+SUITE = Suite(
+    name="kafka-python",
+    client="kafka-python",
+    version=VERSION[1] if VERSION else "",
+    source="its source package on PyPI",
+    fetch=fetch,
+    run=run,
+    # What the fixtures' own servers are told: the first broker is 0, topics have four partitions, sessions may be a second.
+    settings={
+        "node.id": "0",
+        "num.partitions": "4",
+        "group.min.session.timeout.ms": "1000",
+        "group.initial.rebalance.delay.ms": "0",
+    },
+    kafka_settings={
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    },
+)

@@ -1,0 +1,92 @@
+"""What a run said about each test, read from the formats that test runners write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+
+class Result(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Test(NamedTuple):
+    result: Result
+    text: str  # why it failed or was skipped, in the suite's own words
+    seconds: float = 0.0
+
+
+Tests = dict[str, Test]
+
+
+def junit(file: Path) -> Tests:
+    """pytest's and others' XML. An error while a test is set up or ends counts as its failure."""
+    tests: Tests = {}
+    for case in ElementTree.parse(file).iter("testcase"):
+        name = f"{case.get('classname', '').removeprefix('test.')}::{case.get('name', '')}"
+        found = {child.tag: child.get("message") or child.text or "" for child in case}
+        seconds = float(case.get("time", "0"))
+        for tag, result in (("failure", Result.FAILED), ("error", Result.FAILED), ("skipped", Result.SKIPPED)):
+            if tag in found:
+                test = Test(result, first_line(found[tag]), seconds)
+                break
+        else:
+            test = Test(Result.PASSED, "", seconds)
+        if name not in tests or tests[name].result is not Result.FAILED:
+            tests[name] = test
+    return tests
+
+
+GO_RESULTS = {"pass": Result.PASSED, "fail": Result.FAILED, "skip": Result.SKIPPED}
+GO_NOISE = ("=== ", "--- ")
+
+
+def go_json(lines: Iterable[str]) -> Tests:
+    """`go test -json`. A test that began and has no end (the run was over before) has failed."""
+    tests: Tests = {}
+    said: dict[str, list[str]] = {}
+    for line in lines:
+        if not line.startswith("{"):
+            continue  # a compiler's words, on the same stream
+        event = json.loads(line)
+        name = event.get("Test")
+        if name is None:
+            continue
+        if event["Action"] == "run":
+            tests[name] = Test(Result.FAILED, "began and did not end")
+        elif event["Action"] == "output":
+            said.setdefault(name, []).append(event["Output"])
+        elif event["Action"] in GO_RESULTS:
+            result = GO_RESULTS[event["Action"]]
+            words = [words for words in said.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
+            text = "" if result is Result.PASSED else first_line(" ".join(one.strip() for one in words[-6:]))
+            tests[name] = Test(result, text, event.get("Elapsed", 0.0))
+    return tests
+
+
+RUST_LINE = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. .*?(?P<result>ok|FAILED|ignored)\b", re.MULTILINE)
+RUST_RESULTS = {"ok": Result.PASSED, "FAILED": Result.FAILED, "ignored": Result.SKIPPED}
+
+
+def libtest(output: str, target: str) -> Tests:
+    """What `cargo test` prints for one target."""
+    panics = dict(re.findall(r"^---- (\S+) stdout ----\n(?:.*\n)*?.*panicked at (?:.*\n)(.*)$", output, re.MULTILINE))
+    return {
+        f"{target}::{name}": Test(RUST_RESULTS[result], first_line(panics.get(name, "")))
+        for name, result in RUST_LINE.findall(output)
+    }
+
+
+def first_line(text: str, most: int = 300) -> str:
+    return " ".join(text.split())[:most]
+
+
+def count(tests: Tests) -> dict[Result, int]:
+    return {result: sum(test.result is result for test in tests.values()) for result in Result}

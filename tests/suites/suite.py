@@ -1,0 +1,106 @@
+"""What a suite is, and the steps that suites have in common."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.suites.results import Tests
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "suites"
+FETCH_SECONDS = 600
+
+
+class SuiteError(Exception):
+    """The suite could not be fetched, built or run, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run against one broker: where the suite is, where the broker is, what of the suite is wanted, what it may take."""
+
+    folder: Path
+    port: int
+    broker: str  # `tenure` or `kafka`
+    only: str
+    report: Path  # a folder for what the run writes
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """`settings` are the broker's, as the suite's own set-up gives them to Kafka; `kafka_settings` those that only Kafka needs.
+
+    `port` is for suites that can be told no other. `fetch` fills a folder, once for a `version`; `run` runs the suite.
+    """
+
+    name: str
+    client: str
+    version: str
+    source: str  # where the suite comes from, in words
+    fetch: Callable[[Path], None]
+    run: Callable[[Run], Tests]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    kafka_settings: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / f"{self.name}-{self.version}"
+
+
+def fetched(suite: Suite) -> Path:
+    """The suite's folder, fetched and built when it is not there; a fetch that broke off is done again."""
+    done = suite.folder / ".fetched"
+    if not done.exists():
+        suite.folder.mkdir(parents=True, exist_ok=True)
+        (CACHE.parent / ".gitignore").write_text("*\n")
+        suite.fetch(suite.folder)
+        done.touch()
+    return suite.folder
+
+
+def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SECONDS, **more: str) -> str:
+    """A step that has to work; what it printed."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, env=os.environ | more, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        )
+    except FileNotFoundError as error:
+        raise SuiteError(f"{command[0]} is needed and not on PATH") from error
+    except subprocess.TimeoutExpired as error:
+        raise SuiteError(f"{' '.join(map(str, command))} did not end within {seconds:.0f} s") from error
+    if done.returncode != 0:
+        raise SuiteError(f"{' '.join(map(str, command))} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout
+
+
+def watch(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float, **more: str) -> None:
+    """Runs a suite, which may fail; everything it prints goes to `log`. When its time is over it ends, with its children."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=cwd, env=os.environ | more, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            print(f"the suite did not end within {seconds:.0f} s; what it said until then counts")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """A source package without its first folder."""
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            _, _, member.name = member.name.partition("/")
+            if member.name:
+                tar.extract(member, folder, filter="data")
