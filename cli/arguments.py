@@ -15,7 +15,7 @@ KAFKA_PORT = 9092
 Address = tuple[str, int]
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON") -> None:
     """Which cluster, how long to wait for it, and for whom the output is."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
@@ -31,14 +31,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         default=TIMEOUT_DEFAULT,
         help=f"how long to wait for any one answer, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}",
     )
-    group.add_argument("--json", action="store_true", help="print JSON")
+    group.add_argument("--json", action="store_true", help=json_help)
 
 
-def add_change(parser: argparse.ArgumentParser) -> None:
+def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
     """For whatever changes something."""
     group = parser.add_argument_group("change")
     group.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    group.add_argument("--yes", action="store_true", help="do not ask on a terminal")
+    group.add_argument("--yes", action="store_true", help="do not ask on a terminal" if asks else "accepted as everywhere; this command never asks")
 
 
 def add_command(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.endpoints import format_endpoint
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
+from cli.client.pool import Pool
 from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, told
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo
 from cli.client.words import check, failure
@@ -24,34 +25,39 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-# While there are other addresses to try: a second packet that asks for a connection goes out after one second.
-PATIENCE_SECONDS = 2.5
 # Asking twice is as asking once: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
 # ApiVersions, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions.
 REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 75))
 LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
 NO_CREATION_VERSION = 4
 
-Find = Callable[[float], Connection]
-Again = Callable[[Any], str | None]
 
-
-def never(reply: Any) -> str | None:
+def good(reply: Any) -> str | None:
     return None
+
+
+def nothing() -> None:
+    return None
+
+
+class Route(NamedTuple):
+    """Whom to ask, before a deadline; why a reply is none yet (None: it is one); and what to find out anew before asking again."""
+
+    find: Callable[[float], Connection]
+    again: Callable[[Any], str | None] = good
+    forget: Callable[[], None] = nothing
 
 
 class Cluster:
     """Not for several threads: each makes its own."""
 
     def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
-        self.bootstrap = list(bootstrap)
         self.timeout = timeout
-        self._connections: dict[Address, Connection] = {}
+        self._pool = Pool(bootstrap)
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
         self._known = False
-        self._met = False  # somebody has answered: who does not answer now may come back
         self._coordinators: dict[str, int] = {}
         self._topics: dict[str, TopicInfo] = {}
 
@@ -69,9 +75,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._pool.close()
 
     # What the cluster is
 
@@ -107,38 +111,29 @@ class Cluster:
 
     def any(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         """Asks any broker that answers."""
-        return self._call(self._anybody, request, oldest, self._deadline(timeout))
+        return self._call(Route(self._anybody), request, oldest, self._deadline(timeout))
 
     def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        return self._call(lambda deadline: self._broker(broker_id, deadline), request, oldest, self._deadline(timeout))
+        return self._call(Route(lambda deadline: self._broker(broker_id, deadline)), request, oldest, self._deadline(timeout))
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        deadline = self._deadline(timeout)
-
         def moved(reply: Any) -> str | None:
-            if told(reply, MOVED_CONTROLLER) is None:
-                return None
-            self._known = False
-            return "the controller has moved"
+            return "the controller has moved" if told(reply, MOVED_CONTROLLER) else None
 
-        return self._call(self._controller, request, oldest, deadline, moved)
+        return self._call(Route(self._controller, moved, self._forget_metadata), request, oldest, self._deadline(timeout))
 
     def coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         """Asks the group's coordinator; while it loads or moves, again."""
-        deadline = self._deadline(timeout)
-        last = [0]
 
         def not_now(reply: Any) -> str | None:
-            last[0] = told(reply, MOVED_COORDINATOR, group_id) or 0
-            if not last[0]:
-                return None
-            self._coordinators.pop(group_id, None)
-            return failure(last[0], f"group {group_id}").line
+            code = told(reply, MOVED_COORDINATOR, group_id)
+            return failure(code, f"group {group_id}").line if code else None
 
         def find(deadline: float) -> Connection:
             return self._broker(self._coordinator_id(group_id, deadline), deadline)
 
-        return self._call(find, request, oldest, deadline, not_now)
+        route = Route(find, not_now, lambda: self.forget_coordinator(group_id))
+        return self._call(route, request, oldest, self._deadline(timeout))
 
     def coordinators(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[int, list[str]]:
         """Whom to ask about which groups: broker id, groups."""
@@ -146,7 +141,7 @@ class Cluster:
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
         if len(unknown) > 1 and self._anybody(deadline).version(FindCoordinatorRequest.API_KEY, FindCoordinatorRequest.VERSIONS) >= 4:
-            reply = self._call(self._anybody, FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
+            reply = self._call(Route(self._anybody), FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
             for found in reply.coordinators:
                 if not found.error_code:
                     self._coordinators[found.key] = found.node_id
@@ -201,72 +196,70 @@ class Cluster:
         """The topics of these names, or all of them; none is created by asking. A name that is not there has an error in its TopicInfo."""
         return self._described(names, refresh, self._deadline(timeout))
 
+    def tell(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> None:
+        """Sends what has no reply: Produce with acks=0."""
+        deadline = self._deadline(timeout)
+        try:
+            connection = self._broker(broker_id, deadline)
+            connection.send(request, connection.version_for(request, oldest), deadline)
+        except Broken as broken:
+            raise Failure(EXIT.UNREACHABLE, broken.line) from broken
+
+    def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
+        """One that nobody else asks on, for whoever waits for replies in its own way. `Broken`: there is none."""
+        deadline = self._deadline(timeout)
+        shared = self._broker(broker_id, deadline)
+        return Connection(shared.host, shared.port, deadline)
+
     # How
 
     def _deadline(self, timeout: float | None) -> float:
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
-    def _call(self, find: Find, request: Message, oldest: int, deadline: float, again: Again = never) -> Any:
+    def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
+        """Until there is a reply that is one, or there cannot be any, or it is too late."""
+        began = time.monotonic()
         pause = PAUSE_SECONDS
         while True:
+            connection = None
             code = EXIT.AGAIN
             try:
-                connection = find(deadline)
-                reply = connection.ask(request, connection.version_for(request, oldest), deadline)
-                reason = again(reply)
+                connection = route.find(deadline)
+                version = connection.version_for(request, oldest)
+                reply = connection.ask(request, version, self._patience(route, deadline))
+                reason = route.again(reply)
                 if reason is None:
                     return reply
             except Broken as broken:
-                reason, code = broken.line, EXIT.UNREACHABLE
-                self._known = False
-                if broken.sent and request.API_KEY not in REPEATABLE:  # type: ignore[attr-defined]
-                    raise Failure(code, f"{reason}; it may have been done all the same: look before trying again") from broken
-                if broken.final or not self._met:
+                code = EXIT.UNREACHABLE
+                reason = f"{broken.line} within {deadline - began:.3g} s" if broken.late else broken.line
+                if connection is not None:
+                    self._pool.failed(connection)
+                    if broken.sent and request.API_KEY not in REPEATABLE:  # type: ignore[attr-defined]
+                        raise Failure(code, f"{reason}; it may have been done all the same: look before trying again") from broken
+                if broken.final or not self._pool.met:
                     raise Failure(code, reason) from broken
+                self._known = False
             except TimeoutError as error:
-                raise Failure(code, f"{api_name(request)} was not answered within {self.timeout:g} s") from error
+                raise Failure(code, f"{api_name(request)} was not answered within {deadline - began:.3g} s") from error
+            route.forget()
             if time.monotonic() + pause >= deadline:
                 raise Failure(code, reason)
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
-    def _connect(self, address: Address, deadline: float) -> Connection:
-        known = self._connections.get(address)
-        if known is not None:
-            if not known.stale:
-                return known
-            del self._connections[address]
-            known.close()
-        connection = Connection(*address, deadline)
-        if 3 not in connection.versions:
-            connection.close()
-            raise Broken(f"{connection.where} is not a broker (a KRaft controller, perhaps): name a listener for clients", final=True)
-        self._connections[address] = connection
-        self._met = True
-        return connection
+    def _patience(self, route: Route, deadline: float) -> float:
+        """Until when one connection may answer: where others could as well, some time is left for them."""
+        others = len(self._pool.candidates(self._addresses())) if route.find == self._anybody else 1
+        now = time.monotonic()
+        return now + (deadline - now) / others
+
+    def _addresses(self) -> list[Address]:
+        """Of the brokers, where there are several: one alone is known by the address that it answered at."""
+        return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _anybody(self, deadline: float) -> Connection:
-        for connection in self._connections.values():
-            if not connection.stale:
-                return connection
-        untried = list(dict.fromkeys([*self.bootstrap, *((broker.host, broker.port) for broker in self._brokers.values())]))
-        problems: dict[Address, Broken] = {}
-        for patience in (PATIENCE_SECONDS, None):
-            for number, address in enumerate(untried):
-                if address in problems and problems[address].final:
-                    continue
-                now = time.monotonic()
-                share = (deadline - now) / (len(untried) - number)
-                try:
-                    return self._connect(address, now + (share if patience is None or len(untried) == 1 else min(share, patience)))
-                except Broken as broken:
-                    problems[address] = broken
-            if len(untried) == 1 or time.monotonic() >= deadline:
-                break
-        first = next(iter(problems.values()))
-        if len(problems) == 1:
-            raise first
-        raise Broken("no broker answers: " + "; ".join(problem.line for problem in problems.values()), final=all(p.final for p in problems.values()))
+        return self._pool.anybody(self._addresses(), deadline)
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._know(deadline)
@@ -277,9 +270,9 @@ class Cluster:
             self._known = False
             raise Broken(f"broker {broker_id} is not there")
         try:
-            return self._connect((broker.host, broker.port), deadline)
+            return self._pool.connect((broker.host, broker.port), deadline)
         except Broken as broken:
-            broken.line = f"broker {broker_id}, as it is advertised: {broken.line}"
+            broken.line = f"broker {broker_id} cannot be reached as it is advertised: {broken.line}"
             raise
 
     def _controller(self, deadline: float) -> Connection:
@@ -288,6 +281,9 @@ class Cluster:
             self._known = False
             raise Broken("the cluster has no controller at the moment")
         return self._broker(self._controller_id, deadline)
+
+    def _forget_metadata(self) -> None:
+        self._known = False
 
     def _coordinator_id(self, group_id: str, deadline: float) -> int:
         if group_id not in self._coordinators:
@@ -298,7 +294,7 @@ class Cluster:
                 return failure(found.error_code, about, found.error_message).line if found.error_code in MOVED_COORDINATOR else None
 
             request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
-            reply = self._call(self._anybody, request, 0, deadline, not_yet)
+            reply = self._call(Route(self._anybody, not_yet), request, 0, deadline)
             found = reply.coordinators[0] if reply.coordinators else reply
             check(found.error_code, about, found.error_message)
             self._coordinators[group_id] = found.node_id
@@ -309,7 +305,7 @@ class Cluster:
     def _know(self, deadline: float | None = None) -> None:
         if not self._known:
             deadline = self._deadline(None) if deadline is None else deadline
-            self._learn(self._call(self._anybody, MetadataRequest([], False), 1, deadline, no_brokers))
+            self._learn(self._call(Route(self._anybody, no_brokers), MetadataRequest([], False), 1, deadline))
 
     def _learn(self, reply: MetadataResponse) -> None:
         self._id = reply.cluster_id
@@ -322,7 +318,7 @@ class Cluster:
             return {name: self._topics[name] for name in names}
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         oldest = 1 if names is None else NO_CREATION_VERSION
-        reply = self._call(self._anybody, MetadataRequest(asked, False), oldest, deadline, no_brokers)
+        reply = self._call(Route(self._anybody, no_brokers), MetadataRequest(asked, False), oldest, deadline)
         self._learn(reply)
         found = {topic.name: topic_info(topic) for topic in reply.topics if topic.name is not None}
         self._topics |= found

@@ -1,0 +1,1 @@
+"""`tenure produce` and `tenure consume`: records into topics, and out of them."""

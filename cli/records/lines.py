@@ -1,0 +1,78 @@
+"""Lines of standard input or of a file, in groups of those that are there already: typed ones go out at once, many together."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from cli.failure import EXIT, Failure
+
+GROUP_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 16
+LINE_BYTES_MAX: Final = 100 << 20  # as much as a broker takes in one request (socket.request.max.bytes)
+
+
+@contextmanager
+def opened(path: str | None) -> Iterator[int | bytes]:
+    """A file's descriptor, or standard input's; its bytes where it is no file."""
+    if path is None or path == "-":
+        yield standard_input()
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise Failure(EXIT.MISSING, f"{path}: {(error.strerror or str(error)).lower()}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def standard_input() -> int | bytes:
+    if sys.stdin is None:
+        return b""
+    try:
+        return sys.stdin.fileno()
+    except (OSError, ValueError):
+        return sys.stdin.read().encode()
+
+
+def groups(source: int | bytes) -> Iterator[list[bytes]]:
+    """Without their line feeds. What stands behind the last one is a line too."""
+    if isinstance(source, bytes):
+        lines = source.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        if lines:
+            yield lines
+        return
+    parts: list[bytes] = []  # of a line that has not ended yet
+    size = 0
+    while piece := read_what_is_there(source):
+        begin, found, rest = piece.partition(b"\n")
+        if not found:
+            parts.append(piece)
+            size += len(piece)
+            if size > LINE_BYTES_MAX:
+                raise Failure(EXIT.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker takes that as one record")
+            continue
+        lines = [b"".join((*parts, begin)), *rest.split(b"\n")]
+        parts = [lines.pop()]
+        size = len(parts[0])
+        yield lines
+    if size:
+        yield [b"".join(parts)]
+
+
+def read_what_is_there(descriptor: int) -> bytes:
+    """At least a byte, unless it is the end."""
+    pieces = [os.read(descriptor, READ_BYTES)]
+    size = len(pieces[0])
+    while pieces[-1] and size < GROUP_BYTES and select.select([descriptor], [], [], 0)[0]:
+        pieces.append(os.read(descriptor, READ_BYTES))
+        size += len(pieces[-1])
+    return b"".join(pieces)

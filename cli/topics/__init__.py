@@ -1,0 +1,1 @@
+"""`tenure topic`: list, create, describe, alter, delete."""

@@ -1,0 +1,107 @@
+"""`tenure topic create`."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from typing import Any, Final
+
+from cli.client import EXIT, Cluster, Failure, check, name_of
+from cli.shown import Screen
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
+
+AS_THE_CLUSTER: Final = -1  # partitions or replicas: whatever the cluster is set to (since CreateTopics 4)
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    names = list(dict.fromkeys(options.topics))
+    with Cluster.of(options) as cluster:
+        if not options.dry_run and not screen.confirm(question(options, names), options):
+            raise Failure(EXIT.REFUSED, "nothing was changed")
+        reply = cluster.controller(request(options, names), oldest=4)
+    results = {result.name: result for result in reply.topics}
+    entries = [entry(name, results.get(name), options) for name in names]
+    if screen.json:
+        screen.document({"dry_run": options.dry_run, "topics": entries})
+    failure: Failure | None = None
+    for name, told in zip(names, entries, strict=True):
+        if told["outcome"] == "refused":
+            failure = refusal(name, results.get(name))
+            if len(names) > 1:
+                screen.warn(failure.line)
+        elif not screen.json:
+            screen.line(words(told))
+    if failure is None:
+        return 0
+    if len(names) > 1:
+        return failure.code
+    raise failure
+
+
+def question(options: argparse.Namespace, names: list[str]) -> str:
+    wishes = []
+    if options.partitions:
+        wishes.append(counted(options.partitions, "partition"))
+    if options.replication_factor:
+        wishes.append(f"replication factor {options.replication_factor}")
+    wishes += [f"{name}={value}" for name, value in options.settings]
+    return f"create {', '.join(names)}" + (f" with {', '.join(wishes)}" if wishes else "") + "?"
+
+
+def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsRequest:
+    settings = [CreatableTopicConfig(name, value) for name, value in dict(options.settings).items()]
+    partitions = options.partitions or AS_THE_CLUSTER
+    replicas = options.replication_factor or AS_THE_CLUSTER
+    topics = [CreatableTopic(name, partitions, replicas, [], settings) for name in names]
+    return CreateTopicsRequest(topics, int(options.timeout * 1000), options.dry_run)
+
+
+def entry(name: str, result: CreatableTopicResult | None, options: argparse.Namespace) -> dict[str, Any]:
+    if result is None:
+        return {"name": name, "outcome": "refused", "error": "UNKNOWN_SERVER_ERROR", "message": "the cluster did not mention it"}
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
+        return {"name": name, "outcome": "exists"}
+    if result.error_code:
+        return {"name": name, "outcome": "refused", "error": name_of(result.error_code), "message": result.error_message}
+    return {
+        "name": name,
+        "outcome": "would be created" if options.dry_run else "created",
+        "id": str(uuid.UUID(bytes=result.topic_id)) if any(result.topic_id) else None,
+        "partitions": known(result.num_partitions, options.partitions),
+        "replication_factor": known(result.replication_factor, options.replication_factor),
+        "settings": dict(options.settings),
+    }
+
+
+def known(told: int, asked: int | None) -> int | None:
+    """Older clusters do not tell what they made of "as you are set"."""
+    return told if told > 0 else asked
+
+
+def words(told: dict[str, Any]) -> str:
+    if told["outcome"] == "exists":
+        return f"{told['name']} exists already; it was left as it is"
+    parts = []
+    if told["partitions"]:
+        parts.append(counted(told["partitions"], "partition"))
+    if told["replication_factor"]:
+        parts.append(f"replication factor {told['replication_factor']}")
+    parts += [f"{name}={value}" for name, value in told["settings"].items()]
+    return f"{told['name']} {told['outcome']}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def refusal(name: str, result: CreatableTopicResult | None) -> Failure:
+    code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
+    if code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return Failure(EXIT.REFUSED, f"topic {name} exists already (tenure topic describe {name}; --if-not-exists leaves it as it is)")
+    try:
+        check(code, f"topic {name}", None if result is None else result.error_message)
+    except Failure as failure:
+        return failure
+    raise AssertionError(f"{name} was refused with code {code}")
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

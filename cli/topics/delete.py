@@ -1,0 +1,107 @@
+"""`tenure topic delete`: says what is lost, asks, deletes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cli.client import EXIT, Cluster, Failure, TopicInfo, failure, name_of
+from cli.shown import Screen, plain
+from cli.topics.create import counted
+from cli.topics.finding import absent, existing
+from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
+from cli.topics.readers import groups_with_offsets
+from cli.topics.sizes import partition_sizes, shown_bytes
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+
+GROUPS_SHOWN = 5
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        topics, missing = existing(cluster, options.topics)
+        if missing and not options.if_exists:
+            raise absent(cluster, missing)
+        entries = losses(cluster, topics) if topics else []
+        if options.dry_run:
+            outcome = "would be deleted"
+        else:
+            confirm(screen, options, entries)
+            outcome = "deleted"
+            refused = delete(cluster, options, list(topics)) if topics else {}
+            for entry in entries:
+                entry["error"] = name_of(refused[entry["name"]].error_code) if entry["name"] in refused else None
+    if screen.json:
+        screen.document({"dry_run": options.dry_run, "topics": entries, "missing": missing})
+    else:
+        for entry in entries:
+            if not entry.get("error"):
+                screen.line(f"{entry['name']} {outcome}: {contents(entry)}")
+        for name in missing:
+            screen.line(f"{plain(name)} is not there")
+    if not options.dry_run and refused:
+        raise refusal(screen, refused)
+    return 0
+
+
+def losses(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
+    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
+    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
+    sizes = partition_sizes(cluster, topics)
+    readers = groups_with_offsets(cluster, {name: list(topic.partitions) for name, topic in topics.items()})
+    entries = []
+    for name, topic in topics.items():
+        own = [place for place in places if place[0] == name]
+        known = all(not begins[place].error and not ends[place].error for place in own)
+        entries.append(
+            {
+                "name": name,
+                "internal": topic.internal,
+                "partitions": len(own),
+                "records": sum(ends[place].offset - begins[place].offset for place in own) if known else None,
+                "bytes": sum(sizes[place] for place in own) if all(place in sizes for place in own) else None,
+                "groups": readers[name],
+            }
+        )
+    return entries
+
+
+def contents(entry: dict[str, Any]) -> str:
+    parts = [counted(entry["partitions"], "partition")]
+    parts.append("an unknown number of records" if entry["records"] is None else counted(entry["records"], "record"))
+    if entry["bytes"] is not None:
+        parts[-1] += f" ({shown_bytes(entry['bytes'])})"
+    groups = entry["groups"]
+    if groups:
+        more = f" and {len(groups) - GROUPS_SHOWN} more" if len(groups) > GROUPS_SHOWN else ""
+        parts.append(f"offsets of {'group' if len(groups) == 1 else 'groups'} {plain(', '.join(groups[:GROUPS_SHOWN]))}{more}")
+    if entry["internal"]:
+        parts.append("THE CLUSTER'S OWN: it keeps its state there")
+    return ", ".join(parts)
+
+
+def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        return
+    listed = "".join(f"\n  {entry['name']}: {contents(entry)}" for entry in entries)
+    if not screen.confirm(f"delete for good?{listed}\n", options):
+        raise Failure(EXIT.REFUSED, "nothing was changed")
+
+
+def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, DeletableTopicResult]:
+    """Those that were not deleted; one that somebody else deleted meanwhile is gone, as was wished."""
+    request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
+    reply = cluster.controller(request)
+    return {
+        result.name: result for result in reply.responses if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
+
+def refusal(screen: Screen, refused: dict[str, DeletableTopicResult]) -> Failure:
+    failures = [failure(result.error_code, f"topic {name}", result.error_message) for name, result in refused.items()]
+    for one in failures[:-1]:
+        screen.warn(one.line)
+    return failures[-1]

@@ -1,0 +1,144 @@
+"""`tenure topic describe`."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from typing import Any, Final
+
+from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.shown import Column, Painted, Role, Screen, plain
+from cli.topics.create import counted
+from cli.topics.finding import absent, existing
+from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
+from cli.topics.settings import Setting, topic_settings
+from cli.topics.sizes import partition_sizes, shown_bytes
+
+NO_SETTINGS: Final = "settings: this cluster does not tell them"
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        topics, missing = existing(cluster, options.topics)
+        documents = described(cluster, topics, options.all_settings) if topics else []
+        failure = absent(cluster, missing) if missing else None
+    if screen.json:
+        screen.document({"topics": documents})
+    else:
+        for number, document in enumerate(documents):
+            if number:
+                screen.line()
+            show(screen, document, options.all_settings)
+    if failure:
+        raise failure
+    return 0
+
+
+def described(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: bool) -> list[dict[str, Any]]:
+    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
+    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
+    sizes = partition_sizes(cluster, topics)
+    settings = settings_or_none(cluster, list(topics))
+    return [
+        {
+            "name": name,
+            "id": None if topic.id is None else str(uuid.UUID(bytes=topic.id)),
+            "internal": topic.internal,
+            "partitions": [partition_document(topic, (name, number), begins, ends, sizes) for number in topic.partitions],
+            "settings": None if settings is None else [
+                setting_document(setting) for setting in settings[name].values() if every_setting or not setting.is_default
+            ],
+        }
+        for name, topic in topics.items()
+    ]  # fmt: skip
+
+
+def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Setting]] | None:
+    """None where they are not told: reading them is a right of its own."""
+    try:
+        return topic_settings(cluster, names)
+    except Failure as failure:
+        if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
+            return None
+        raise
+
+
+def partition_document(
+    topic: TopicInfo, place: Place, begins: dict[Place, Answer], ends: dict[Place, Answer], sizes: dict[Place, int]
+) -> dict[str, Any]:
+    partition = topic.partitions[place[1]]
+    begin, end = begins[place], ends[place]
+    return {
+        "partition": place[1],
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "replicas": partition.replicas,
+        "in_sync": partition.isr,
+        "earliest": None if begin.error else begin.offset,
+        "latest": None if end.error else end.offset,
+        "records": None if begin.error or end.error else end.offset - begin.offset,
+        "bytes": sizes.get(place),
+    }
+
+
+def setting_document(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.name,
+        "value": None if setting.sensitive else setting.value,
+        "source": setting.source_name,
+        "sensitive": setting.sensitive,
+        "without_it": setting.inherited if setting.own else None,
+    }
+
+
+def show(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
+    partitions = document["partitions"]
+    replicas = max((len(partition["replicas"]) for partition in partitions), default=0)
+    facts = [counted(len(partitions), "partition"), f"replication factor {replicas}"]
+    if document["internal"]:
+        facts.append("the cluster's own")
+    if document["id"]:
+        facts.append(f"id {document['id']}")
+    screen.line(f"{screen.paint(plain(document['name']), Role.STRONG)}: {', '.join(facts)}")
+    screen.line()
+    screen.table(
+        ["PARTITION", Column("LEADER", right=True), "REPLICAS", "IN SYNC", "EARLIEST", "LATEST", "RECORDS", Column("SIZE", right=True)],
+        [partition_row(partition) for partition in partitions],
+    )
+    screen.line()
+    show_settings(screen, document, every_setting)
+
+
+def partition_row(partition: dict[str, Any]) -> list[object]:
+    return [
+        partition["partition"],
+        Painted("none", Role.BAD) if partition["leader"] is None else partition["leader"],
+        numbers(partition["replicas"]),
+        Painted(numbers(partition["in_sync"]), Role.CAREFUL if len(partition["in_sync"]) < len(partition["replicas"]) else None),
+        partition["earliest"],
+        partition["latest"],
+        partition["records"],
+        shown_bytes(partition["bytes"]),
+    ]
+
+
+def numbers(ids: list[int]) -> str:
+    return ",".join(map(str, ids)) or "-"
+
+
+def show_settings(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
+    settings = document["settings"]
+    if settings is None:
+        screen.line(NO_SETTINGS)
+    elif not settings:
+        screen.line("settings: all are defaults (--all-settings shows them)")
+    else:
+        screen.table(["SETTING", "VALUE", "SET BY", "OTHERWISE"], [setting_row(setting) for setting in settings])
+        if not every_setting:
+            screen.line("(all others are defaults; --all-settings shows them)")
+
+
+def setting_row(setting: dict[str, Any]) -> list[object]:
+    value = "(hidden)" if setting["sensitive"] else "(empty)" if setting["value"] == "" else setting["value"]
+    return [setting["name"], value, setting["source"], setting["without_it"]]

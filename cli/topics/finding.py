@@ -1,0 +1,52 @@
+"""Topics by the names that somebody typed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cli.client import EXIT, Failure, check
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from cli.client import Cluster, TopicInfo
+
+
+def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInfo], list[str]]:
+    """Those that are there, in the order asked for, and the names of those that are not. Failure: the cluster refuses one."""
+    names = list(dict.fromkeys(names))
+    found = cluster.topics(names)
+    there: dict[str, TopicInfo] = {}
+    missing: list[str] = []
+    for name in names:
+        topic = found.get(name)
+        if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.append(name)
+        elif topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise Failure(EXIT.MISSING, f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores")
+        else:
+            if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # told for a topic that is just being made; its partitions say more
+                check(topic.error, f"topic {name}")
+            there[name] = topic
+    return there, missing
+
+
+def required(cluster: Cluster, names: Sequence[str], *, makes: bool = False) -> dict[str, TopicInfo]:
+    there, missing = existing(cluster, names)
+    if missing:
+        raise absent(cluster, missing, makes=makes)
+    return there
+
+
+def absent(cluster: Cluster, missing: Sequence[str], *, makes: bool = False) -> Failure:
+    """What to do about names of topics that are not there: perhaps others are meant; `makes`: or they shall be there."""
+    try:
+        known = [name for name, topic in cluster.topics(None).items() if not topic.internal]
+    except Failure:
+        known = []
+    meant = dict.fromkeys(near for name in missing for near in difflib.get_close_matches(name, known, n=1, cutoff=0.7))
+    which = f"topic {missing[0]} does not exist" if len(missing) == 1 else f"topics {', '.join(missing)} do not exist"
+    hint = f"; is it {', '.join(meant)}?" if meant else ""
+    create = f"; tenure topic create {missing[0]} makes it" if makes else ""
+    return Failure(EXIT.MISSING, f"{which}{hint} (tenure topic list shows what there is{create})")

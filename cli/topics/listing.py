@@ -1,0 +1,78 @@
+"""`tenure topic list`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cli.client import Cluster
+from cli.shown import Column, Screen
+from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
+from cli.topics.sizes import partition_sizes, shown_bytes
+
+if TYPE_CHECKING:
+    from cli.client import TopicInfo
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        every = cluster.topics(None)
+        topics = {name: topic for name, topic in sorted(every.items()) if options.internal or not topic.internal}
+        entries = [short_entry(name, topic) for name, topic in topics.items()]
+        if options.long:
+            add_contents(cluster, topics, entries)
+    if screen.json:
+        screen.document({"topics": entries})
+    elif entries:
+        show(screen, entries, options.long)
+    else:
+        hidden = sum(topic.internal for topic in every.values())
+        screen.line("no topics" + (f" but {hidden} of the cluster's own (--internal shows them)" if hidden else ""))
+    return 0
+
+
+def short_entry(name: str, topic: TopicInfo) -> dict[str, Any]:
+    partitions = topic.partitions.values()
+    return {
+        "name": name,
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": max((len(partition.replicas) for partition in partitions), default=0),
+        "without_leader": sum(partition.leader < 0 for partition in partitions),
+        "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+    }
+
+
+def add_contents(cluster: Cluster, topics: dict[str, TopicInfo], entries: list[dict[str, Any]]) -> None:
+    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
+    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
+    sizes = partition_sizes(cluster, topics)
+    for entry in entries:
+        own = [place for place in places if place[0] == entry["name"]]
+        known = all(not begins[place].error and not ends[place].error for place in own)
+        entry["records"] = sum(ends[place].offset - begins[place].offset for place in own) if known else None
+        entry["bytes"] = sum(sizes[place] for place in own) if own and all(place in sizes for place in own) else None
+
+
+def show(screen: Screen, entries: list[dict[str, Any]], long: bool) -> None:
+    columns: list[Column | str] = ["TOPIC", "PARTITIONS", "REPLICAS"]
+    if long:
+        columns += ["RECORDS", Column("SIZE", right=True), "STATE"]
+    rows = []
+    for entry in entries:
+        row: list[object] = [entry["name"], entry["partitions"], entry["replication_factor"]]
+        if long:
+            row += [entry["records"], shown_bytes(entry["bytes"]), state(entry)]
+        rows.append(row)
+    screen.table(columns, rows)
+
+
+def state(entry: dict[str, Any]) -> str:
+    parts = []
+    if entry["without_leader"]:
+        parts.append(f"{entry['without_leader']} without leader")
+    if entry["under_replicated"]:
+        parts.append(f"{entry['under_replicated']} under-replicated")
+    return ", ".join(parts) or "ok"

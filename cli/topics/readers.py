@@ -1,0 +1,51 @@
+"""Which groups have offsets in topics: what goes with a topic that is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+OFFSET_FETCH: Final = 9
+MANY_GROUPS_VERSION: Final = 8
+GROUPS_AT_ONCE: Final = 200
+
+
+def groups_with_offsets(cluster: Cluster, topics: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """Topic -> groups that have committed offsets there, of those groups that this user may see."""
+    readers: dict[str, set[str]] = {topic: set() for topic in topics}
+    for broker_id, listed in cluster.everywhere(ListGroupsRequest()).items():
+        groups = [group.group_id for group in listed.groups if not group.protocol_type or group.protocol_type == "consumer"]
+        together = GROUPS_AT_ONCE if cluster.version(OFFSET_FETCH, broker_id) >= MANY_GROUPS_VERSION else 1
+        for at in range(0, len(groups), together):
+            for group_id, found in offsets_of(cluster, broker_id, groups[at : at + together], topics):
+                for topic in found:
+                    readers[topic].add(group_id)
+    return {topic: sorted(groups) for topic, groups in readers.items()}
+
+
+def offsets_of(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: Mapping[str, Sequence[int]]) -> list[tuple[str, list[str]]]:
+    """Each group with those of the topics that it has an offset in."""
+    request = OffsetFetchRequest(
+        [
+            OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, list(partitions)) for name, partitions in topics.items()])
+            for group in groups
+        ],
+        groups[0],
+        [OffsetFetchRequestTopic(name, list(partitions)) for name, partitions in topics.items()],
+    )
+    reply = cluster.node(broker_id, request)
+    answers = [(found.group_id, found.topics) for found in reply.groups] or [(groups[0], reply.topics)]
+    return [
+        (group_id, [topic.name for topic in found if any(one.committed_offset >= 0 for one in topic.partitions)]) for group_id, found in answers
+    ]

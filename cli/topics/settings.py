@@ -1,0 +1,62 @@
+"""Settings of topics as DescribeConfigs tells them: values, and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cli.client import check
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+TOPIC: Final = 2  # a resource's type
+OWN: Final = 1  # the source of what was set for the topic itself
+DEFAULT: Final = 5
+SOURCES: Final = {
+    OWN: "topic",
+    2: "broker, changed while it ran",
+    3: "all brokers, changed while they ran",
+    4: "broker",
+    DEFAULT: "default",
+}
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str | None  # None: sensitive, so that nobody is told
+    source: int
+    sensitive: bool
+    inherited: str | None  # what it would be without the topic's own value
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == DEFAULT
+
+    @property
+    def own(self) -> bool:
+        return self.source == OWN
+
+    @property
+    def source_name(self) -> str:
+        return SOURCES.get(self.source, f"source {self.source}")
+
+
+def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, Setting]]:
+    """By topic and name. Any broker knows them."""
+    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic) for topic in topics], include_synonyms=True)
+    found: dict[str, dict[str, Setting]] = {}
+    for result in cluster.any(request).results:
+        check(result.error_code, f"settings of topic {result.resource_name}", result.error_message)
+        found[result.resource_name] = {
+            one.name: Setting(
+                one.name,
+                one.value,
+                one.config_source,
+                one.is_sensitive,
+                next((synonym.value for synonym in one.synonyms if synonym.source != OWN), None),
+            )
+            for one in sorted(result.configs, key=lambda one: one.name)
+        }
+    return found

@@ -1,0 +1,63 @@
+"""How many bytes partitions take on the disks of their leaders, where the cluster says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from cli.client import EXIT, Failure
+from cli.topics.log_offsets import Place
+from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+
+if TYPE_CHECKING:
+    from cli.client import Cluster, TopicInfo
+
+UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[Place, int]:
+    """Of the partitions whose leaders tell; looking at disks is a right of its own, and nobody is refused a topic for lack of it."""
+    sizes: dict[Place, int] = {}
+    for leader, places in led(topics).items():
+        if leader not in cluster.brokers:
+            continue
+        try:
+            reply = cluster.node(leader, DescribeLogDirsRequest(asked(places)))
+        except Failure as failure:
+            if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
+                return {}
+            raise
+        for directory in reply.results:
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    if not partition.is_future_key:
+                        sizes[topic.name, partition.partition_index] = partition.partition_size
+    return sizes
+
+
+def led(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
+    leaders: dict[int, list[Place]] = {}
+    for name, topic in topics.items():
+        for number, partition in topic.partitions.items():
+            leaders.setdefault(partition.leader, []).append((name, number))
+    return leaders
+
+
+def asked(places: Iterable[Place]) -> list[DescribableLogDirTopic]:
+    topics: dict[str, DescribableLogDirTopic] = {}
+    for name, partition in places:
+        topics.setdefault(name, DescribableLogDirTopic(name)).partitions.append(partition)
+    return list(topics.values())
+
+
+def shown_bytes(size: int | None) -> str | None:
+    if size is None:
+        return None
+    if size < 1024:
+        return f"{size} B"
+    amount = float(size)
+    for unit in UNITS:
+        amount /= 1024
+        if amount < 1023.95 or unit == UNITS[-1]:
+            break
+    return f"{amount:.1f} {unit}"
