@@ -95,12 +95,8 @@ def line_of(value: dict[str, Any], group: str | None) -> Iterator[Line]:
     if not sound:
         raise ValueError(f"it has a partition that is not one: {json.dumps(value)[:120]}")
     epoch, metadata = value.get("leader_epoch"), value.get("metadata")
-    yield Line(
-        group,
-        topic,
-        partition,
-        Committed(offset, epoch if is_number(epoch, "partition") else -1, metadata if isinstance(metadata, str) else ""),
-    )
+    known = epoch if is_number(epoch, "partition") and isinstance(epoch, int) else -1
+    yield Line(group, topic, partition, Committed(offset, known, metadata if isinstance(metadata, str) else ""))
 
 
 def is_number(value: object, name: str) -> bool:

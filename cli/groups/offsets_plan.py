@@ -84,7 +84,7 @@ def to_time(
     found: Mapping[Key, Committed | None], asked: str, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]
 ) -> list[Move]:
     """`found`: the first record of that time or later; None: there is none, and the group goes on with what comes next."""
-    late = f"no record since {asked}: the end"
+    late = f"no record since {asked}: to the end"
     return [
         move(key, found[key] or Committed(bounds[key].latest), bounds[key], committed, None if found[key] else late) for key in sorted(bounds)
     ]
@@ -92,7 +92,7 @@ def to_time(
 
 def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
     """What is committed is committed again as it is: its retention begins anew."""
-    none = "nothing was committed: the end"
+    none = "nothing was committed: to the end"
     return [
         move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else none)
         for key in sorted(bounds)

@@ -38,13 +38,13 @@ def test_a_shift_begins_at_what_is_committed_and_stays_in_the_log() -> None:
 
 def test_a_time_without_a_later_record_is_the_end() -> None:
     found = {("t", 0): None, ("t", 1): Committed(0)}
-    assert goals(offsets_plan.to_time(found, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: the end"), (None, 0, None)]
+    assert goals(offsets_plan.to_time(found, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: to the end"), (None, 0, None)]
 
 
 def test_what_is_committed_is_committed_again_with_all_that_goes_with_it() -> None:
     kept, new = offsets_plan.to_current(BOUNDS, COMMITTED)
     assert (kept.after, kept.difference) == (Committed(40, 3, "mine"), 0)
-    assert goals([new]) == [(None, 0, "nothing was committed: the end")]
+    assert goals([new]) == [(None, 0, "nothing was committed: to the end")]
 
 
 def test_csv_of_one_group_and_of_several_is_read() -> None:

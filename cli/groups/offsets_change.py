@@ -1,0 +1,62 @@
+"""OffsetCommit and OffsetDelete as an administrator sends them, and what became of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, TypeVar
+
+from cli.client import check
+from cli.groups.offsets_plan import Key, Move
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+Item = TypeVar("Item")
+PARTITIONS_AT_ONCE = 2000  # of one request: far below what any broker takes in one
+NOBODY = ""  # a commit of no member: taken while the group has none
+NO_GENERATION = -1
+
+# What who commits without being a member is told once there are members.
+MEMBERS_CAME = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]:
+    """The errors of those that were not committed."""
+    errors: dict[Key, int] = {}
+    for moves in portions(sorted(plan, key=lambda move: (move.topic, move.partition))):
+        topics = [
+            OffsetCommitRequestTopic(
+                topic,
+                [OffsetCommitRequestPartition(move.partition, move.after.offset, move.after.leader_epoch, move.after.metadata) for move in ours],
+            )
+            for topic, ours in groupby(moves, key=lambda move: move.topic)
+        ]
+        reply = cluster.coordinator(group, OffsetCommitRequest(group, NO_GENERATION, NOBODY, topics=topics))
+        for topic in reply.topics:
+            errors |= {(topic.name, done.partition_index): done.error_code for done in topic.partitions if done.error_code}
+    return errors
+
+
+def delete(cluster: Cluster, group: str, keys: Iterable[Key]) -> dict[Key, int]:
+    """The errors of those that were not deleted."""
+    errors: dict[Key, int] = {}
+    for some in portions(sorted(keys)):
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition) for _, partition in ours])
+            for topic, ours in groupby(some, key=lambda key: key[0])
+        ]
+        reply = cluster.coordinator(group, OffsetDeleteRequest(group, topics))
+        check(reply.error_code, f"group {group}")
+        for topic in reply.topics:
+            errors |= {(topic.name, done.partition_index): done.error_code for done in topic.partitions if done.error_code}
+    return errors
+
+
+def portions(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, PARTITIONS_AT_ONCE)):
+        yield some

@@ -1,0 +1,246 @@
+"""`tenure group offsets reset`: plan, show, ask, commit. Nothing is committed unless every partition could be planned."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from cli.client import EXIT, Cluster, Failure, failure, name_of
+from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
+from cli.groups.offsets_asking import Standing
+from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
+from cli.groups.offsets_words import Scope, shown_moment, spans, together
+from cli.shown import Column, Painted, Role, Screen, plain
+from protocol.errors import ErrorCode
+
+FILE_BYTES_MAX = 64 << 20  # a million partitions' lines; what is larger is another file
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    group = options.group
+    if not (options.topics or options.all_topics or options.from_file):
+        raise Failure(EXIT.USAGE, "say which partitions: --topic T[:P,...] or --all-topics")
+    wanted = None if options.from_file is None else read_file(options.from_file, group)
+    with Cluster.of(options) as cluster:
+        standing = offsets_asking.standing(cluster, group)
+        if standing.shares:
+            raise Failure(EXIT.REFUSED, shares(group))
+        if not standing.idle and not options.dry_run:
+            raise Failure(EXIT.REFUSED, occupied(group, standing))
+        planner = Planner(cluster, screen, options, wanted)
+        plan = planner.plan()
+        if options.export:
+            export(options.export, group, plan)
+        if not screen.json:
+            if planner.since:
+                screen.line(f"to the first record since {planner.since}:")
+            show(screen, plan)
+        if options.dry_run:
+            return finish_dry_run(screen, group, standing, plan)
+        if not screen.confirm(f"Set {counted(plan)} of group {group}?", options):
+            screen.line("nothing was changed")
+            return EXIT.REFUSED
+        errors = offsets_change.commit(cluster, group, plan)
+    return finish(screen, group, standing, plan, errors)
+
+
+# The plan
+
+
+class Planner:
+    def __init__(self, cluster: Cluster, screen: Screen, options: argparse.Namespace, wanted: dict[Key, Committed] | None) -> None:
+        self.cluster = cluster
+        self.screen = screen
+        self.options = options
+        self.wanted = wanted
+        self.group: str = options.group
+        self.since: str | None = None  # the time that was meant, where one was
+
+    def plan(self) -> list[Move]:
+        committed = offsets_asking.committed(self.cluster, [self.group])[self.group]
+        keys = self.keys(committed)
+        bounds, errors = offsets_asking.bounds(self.cluster, keys)
+        offsets_asking.raise_for(errors)
+        try:
+            return self.moves(bounds, committed)
+        except Lacking as lacking:
+            raise Failure(EXIT.MISSING, self.nothing_to_shift(lacking.keys)) from lacking
+
+    def moves(self, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+        options = self.options
+        if self.wanted is not None:
+            return offsets_plan.to_wanted(self.wanted, bounds, committed)
+        if options.to_earliest or options.to_latest:
+            return offsets_plan.to_bound(options.to_earliest, bounds, committed)
+        if options.to_offset is not None:
+            return offsets_plan.to_offset(options.to_offset, bounds, committed)
+        if options.shift_by is not None:
+            return offsets_plan.shifted(options.shift_by, bounds, committed)
+        if options.to_current:
+            return offsets_plan.to_current(bounds, committed)
+        ms = options.to_datetime
+        if ms is None:
+            ms = max(0, int(time.time() * 1000) - options.by_duration)
+        self.since = shown_moment(ms)
+        found = offsets_asking.first_since(self.cluster, bounds, ms)
+        return offsets_plan.to_time(found, self.since, bounds, committed)
+
+    def keys(self, committed: Mapping[Key, Committed]) -> set[Key]:
+        """Which partitions: never by guessing what was meant by a name that is not there."""
+        if self.options.all_topics and self.wanted is None:
+            return self.all_that_is_there(committed)
+        named = together(self.options.topics)
+        if self.wanted is None:
+            return offsets_asking.partitions_named(self.cluster, named)
+        offsets_asking.partitions_named(self.cluster, named)
+        chosen = {key for key in self.wanted if within(key, named)}
+        if not chosen:
+            raise Failure(EXIT.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
+        in_file: dict[str, set[int]] = {}
+        for topic, partition in chosen:
+            in_file.setdefault(topic, set()).add(partition)
+        return offsets_asking.partitions_named(self.cluster, in_file)
+
+    def all_that_is_there(self, committed: Mapping[Key, Committed]) -> set[Key]:
+        if not committed:
+            raise Failure(EXIT.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
+        gone = offsets_asking.gone(self.cluster, committed)
+        for topic, partitions in by_topic(gone).items():
+            why = failure(gone[topic, partitions[0]], f"topic {topic}").line
+            self.screen.warn(f"{why}; what is committed for partition {spans(partitions)} stays as it is")
+        if not committed.keys() - gone.keys():
+            raise Failure(EXIT.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
+        return set(committed.keys() - gone.keys())
+
+    def nothing_to_shift(self, keys: list[Key]) -> str:
+        lacking = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+        return f"group {self.group} has committed nothing for {lacking}: there is nothing to shift from (--to-earliest, --to-latest or --to-offset need nothing)"
+
+
+def within(key: Key, named: Mapping[str, Collection[int] | None]) -> bool:
+    partitions = named.get(key[0], ())
+    return not named or partitions is None or key[1] in partitions
+
+
+def by_topic(keys: Collection[Key]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(keys):
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+# Files
+
+
+def read_file(name: str, group: str) -> dict[Key, Committed]:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise ValueError(f"it is larger than {FILE_BYTES_MAX >> 20} MiB")
+        return offsets_file.read(data.decode("utf-8-sig"), group)
+    except OSError as error:
+        raise Failure(EXIT.MISSING, f"{name}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise Failure(EXIT.DAMAGED, f"{name}: it is not text in UTF-8") from error
+    except ValueError as error:
+        raise Failure(EXIT.DAMAGED, f"{name}: {plain(str(error))}") from error
+
+
+def export(name: str, group: str, plan: list[Move]) -> None:
+    import json
+
+    if name.endswith(".json"):
+        text = json.dumps({"group": group, "offsets": [move.document() for move in plan]}, indent=2, ensure_ascii=False) + "\n"
+    else:
+        text = offsets_file.written((move.topic, move.partition, move.after.offset) for move in plan)
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(EXIT.OUTPUT, f"{name}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
+
+
+# What is said
+
+
+def occupied(group: str, standing: Standing) -> str:
+    if not standing.members:  # of Kafka Streams, or on its way to being empty
+        return f"group {group} is {standing.state}: stop its members first"
+    members = "1 member" if standing.members == 1 else f"{standing.members} members"
+    return f"group {group} has {members} ({standing.state}): stop them first, or remove them (tenure group remove-member {group} --all)"
+
+
+def shares(group: str) -> str:
+    return f"group {group} is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is"
+
+
+def counted(plan: list[Move]) -> str:
+    return "1 partition" if len(plan) == 1 else f"{len(plan)} partitions"
+
+
+def show(screen: Screen, plan: list[Move]) -> None:
+    remarks = any(move.remark for move in plan)
+    columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "FROM", "TO", Column("DIFFERENCE", True), "EARLIEST", "LATEST"]
+    screen.table(columns + [Column("NOTE", False)] * remarks, [cells(move, remarks) for move in plan])
+
+
+def cells(move: Move, remarks: bool) -> list[object]:
+    difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
+    role = Role.DIM if not move.difference else Role.CAREFUL if move.difference < 0 else Role.GOOD
+    shown: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *move.bounds]
+    return shown + [Painted(move.remark or "", Role.CAREFUL)] * remarks
+
+
+def document(group: str, standing: Standing, plan: list[Move], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
+    rows = [move.document() | {"error": name_of(errors[key]) if (key := (move.topic, move.partition)) in errors else None} for move in plan]
+    return {"group": group, "dry_run": dry_run, "new_group": not standing.exists, "members": standing.members, "offsets": rows}
+
+
+def finish_dry_run(screen: Screen, group: str, standing: Standing, plan: list[Move]) -> int:
+    if screen.json:
+        screen.document(document(group, standing, plan, dry_run=True, errors={}))
+    elif standing.idle:
+        new = "; the group does not exist yet and would be created" if not standing.exists else ""
+        screen.line(f"dry run: nothing was changed, {counted(plan)} would be{new}")
+    if not standing.idle:
+        raise Failure(EXIT.REFUSED, f"this would be refused: {occupied(group, standing)}")
+    return EXIT.DONE
+
+
+def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], errors: Mapping[Key, int]) -> int:
+    if screen.json:
+        screen.document(document(group, standing, plan, dry_run=False, errors=errors))
+    done = [move for move in plan if (move.topic, move.partition) not in errors]
+    if not screen.json and done:
+        new = "; the group is new" if not standing.exists else ""
+        screen.line(f"set {counted(done)} of group {group}{new}")
+    return EXIT.DONE if not errors else blame(screen, errors, lambda error: refusal(group, error), "not set")
+
+
+def refusal(group: str, error: int) -> Failure:
+    if error in offsets_change.MEMBERS_CAME:
+        return Failure(EXIT.REFUSED, f"group {group} has members by now: stop them first, or remove them (tenure group remove-member {group} --all)")
+    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+        return Failure(EXIT.REFUSED, f"group {group} takes no offsets from outside: it is not a consumer group")
+    return failure(error, f"group {group}")
+
+
+def blame(screen: Screen, errors: Mapping[Key, int], words: Callable[[int], Failure], what: str) -> int:
+    """A line for each kind of trouble and the partitions that have it; the exit code is that of the first."""
+    kinds: dict[int, list[Key]] = {}
+    for key, error in sorted(errors.items()):
+        kinds.setdefault(error, []).append(key)
+    code = 0
+    for error, keys in kinds.items():
+        trouble = words(error)
+        where = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+        screen.warn(f"{where} {what}: {trouble.line}")
+        code = code or trouble.code
+    return code

@@ -1,0 +1,119 @@
+"""`tenure group offsets show`: what groups have committed, beside where the logs begin and end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from cli.client import EXIT, Cluster, Failure, failure
+from cli.groups import offsets_asking, offsets_reset
+from cli.groups.offsets_plan import Bounds, Committed, Key
+from cli.groups.offsets_words import together
+from cli.shown import Column, Role, Screen
+
+
+class Row(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    committed: Committed | None
+    bounds: Bounds | None
+    remark: str | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.bounds is None else self.bounds.latest - self.committed.offset
+
+    def document(self) -> dict[str, object]:
+        """For --json; `offsets reset --from-file` reads it again."""
+        committed = self.committed
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed_offset": None if committed is None else committed.offset,
+            "leader_epoch": None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch,
+            "metadata": None if committed is None else committed.metadata,
+            "earliest_offset": None if self.bounds is None else self.bounds.earliest,
+            "latest_offset": None if self.bounds is None else self.bounds.latest,
+            "lag": self.lag,
+            "note": self.remark,
+        }
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    groups = list(dict.fromkeys(options.groups))
+    with Cluster.of(options) as cluster:
+        rows = rows_of(cluster, groups, together(options.topics))
+        standing = {group: offsets_asking.standing(cluster, group) for group in groups if not rows[group]}
+    missing = [group for group, one in standing.items() if not one.exists]
+    there = [group for group in groups if group not in missing]
+    if screen.json:
+        screen.document({"groups": [document(group, rows[group]) for group in there]})
+    else:
+        show(screen, [row for group in there for row in rows[group]], there, named=bool(options.topics))
+    if len(missing) == len(groups) == 1:
+        raise Failure(EXIT.MISSING, f"there is no group {missing[0]} (tenure group list shows what there is)")
+    for group in [group for group, one in standing.items() if one.shares]:
+        screen.warn(offsets_reset.shares(group))
+    for group in missing:
+        screen.warn(f"there is no group {group}")
+    return EXIT.MISSING if missing else EXIT.DONE
+
+
+def rows_of(cluster: Cluster, groups: list[str], named: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
+    committed = offsets_asking.committed(cluster, groups)
+    asked = offsets_asking.partitions_named(cluster, named)
+    keys = {group: asked if named else set(committed[group]) for group in groups}
+    every = set().union(*keys.values())
+    gone = offsets_asking.gone(cluster, every)
+    bounds, errors = offsets_asking.bounds(cluster, every - gone.keys(), patient=False)
+    if named:  # of a group that has committed nothing at all, nothing is shown: there may be no such group
+        keys = {group: keys[group] if committed[group] else set() for group in groups}
+    return {
+        group: [row(group, key, committed[group].get(key), bounds.get(key), gone.get(key) or errors.get(key)) for key in sorted(keys[group])]
+        for group in groups
+    }
+
+
+def row(group: str, key: Key, committed: Committed | None, bounds: Bounds | None, error: int | None) -> Row:
+    remark = None
+    if error:
+        remark = failure(error, "").line.removeprefix(": ")
+    elif committed and bounds and committed.offset > bounds.latest:
+        remark = "after the end of the log: was the topic made anew?"
+    elif committed and bounds and committed.offset < bounds.earliest:
+        remark = "before the beginning of the log: records were deleted"
+    return Row(group, *key, committed, bounds, remark)
+
+
+def document(group: str, rows: list[Row]) -> dict[str, object]:
+    return {"group": group, "lag": total(rows), "offsets": [row.document() for row in rows]}
+
+
+def total(rows: list[Row]) -> int:
+    return sum(max(row.lag or 0, 0) for row in rows)
+
+
+def show(screen: Screen, rows: list[Row], groups: list[str], *, named: bool) -> None:
+    if rows:
+        epochs = any(row.committed and row.committed.leader_epoch >= 0 for row in rows)
+        metadata = any(row.committed and row.committed.metadata for row in rows)
+        remarks = any(row.remark for row in rows)
+        columns: list[Column | str] = [Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED", "EARLIEST", "LATEST", Column("LAG", True)]
+        columns += ["EPOCH"] * epochs + [Column("METADATA", False)] * metadata + [Column("NOTE", False, Role.CAREFUL)] * remarks
+        screen.table(columns, [cells(row, epochs, metadata, remarks) for row in rows])
+    for group in groups:
+        ours = [row for row in rows if row.group == group]
+        if not ours:
+            screen.line(f"{group} has committed no offsets")
+        elif len(ours) > 1:
+            screen.line(f"{group}: lag {total(ours)} in {len(ours)} partitions")
+
+
+def cells(row: Row, epochs: bool, metadata: bool, remarks: bool) -> list[object]:
+    committed, bounds = row.committed, row.bounds
+    shown: list[object] = [row.group, row.topic, row.partition, committed and committed.offset, bounds and bounds.earliest, bounds and bounds.latest, row.lag]
+    shown += [committed.leader_epoch if committed and committed.leader_epoch >= 0 else None] * epochs
+    return [*shown, *[committed and (committed.metadata or None)] * metadata, *[row.remark or ""] * remarks]
