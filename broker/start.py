@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from enum import IntEnum
 
@@ -38,3 +39,17 @@ class StartError(Exception):
     def __init__(self, message: str, code: ExitCode) -> None:
         super().__init__(message)
         self.code = code
+
+
+def for_whom(error: BaseException | None) -> str:
+    """Who may not, and whose it is: with containers and volumes it is the user, not the path, that has to be put right."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ""
+    line = f"; this process runs as user {os.geteuid()}"
+    if error.errno == errno.EROFS or not error.filename:
+        return line
+    path = os.path.abspath(error.filename)
+    while not os.path.lexists(path):  # what cannot be made: what it cannot be made in
+        path = os.path.dirname(path)
+    found = os.stat(path, follow_symlinks=False)
+    return f"{line}, and {path} belongs to user {found.st_uid} (mode {found.st_mode & 0o7777:o})"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
-from broker.start import ExitCode, StartError
+from broker.start import ExitCode, StartError, for_whom
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, run_all
 from broker.stores.together import Together, tell_all
 from broker.topics import NOTES_LOG
@@ -376,7 +376,7 @@ def _open_directory(disk: Disk, config: Config) -> DataDirectory:
     except DirectoryForeign as error:
         raise StartError(str(error), ExitCode.DATA) from None
     except DirectoryUnusable as error:
-        raise StartError(str(error), ExitCode.DIRECTORY) from None
+        raise StartError(f"{error}{for_whom(error.__cause__)}", ExitCode.DIRECTORY) from None
 
 
 def id_text(id: bytes) -> str:

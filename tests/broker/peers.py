@@ -60,10 +60,10 @@ EVERY_TOPIC = bytes_of(MetadataRequest(None), 12)
 NO_TOPIC = bytes_of(MetadataRequest([]), 12)
 
 
-def start(*arguments: str, **more: str) -> subprocess.Popen[str]:
+def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
     """`tenure serve`, whether or not it will ever listen."""
     return subprocess.Popen(
-        (sys.executable, "-P", "-m", "cli", "serve", *arguments),
+        (*command, sys.executable, "-P", "-m", "cli", "serve", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

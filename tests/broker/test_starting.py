@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,9 @@ from tests.running import Client, broker
 pytestmark = pytest.mark.once  # the system more than Python
 
 
-def failed_start(*arguments: str, **more: str) -> tuple[int, list[str]]:
+def failed_start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> tuple[int, list[str]]:
     """The exit code and what was said; apart from the settings in force that is the failure alone."""
-    process = start(*arguments, **more)
+    process = start(*arguments, command=command, **more)
     output, errors = process.communicate(timeout=20)
     assert output == "", "it claims to listen"
     return process.returncode, [line for line in errors.splitlines() if not harmless(line)]
@@ -58,12 +59,18 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path, place: C
     assert lines[0].startswith(f"tenure: data directory {directory}: ")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_of_somebody_elses_is_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    code, lines = failed_start(*kept_in(tmp_path / "data"))
+@pytest.mark.parametrize("what", ["the folder", "a file in it"])
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere, unless setpriv takes its rights away")
+def test_a_directory_of_somebody_elses_is_one_line_that_says_who_may_not_and_whose_it_is(tmp_path: Path, what: str) -> None:
+    closed, mode = (tmp_path, 0o500) if what == "the folder" else (tmp_path / ".lock", 0o400)
+    closed.touch()
+    closed.chmod(mode)
+    powerless = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    code, lines = failed_start(*kept_in(tmp_path), command=powerless)
     tmp_path.chmod(0o700)
-    assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path / 'data'}: Permission denied"])
+    user = os.geteuid()
+    reason = f"Permission denied; this process runs as user {user}, and {closed} belongs to user {user} (mode {mode:o})"
+    assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path}: {reason}"])
 
 
 def test_a_directory_in_use_is_one_line_that_says_by_whom_and_harms_nobody(tmp_path: Path) -> None:
