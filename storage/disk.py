@@ -119,15 +119,21 @@ class OsFile:
         _sync(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Whoever gives up a log without closing it leaves no descriptor behind."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 class OsLock:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        self._file.close()
 
 
 class OsDisk:
@@ -198,14 +204,15 @@ class OsDisk:
     def lock(self, path: str, holder: str) -> OsLock | str:
         # Kafka locks the same file, in the other of the two ways that know nothing of each other.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = OsFile(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
-            OsFile(descriptor).write(0, holder.encode())
+            file.write(0, holder.encode())
         except OSError as error:
-            with contextlib.closing(OsFile(descriptor)) as file:
+            with contextlib.closing(file):
                 if error.errno in (errno.EAGAIN, errno.EACCES):
                     return file.read(0, 1000).decode("utf-8", "replace").strip()
             raise
-        return OsLock(descriptor)
+        return OsLock(file)

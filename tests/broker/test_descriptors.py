@@ -46,12 +46,12 @@ def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
-        at_first, before_that = 0, -1
-        until = time.monotonic() + 10
-        while (at_first <= 30 or at_first != before_that) and time.monotonic() < until:  # whoever was accepted is answered
-            at_first, before_that = len(served(peers, 0.2)), at_first
-        before = cpu_seconds(started)
-        later = len(served(peers, 1.3))  # longer than it takes to look again whether a descriptor became free
+        at_first, later = -1, 0
+        until = time.monotonic() + 15
+        # Whoever was accepted is answered, however busy the machine is; then it looks once a second whether a descriptor became free.
+        while (later <= 30 or later != at_first) and time.monotonic() < until:
+            before = cpu_seconds(started)
+            at_first, later = later, len(served(peers, 1.3))
         assert cpu_seconds(started) - before < 0.2
         assert 30 < at_first < DESCRIPTORS - 50
         assert later == at_first, "the reserve is given away bit by bit"
