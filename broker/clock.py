@@ -17,26 +17,30 @@ class Clock:
     them by what `read` returns, since nobody could have met them while the machine slept.
     """
 
-    __slots__ = ("_monotonic_ns", "_next_ns", "_offset", "_wall_ns", "now")
+    __slots__ = ("_offset", "_wall_ns", "monotonic_ns", "next_ns", "now")
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns, at_least: int = 0
     ) -> None:
         self._wall_ns = wall_ns
-        self._monotonic_ns = monotonic_ns
+        self.monotonic_ns = monotonic_ns
         self._offset = max(wall_ns() // NS_PER_MS, at_least) - monotonic_ns() // NS_PER_MS
-        self._next_ns = 0  # when the next millisecond begins
+        self.next_ns = 0  # when the next millisecond begins
         self.now = 0
         self.tick()
 
     def tick(self) -> int:
         """Read the time anew, without a look at the wall clock: cheap enough for every chunk of input."""
-        monotonic_ns = self._monotonic_ns()
-        if monotonic_ns >= self._next_ns:  # a busy broker reads it many times in one
-            ms = monotonic_ns // NS_PER_MS
-            self._next_ns = (ms + 1) * NS_PER_MS
-            self.now = self._offset + ms
+        monotonic_ns = self.monotonic_ns()
+        if monotonic_ns >= self.next_ns:
+            self.move_to(monotonic_ns)
         return self.now
+
+    def move_to(self, monotonic_ns: int) -> None:
+        """A new millisecond has begun. Apart from `tick`, as a busy broker reads the time many times in one."""
+        ms = monotonic_ns // NS_PER_MS
+        self.next_ns = (ms + 1) * NS_PER_MS
+        self.now = self._offset + ms
 
     def read(self) -> int:
         """Read the time anew; answers by how many milliseconds it jumped because the machine slept."""

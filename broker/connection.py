@@ -126,6 +126,7 @@ class Connection:
         "_waiting",
         "_waiting_bytes",
         "_working",
+        "_write_now",
         "again",
         "busy",
         "closed",
@@ -163,17 +164,22 @@ class Connection:
         self._working = False
         self._ready = True  # nothing of the above stands before a request that comes now; `_settle` keeps it true
         self._transport: Transport | None = None
+        self._write_now: Callable[[bytes], object]  # its `write`, once there is a transport
 
     # What the event loop calls.
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._write_now = transport.write
         limit = self.host.unread_bytes_max
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
         host = self.host
-        self.last_active = host.clock.tick()
+        clock = host.clock
+        if (monotonic_ns := clock.monotonic_ns()) >= clock.next_ns:  # `clock.tick` written out
+            clock.move_to(monotonic_ns)
+        self.last_active = clock.now
         if self._ready and not self.busy:
             # Nearly always it is the heartbeat that came before.
             if self.again is not None:
@@ -181,8 +187,8 @@ class Connection:
                 if repeat is not None:
                     answered = repeat.answer(self, data)
                     if answered is not None:
-                        if answered and self._transport is not None:
-                            self._transport.write(answered)
+                        if answered:
+                            self._write_now(answered)
                         return
             size = len(data) - 4
             # And a chunk is mostly one request: then nothing is cut, copied or queued.
@@ -247,8 +253,8 @@ class Connection:
     def send(self, reply: bytes) -> None:
         """The reply to the one request at work here."""
         self.busy = False
-        if self._ready and not self._working and self._transport is not None:
-            self._transport.write(reply)  # nothing goes with it, and nothing waits for it
+        if self._ready and not self._working:
+            self._write_now(reply)  # nothing goes with it, and nothing waits for it
             return
         if self.closed:
             return

@@ -16,7 +16,7 @@ from broker.turn import NEVER, Turn
 from coordinator import Fact, GroupConfig, Note, Shard
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
-from storage import AppendFailed, Fenced, OwnedLog, Position
+from storage import AppendFailed, Fenced, OwnedLog
 
 log = get_logger("broker.groups")
 
@@ -57,7 +57,7 @@ class NoLog:
     def replay(self) -> Iterator[list[Fact]]:
         return iter(())
 
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
         done(Fenced("this partition is not ours"))
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
@@ -147,7 +147,7 @@ class GroupJournal(Journal):
             self._in_flight = 0
             self.broken()
 
-    def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
+    def _appended(self, stamp: int, facts: int, result: int | AppendFailed) -> None:
         if stamp != self._in_flight:
             return  # given up since
         if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once

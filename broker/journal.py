@@ -16,7 +16,7 @@ from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Position, Undecided, Unreadable
+from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Undecided, Unreadable
 
 log = get_logger("broker.journal")
 
@@ -118,19 +118,20 @@ class Journal:
             self._began = now = self._clock.now
             batch = hold.take_batch(self._batch_bytes_max, now)
             stamp = hold.taken
+            facts = stamp - before
             self._in_flight = self._due = stamp
-            self._owned.append(batch, stamp - before, partial(self._appended, stamp, stamp - before))
+            self._owned.append(batch, facts, partial(self._appended, stamp, facts))
             if self._in_flight == stamp:
                 self._wake(now + self._late_ms)
 
-    def _appended(self, stamp: int, facts: int, result: Position | AppendFailed) -> None:
+    def _appended(self, stamp: int, facts: int, result: int | AppendFailed) -> None:
         self._in_flight = 0
         self._alarm = NEVER
         if isinstance(result, AppendFailed):
             self._suspend(result)
         else:
             self._end_stamp = stamp
-            self._end_offset = result.offset + facts - 1
+            self._end_offset = result + facts - 1
             hold = self.shard.hold
             hold.confirm(stamp)
             if hold.emitted != hold.taken:

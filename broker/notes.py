@@ -23,7 +23,7 @@ from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey, StateChange
 from protocol.records import NOTE_VERSION, with_version, write_note
-from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Position, Unreadable
+from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 log = get_logger("broker.groups")
 
@@ -136,6 +136,13 @@ class Notes:
         else:
             self.check(others)
 
+    def open(self, partition: int) -> None:
+        """Somebody wants to read them."""
+        notes = self._log(partition)
+        if notes.owned is None and not notes.asked and self._done is None and not self._closed and self._clock.tick() >= notes.try_at:
+            notes.asked = True
+            self._store.acquire(notes.id, partial(self._acquired, notes))
+
     # The way to the logs.
 
     def _write_in(self, ms: int) -> None:
@@ -207,7 +214,7 @@ class Notes:
             facts.append(fact)
         self._waiting -= len(facts)
 
-        def appended(result: Position | AppendFailed) -> None:
+        def appended(result: int | AppendFailed) -> None:
             if isinstance(result, AppendFailed):
                 notes.lost += lost + len(facts)
                 notes.epoch, notes.seq = before

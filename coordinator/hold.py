@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from protocol.batch import seal
 from protocol.batch_writing import RecordForm, write_facts
@@ -32,8 +32,22 @@ class Held(Protocol):
     def fail(self, error: int) -> None: ...
 
 
+class Plain:
+    """The form of facts of which nothing was prepared."""
+
+    __slots__ = ()
+
+    def write(self, parts: list[bytes], facts: Sequence[Any], delta: int) -> None:
+        write_facts(parts, facts, delta)
+
+    def facts(self, facts: Sequence[Any]) -> list[Fact]:
+        return list(facts)
+
+
+PLAIN = Plain()
+
 # What one operation emitted, and what that takes in a batch at most: facts, or values for the keys of a form.
-Operation = tuple[RecordForm | None, Sequence[Fact], Sequence[bytes], int]
+Operation = tuple[Plain | RecordForm, Sequence[Any], int]
 
 
 class Hold:
@@ -57,13 +71,13 @@ class Hold:
         """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
         if facts:
             size = size or facts_bytes(facts)
-            self._open.append((None, facts, (), size))
+            self._open.append((PLAIN, facts, size))
             self._open_bytes += size
             self.emitted += len(facts)
 
     def emit_values(self, form: RecordForm, values: Sequence[bytes], size: int, reply: Held) -> None:
         """As `emit` and then `reply`, for facts of which all but the values was prepared."""
-        self._open.append((form, (), values, size))
+        self._open.append((form, values, size))
         self._open_bytes += size
         self.emitted = emitted = self.emitted + len(values)
         self._held.append((emitted, reply))
@@ -87,8 +101,8 @@ class Hold:
     def take(self, batch_bytes_max: int) -> list[Fact]:
         """The facts for the next batch: whole operations, as many as fit; at least one."""
         batch: list[Fact] = []
-        for form, facts, values, _ in self._next(batch_bytes_max):
-            batch += facts if form is None else form.facts(values)
+        for form, items, _ in self._next(batch_bytes_max):
+            batch += form.facts(items)
         self.taken += len(batch)
         return batch
 
@@ -96,13 +110,9 @@ class Hold:
         """The same as a batch for the log; by how many facts that is more `taken` says."""
         parts = [b""]
         records = 0
-        for form, facts, values, _ in self._next(batch_bytes_max):
-            if form is None:
-                write_facts(parts, facts, records)
-                records += len(facts)
-            else:
-                form.write(parts, values, records)
-                records += len(values)
+        for form, items, _ in self._next(batch_bytes_max):
+            form.write(parts, items, records)
+            records += len(items)
         self.taken += records
         return seal(parts, records, timestamp)
 
@@ -115,7 +125,7 @@ class Hold:
             return waiting
         room = batch_bytes_max - BATCH_OVERHEAD_BYTES
         fitting = 0
-        for _, _, _, size in waiting:
+        for _, _, size in waiting:
             if size > room and fitting:
                 break
             room -= size
@@ -128,6 +138,10 @@ class Hold:
         """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
         self.durable = durable
         held = self._held
+        if held and held[-1][0] <= durable:  # nearly always it is all of them
+            for _ in range(len(held)):
+                held.popleft()[1].release()
+        # Also what was given meanwhile, and waits for no more.
         while held and held[0][0] <= durable:
             held.popleft()[1].release()
 

@@ -15,7 +15,7 @@ from coordinator.calls import Commit
 from coordinator.facts import after_offset, offset_key, offset_key_prefix
 from coordinator.group import Group
 from coordinator.hold import RECORD_OVERHEAD_BYTES
-from protocol.batch_writing import RecordForm
+from protocol.batch_writing import form_of
 
 OFFSET_BYTES: Final = 8  # big-endian, in requests as in records
 _VERSION: Final = b"\0\3"  # how the value begins, before the offset
@@ -48,7 +48,7 @@ class RepeatedCommit:
                 keys.append(offset_key(prefix, one.partition_index))
                 self._afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
         sizes = [len(_VERSION) + OFFSET_BYTES + len(after) + 8 for after in self._afters]
-        self.form = RecordForm(keys, sizes)
+        self.form = form_of(keys, sizes)
         self.size = sum(sizes) + sum([RECORD_OVERHEAD_BYTES + len(key) for key in keys])
         self._alike = all(after == self._afters[0] for after in self._afters)
         self._cut = _cutter(sizes[0], len(keys)).unpack
@@ -62,8 +62,7 @@ class RepeatedCommit:
             stored = group.offsets.get(self.topics[0][0])
             if stored is None:
                 return None
-            value = b"".join((_VERSION, offsets[0], self._afters[0], _TIME(now)))
-            stored.values[self._only] = value
+            stored.values[self._only] = value = _VERSION + offsets[0] + self._afters[0] + _TIME(now)
             return (value,)
         for topic, _ in self.topics:
             if topic not in group.offsets:

@@ -84,10 +84,6 @@ class RecordForm:
         """As `write_facts`, with these values."""
         count = len(self._sizes)
         behind = delta + count
-        if count == 1 and behind <= _WIDE_FROM:
-            lead, _, key, _, end = self._pieces
-            parts += (lead, VARINTS[delta], key, values[0], end)
-            return
         pieces = self._pieces.copy()
         pieces[1::4] = VARINTS[delta:behind] if behind <= len(VARINTS) else [varint(n) for n in range(delta, behind)]
         pieces[3::4] = values
@@ -109,3 +105,23 @@ class RecordForm:
         written = b"".join(parts)
         read_facts(written, 0, len(written), len(values), facts)
         return facts
+
+
+class OneRecordForm(RecordForm):
+    """The same for one fact, as most commits are."""
+
+    __slots__ = ("_key", "_lead")
+
+    def __init__(self, key: bytes, value_size: int) -> None:
+        super().__init__((key,), (value_size,))
+        self._lead, _, self._key, _, _ = self._pieces
+
+    def write(self, parts: list[bytes], values: Sequence[bytes], delta: int) -> None:
+        if delta < _WIDE_FROM:
+            parts += (self._lead, VARINTS[delta], self._key, values[0], _NO_HEADERS)
+        else:
+            super().write(parts, values, delta)
+
+
+def form_of(keys: Sequence[bytes], value_sizes: Sequence[int]) -> RecordForm:
+    return RecordForm(keys, value_sizes) if len(keys) > 1 else OneRecordForm(keys[0], value_sizes[0])

@@ -10,7 +10,7 @@ from storage.log import Log
 from storage.opening import Recovery, Repair
 from storage.producers import Producer, Producers, Verdict
 from storage.removal import folders_set_aside, remove_folder
-from storage.store import Acquired, ClusterView, HeldBy, LogId, LogStore, NodeInfo, OwnedLog, Position, Unreadable
+from storage.store import Acquired, ClusterView, HeldBy, LogId, LogStore, NodeInfo, OwnedLog, Unreadable
 from storage.times import Found
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "NodeInfo",
     "OsDisk",
     "OwnedLog",
-    "Position",
     "Producer",
     "Producers",
     "Recovery",

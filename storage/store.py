@@ -21,12 +21,6 @@ class LogId(NamedTuple):
         return f"{self.name}-{self.partition}"
 
 
-class Position(NamedTuple):
-    """Where an append went: the offset of its first record."""
-
-    offset: int
-
-
 class HeldBy(NamedTuple):
     """Somebody else owns the log."""
 
@@ -74,8 +68,8 @@ class OwnedLog(Protocol):
         """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it."""
         ...
 
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
-        """In order; `done` is called when the batch is as safe as asked for, or is not there."""
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
+        """In order; `done` hears the offset of the first record when the batch is as safe as asked for, or that it is not there."""
         ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:

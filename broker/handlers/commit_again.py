@@ -32,6 +32,9 @@ MADE_IN_VAIN_MAX: Final = 16
 IN_VAIN_MS: Final = 60_000
 
 _CORRELATION_ID: Final = Struct(">i").unpack
+# Of the fields of a commit: the first is before the correlation id, the second is that.
+_REST: Final = slice(0, None, 2)
+_OFFSETS: Final = slice(3, None, 2)
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
 # What Python takes for it, about: of the whole, and for each partition besides its key.
 _COST: Final = 2_600
@@ -54,7 +57,7 @@ class Written:
             behind = body_at + at + OFFSET_BYTES
             at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
         self.fields = _struct(f"{form}{len(frame) - behind}s")
-        self.fixed = self.fields.unpack(frame)[0::2]
+        self.fixed = self.fields.unpack(frame)[_REST]
 
 
 @lru_cache(256)
@@ -159,7 +162,7 @@ class CommitAgain:
             return None
         fields = self._unpack(data)
         journal = self._journal
-        if fields[0::2] != self._fixed or journal.refusal or not self._authorizer.open:
+        if fields[_REST] != self._fixed or journal.refusal or not self._authorizer.open:
             return None
         if self._registry.mark is not self._mark and not self._topics_are_there():
             return None
@@ -169,7 +172,7 @@ class CommitAgain:
         self._correlation_id = fields[1]
         connection.busy = True
         try:
-            if not shard.commit_again(self._commit, fields[3::2], self, self._clock.now):
+            if not shard.commit_again(self._commit, fields[_OFFSETS], self, self._clock.now):
                 connection.busy = False
                 return None
         except Exception:

@@ -18,7 +18,7 @@ from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, run_all
 from broker.stores.together import Together, tell_all
-from broker.topics import NOTES_LOG
+from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.workers import Workers
 from storage import (
     Acquired,
@@ -53,7 +53,6 @@ OPENING_HANDLES = 8
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
 NOTES_RULES = Rules("interval", 5.0)
-NOTES_SEGMENT_BYTES = 16 << 20
 TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
 
@@ -101,7 +100,7 @@ class LocalStore:
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
-        self._planned: dict[float, dict[Flusher, None]] = {}  # logs to flush, by how long after their first append
+        self._planned: dict[float, list[Flusher]] = {}  # logs to flush, by how long after their first append
         self._finishing = False
 
     def start(self, me: NodeInfo) -> None:
@@ -322,14 +321,16 @@ class LocalStore:
         """Flush the log when so much time has passed; nobody waits for it."""
         planned = self._planned.get(seconds)
         if planned is None:
-            planned = self._planned[seconds] = {}
+            planned = self._planned[seconds] = []
             self.loop.call_later(seconds, partial(self._flush_planned, seconds))
-        planned[flusher] = None
+        planned.append(flusher)
+        flusher.planned = True
 
     def _flush_planned(self, seconds: float) -> None:
         """All of them by one thread, one behind the other: waking a thread for each costs more than most flushes."""
         begun: list[tuple[Flusher, Done, Flush]] = []
         for flusher in self._planned.pop(seconds):
+            flusher.planned = False
             flush = flusher.begin(flusher.told_nobody)
             if flush is not None:
                 begun.append((flusher, flusher.told_nobody, flush))

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 from broker.workers import Workers
 from protocol.batch import Fact
-from storage import AppendFailed, Flush, Log, LogId, Position, Repair, told
+from storage import AppendFailed, Flush, Log, LogId, Repair, told
 
-Appended = Callable[[Position | AppendFailed], None]
+Appended = Callable[[int | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
 
 
@@ -54,6 +54,7 @@ class Flusher:
     def __init__(self, store: Store, workers: Workers, log: Log) -> None:
         self.log = log
         self.busy = False
+        self.planned = False  # by the store, for a moment to come
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
         self._store = store
@@ -140,18 +141,19 @@ class LocalLog:
 
     def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
         try:
-            position = Position(self.log.append(batch, self.epoch))
+            offset = self.log.append(batch, self.epoch)
         except AppendFailed as failure:
             done(failure)
             return
         if self._always:
-            self.flusher.flush(lambda failure: done(failure or position))
+            self.flusher.flush(lambda failure: done(failure or offset))
             return
-        if self._interval:
-            self._store.plan_flush(self.flusher, self.rules.flush_seconds)
-        if self.flusher.grown is not None:
-            self.flusher.grown()
-        done(position)
+        flusher = self.flusher
+        if self._interval and not flusher.planned:
+            self._store.plan_flush(flusher, self.rules.flush_seconds)
+        if flusher.grown is not None:
+            flusher.grown()
+        done(offset)
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.flusher.failed = failed

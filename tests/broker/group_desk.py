@@ -24,7 +24,7 @@ from broker.turn import Turn
 from coordinator import Fact, GroupConfig
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
-from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo, Position
+from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
 
 PARTITIONS = 5
 LATE_MS = 5_000
@@ -61,7 +61,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.waiting = False
-        self.pending: list[Callable[[Position | AppendFailed], None]] = []
+        self.pending: list[Callable[[int | AppendFailed], None]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
 
     def usable(self) -> bool:
@@ -70,15 +70,15 @@ class MemoryLog:
     def replay(self) -> Iterator[list[Fact]]:
         yield []
 
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
         self.batches.append(bytes(batch))
         if self.waiting:
             self.pending.append(done)
         else:
-            done(Position(0))
+            done(0)
 
     def succeed(self) -> None:
-        self.pending.pop(0)(Position(0))
+        self.pending.pop(0)(0)
 
     def refuse(self) -> None:
         self.pending.pop(0)(AppendFailed("the disk is full"))

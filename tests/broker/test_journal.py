@@ -13,7 +13,7 @@ from broker.turn import NEVER, Turn, TurnEnd
 from coordinator import Fact, Hold
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog, Position
+from storage import AppendFailed, DamagedLog
 
 LATE_MS = 5_000
 
@@ -46,7 +46,7 @@ class ScriptedLog:
         self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
         self.newest_timestamp = -1
         self.released = 0
-        self.pending: list[tuple[bytes, Callable[[Position | AppendFailed], None]]] = []
+        self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.unreadable = False
         self.damage: Exception | None = None
@@ -61,13 +61,13 @@ class ScriptedLog:
         if self.damage is not None:
             raise self.damage
 
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[Position | AppendFailed], None]) -> None:
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
         self.pending.append((bytes(batch), done))
 
     def succeed(self) -> None:
         batch, done = self.pending.pop(0)
         self.stored.append(list(facts_of(batch)))
-        done(Position(len(self.stored)))
+        done(len(self.stored))
 
     def refuse(self) -> None:
         self.pending.pop(0)[1](AppendFailed("the disk is full"))
@@ -182,7 +182,7 @@ def test_a_refused_append_suspends_the_shard_and_takes_back_what_is_not_in_the_l
 
 
 def test_an_append_that_ends_at_once_leaves_no_deadline_but_that_of_its_failure(machine: Machine) -> None:
-    machine.log.append = lambda batch, records, done: done(Position(0))  # type: ignore[method-assign]
+    machine.log.append = lambda batch, records, done: done(0)  # type: ignore[method-assign]
     machine.put(b"a", b"1")
     machine.end_turn()
     assert machine.journal.wake_at == NEVER

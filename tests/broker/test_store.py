@@ -20,7 +20,7 @@ from broker.stores.owned import LocalLog
 from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import build_facts
-from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Position, Unreadable
+from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
 from tests.broker.test_journal import LATE_MS, Reply, Values, turn_by_hand
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
@@ -327,11 +327,11 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Mac
     assert again.epoch > always.owned.epoch
     assert (again.usable(), always.owned.usable()) == (True, False)
     assert list(again.replay()) == [[(b"a", b"1")]]
-    told: list[Position | AppendFailed] = []
+    told: list[int | AppendFailed] = []
     again.append(build_facts([(b"b", b"2")], 0), 1, told.append)
     always.owned.append(build_facts([(b"c", b"3")], 0), 1, told.append)
     always.threads.run_all()
-    assert [type(result).__name__ for result in told] == ["Fenced", "Position"]
+    assert [type(result).__name__ for result in told] == ["Fenced", "int"]
     assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
 
 
@@ -416,9 +416,9 @@ def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: Ma
 def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
     notes = acquire(always, LogId("__coordinator_notes", 0))
     assert isinstance(notes, LocalLog)
-    told: list[Position | AppendFailed] = []
+    told: list[int | AppendFailed] = []
     notes.append(build_facts([(b"k", b"v")], 0), 1, told.append)
-    assert told == [Position(0)]  # before any flush
+    assert told == [0]  # before any flush
     assert always.threads.jobs == []
     assert [seconds for seconds, _ in always.loop.later] == [5.0]
     assert notes.log.segment_bytes == 16 << 20

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator import Fact, Hold
 from protocol.batch import facts_of, validate
-from protocol.batch_writing import RecordForm, write_facts
+from protocol.batch_writing import form_of, write_facts
 from tests.coordinator.asking import Nobody
 from tests.coordinator.playbook import Play
 
@@ -141,7 +141,7 @@ def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before:
     write_facts(plain, facts, before)
     prepared: list[bytes] = []
     values = [value for _, value in facts if value is not None]
-    form = RecordForm([key for key, _ in facts], [len(value) for value in values])
+    form = form_of([key for key, _ in facts], [len(value) for value in values])
     for _ in range(2):
         prepared.clear()
         form.write(prepared, values, before)
@@ -160,7 +160,7 @@ def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tupl
         plain.emit(facts)
         if short:
             values = [value for _, value in facts if value is not None]
-            form = RecordForm([key for key, _ in facts], [len(value) for value in values])
+            form = form_of([key for key, _ in facts], [len(value) for value in values])
             prepared.emit_values(form, values, 1, Nobody())
         else:
             prepared.emit(facts)
