@@ -132,8 +132,8 @@ def unreadable(problem: Exception) -> int:
     return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
-class OffsetsPartition(Partition):
-    """One partition of __consumer_offsets: its groups write it, everybody may read what is durable of it."""
+class InternalPartition(Partition):
+    """One partition of __consumer_offsets or __coordinator_notes: this broker alone writes it, everybody may read what is durable of it."""
 
     __slots__ = ()
 
@@ -142,7 +142,7 @@ class OffsetsPartition(Partition):
         return self.owned.durable_offset
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
-        raise AssertionError("only groups write there")
+        raise AssertionError("no client writes there")
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         return self.log.read(offset, bytes_max, self.owned.durable_offset)

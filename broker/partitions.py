@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from broker.journal import Journal
 from broker.logs import get_logger
-from broker.partition import FAILED, GONE, OPENING, OffsetsPartition, Partition, Waiter
+from broker.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
 from broker.stores.local import LocalStore, TopicLog, id_text
 from broker.stores.owned import LocalLog
 from broker.topic_folders import TopicFolders
 from broker.topic_settings import LogSettings, log_settings
-from broker.topics import CONSUMER_OFFSETS, Topic, Topics
+from broker.topics import NOTES_LOG, Topic, Topics
 from storage import AppendFailed, LogId, Unreadable
 
-__all__ = ["FAILED", "GONE", "OPENING", "OffsetsPartition", "Partition", "Partitions", "Waiter"]
+__all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 log = get_logger("broker.partitions")
 
@@ -51,13 +51,20 @@ class Partitions:
     """By topic and number."""
 
     def __init__(
-        self, topics: Topics, registry: Journal, store: LocalStore, loop: asyncio.AbstractEventLoop, defaults: Mapping[str, str]
+        self,
+        topics: Topics,
+        registry: Journal,
+        store: LocalStore,
+        loop: asyncio.AbstractEventLoop,
+        defaults: Mapping[str, str],
+        open_notes: Callable[[int], None] = lambda partition: None,
     ) -> None:
         self._topics = topics
         self._registry = registry
         self._store = store
         self._loop = loop
         self._defaults = defaults  # by the names of topics' settings
+        self._open_notes = open_notes  # of that partition: they are opened when there is one to write, or somebody who reads
         self._folders = TopicFolders(topics, registry, store, loop)
         self._served: dict[bytes, _Served] = {}
         # What is still to be opened: first what somebody asked for. What waits for the folder of a deleted topic to go.
@@ -105,10 +112,10 @@ class Partitions:
         return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._asked, self._opening))
 
     def __iter__(self) -> Iterator[Partition]:
-        """All but those of __consumer_offsets."""
+        """All but those of internal topics."""
         for id in list(self._topics.by_id):
             topic = self._topics.by_id.get(id)  # who takes a while over them may meet one that is gone
-            if topic is not None and topic.name != CONSUMER_OFFSETS:
+            if topic is not None and not topic.internal:
                 yield from self.of(topic)
 
     def _take_up(self, topic: Topic) -> _Served:
@@ -121,10 +128,10 @@ class Partitions:
         for partition in served.partitions:
             partition.topic = topic
             partition.settings = settings
-            if partition.opened and not isinstance(partition, OffsetsPartition):
+            if partition.opened and not isinstance(partition, InternalPartition):
                 partition.log.segment_bytes = settings.segment_bytes
                 partition.log.segment_ms = rolls_after_ms(settings)
-        kind = OffsetsPartition if topic.name == CONSUMER_OFFSETS else Partition
+        kind = InternalPartition if topic.internal else Partition
         for index in range(len(served.partitions), topic.partitions):
             served.partitions.append(kind(topic, index, settings, self))
         return served
@@ -232,15 +239,19 @@ class Partitions:
 
     def _ask(self, partition: Partition) -> None:
         """Somebody wants it: it comes before what nobody asked for."""
-        if isinstance(partition, OffsetsPartition):
-            self._look_at_groups(partition)
+        if isinstance(partition, InternalPartition):
+            self._look_for(partition)
         elif partition.error == OPENING and partition not in self._opening and partition not in self._asked and not self._stopped:
             self._queue.pop(partition, None)
             self._asked[partition] = None
             self._open_next()
 
-    def _look_at_groups(self, partition: OffsetsPartition) -> None:
+    def _look_for(self, partition: InternalPartition) -> None:
+        """It is not opened here, but used when it is open."""
         owned = self._store.owned(partition.id)
+        if owned is None and partition.topic.name == NOTES_LOG:
+            self._open_notes(partition.index)
+            owned = self._store.owned(partition.id)  # a new one is there at once
         if owned is not None:
             partition.use(owned)
             owned.flusher.grown = partition.wake

@@ -160,7 +160,7 @@ class Server:
             )
             await self._open_registry(store)
             self._open_shards(store)
-            self.partitions = Partitions(self.topics, self.registry, store, self._loop, broker_defaults(self.config))
+            self.partitions = Partitions(self.topics, self.registry, store, self._loop, broker_defaults(self.config), self.notes.open)
             self._serve(node, store)
             self.turn.attend(self.connections)
             self.shards.load_all()

@@ -11,7 +11,7 @@ from broker.config import RETENTION, ROLL, ROLL_JITTER, Config, shown
 from broker.known_settings import KNOWN
 from broker.settings import ALIASES, SETTINGS
 from broker.topic_settings import BROKER_FIELDS, TOPIC_SETTINGS
-from broker.topics import Topic
+from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES, Topic
 
 # As DescribeConfigs numbers them.
 TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
@@ -43,11 +43,20 @@ class SettingSources:
 
     def __init__(self, config: Config, node_id: int, data_directory: str) -> None:
         self.given = config.given
-        # The logs of groups go by settings of the broker's.
-        self._of_offsets = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        # The logs of internal topics go by settings of the broker's.
+        self._of_internal = {
+            CONSUMER_OFFSETS: {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+            NOTES_LOG: {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "segment.bytes": str(NOTES_SEGMENT_BYTES),
+                "retention.ms": str(config.notes_retention_ms),
+                "retention.bytes": "-1",
+            },
         }
         self._own = {"node.id": str(node_id), "broker.id": str(node_id), "log.dirs": data_directory, "log.dir": data_directory}
         self._behind_topics: dict[str, tuple[Source, ...]] = {}
@@ -83,8 +92,8 @@ class SettingSources:
         return self._defaults[name]
 
     def _own_of(self, topic: Topic, name: str) -> str | None:
-        if topic.internal and name in self._of_offsets:
-            return self._of_offsets[name]
+        if topic.internal and name in self._of_internal[topic.name]:
+            return self._of_internal[topic.name][name]
         own = topic.settings.get(name)
         return None if own is None else TOPIC_SETTINGS[name].normal(own)
 

@@ -6,7 +6,8 @@ It is a shard like any other: memory changes at once, facts go to the log, repli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from coordinator import Fact, Hold
@@ -24,8 +25,9 @@ from protocol.records import read_record, read_registry_key, with_version
 CONSUMER_OFFSETS = "__consumer_offsets"
 # Where the registry itself lives; not a topic that anybody may list or read.
 REGISTRY_LOG = "__tenure_topics"
-# What happened to groups, for people.
+# What happened to groups, for people: read like a topic by whoever names it, and listed among the others for nobody.
 NOTES_LOG = "__coordinator_notes"
+NOTES_SEGMENT_BYTES = 16 << 20
 # Folders of these names are logs of ours: a topic of such a name would share one with them.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 NO_ID = bytes(16)
@@ -50,7 +52,7 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        return self.name == CONSUMER_OFFSETS
+        return self.name in (CONSUMER_OFFSETS, NOTES_LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ class Topics:
         self._folded: dict[str, str] = {}
         self.mark = object()  # another one whenever a topic came, went or changed
         self._new_id = new_id
+
+    def listed(self) -> Iterator[Topic]:
+        """What somebody hears of who asks for all topics. Notes are beside them: a tool that copies or counts topics, or subscribes
+        to a pattern, is to find what it would find in any Kafka cluster."""
+        return (topic for topic in self.by_name.values() if topic.name != NOTES_LOG)
 
     def clear(self) -> None:
         self.hold = Hold()
@@ -197,6 +204,9 @@ class Topics:
         self.by_id[topic.id] = topic
         self._folded[topic.name.replace(".", "_")] = topic.name
         self.partitions += topic.partitions
+        if topic.name == CONSUMER_OFFSETS:
+            notes = _notes_beside(topic)
+            self.by_name[NOTES_LOG] = self.by_id[notes.id] = notes
 
     def _drop(self, name: str) -> None:
         self.mark = object()
@@ -205,6 +215,13 @@ class Topics:
             del self.by_id[topic.id]
             self._folded.pop(name.replace(".", "_"), None)
             self.partitions -= topic.partitions
+
+
+def _notes_beside(offsets: Topic) -> Topic:
+    """The notes of a group are in the partition of the same number as its offsets. No fact says so: it follows from the offsets
+    topic, the id included, so that a Tenure of before finds nothing in the registry that it would take for a user's topic."""
+    id = hashlib.sha256(b"notes beside " + offsets.id).digest()[:16]
+    return Topic(NOTES_LOG, id, offsets.partitions, offsets.created_ms)
 
 
 def _key(name: str) -> bytes:

@@ -34,7 +34,7 @@ class LogDirHandlers:
             return refuse_describe(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted: dict[str, dict[int, None]] = {}
         if request.topics is None:
-            wanted = {topic.name: dict.fromkeys(range(topic.partitions)) for topic in serving.topics.by_name.values()}
+            wanted = {topic.name: dict.fromkeys(range(topic.partitions)) for topic in serving.topics.listed()}
         else:
             for asked in request.topics:
                 wanted.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))

@@ -41,7 +41,7 @@ class MetadataHandlers:
         if wanted is None or (call.version == 0 and not wanted):
             topics = [
                 self._describe(call, topic, request)
-                for topic in self._topics.by_name.values()
+                for topic in self._topics.listed()
                 if serving.may(call, Operation.DESCRIBE, topic.name)
             ]
         else:

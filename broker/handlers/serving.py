@@ -14,7 +14,7 @@ from broker.node import Node
 from broker.partition import Partition
 from broker.partitions import Partitions
 from broker.setting_sources import SettingSources
-from broker.topics import Topic, Topics
+from broker.topics import CONSUMER_OFFSETS, Topic, Topics
 from protocol.errors import ErrorCode
 
 MESSAGE_CHARACTERS_MAX = 1000  # a message may name what the client sent, which may be longer than a reply can hold
@@ -54,7 +54,7 @@ class Serving:
     def partitions_of(self, topic: Topic) -> list[Partition]:
         """As far as they are open; none is opened for that."""
         found = self.partitions.of(topic)
-        if topic.internal:  # its logs are opened by its groups
+        if topic.name == CONSUMER_OFFSETS:  # its logs are opened by its groups
             for partition in found:
                 if not partition.opened:
                     self.partitions.find(topic.name, partition.index)

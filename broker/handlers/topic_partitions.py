@@ -34,7 +34,7 @@ class TopicPartitionHandlers:
         cursor = request.cursor
         everything = not request.topics
         first = cursor.topic_name if cursor is not None else ""
-        names = by_name.keys() if everything else {topic.name for topic in request.topics}
+        names = {topic.name for topic in serving.topics.listed()} if everything else {topic.name for topic in request.topics}
         if cursor is not None and (cursor.partition_index < 0 or not (everything or first in names)):
             return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
         hidden: list[str] = []

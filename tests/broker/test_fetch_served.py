@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.fetch import FetchRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -25,7 +27,7 @@ PARKED_SECONDS = 0.05  # by then a request has arrived
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Broker]:
-    with broker(*on("uvloop", "offsets.topic.num.partitions=1", "log.level=warning")) as ours:
+    with broker(*on("uvloop", "offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "log.level=warning")) as ours:
         yield ours
         assert not defects(ours)
 
@@ -71,6 +73,21 @@ def test_a_commit_is_fetched_from_the_offsets_topic_when_it_is_durable(consumer:
     ((_, error, high_watermark, size),) = told(consumer.receive(FetchRequest(), 12))
     assert (error, high_watermark) == (0, end + 1)
     assert size > 0
+
+
+def test_the_notes_of_groups_are_fetched_like_any_topic_and_nobody_else_writes_them(consumer: Client, other: Client) -> None:
+    assert told(consumer.ask(fetch(of("__coordinator_notes", from_(0))), 12)) == [(0, 0, 0, 0)]  # none yet, and the log is there
+    consumer.send(fetch(of("__coordinator_notes", from_(0)), wait=LONG_MS), 12)
+    time.sleep(PARKED_SECONDS)
+    protocols = [JoinGroupRequestProtocol("range", b"")]
+    assert other.ask(JoinGroupRequest("noted", 10_000, 10_000, "", None, "consumer", protocols), 3).error_code == 0
+    ((_, error, high_watermark, size),) = told(consumer.receive(FetchRequest(), 12))
+    assert (error, size > 0) == (0, True)
+    assert high_watermark > 0
+    batch = PartitionProduceData(0, records_batch())
+    refused = other.ask(ProduceRequest(None, -1, 5000, [TopicProduceData("__coordinator_notes", [batch])]), 9)
+    assert refused.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert other.ask(DeleteTopicsRequest([], ["__coordinator_notes"], 5000), 5).responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_a_fetch_of_a_topic_that_is_deleted_is_answered_at_once(consumer: Client, other: Client) -> None:

@@ -100,6 +100,26 @@ def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(desk: Desk) 
     assert [header.seq for _, header, _ in desk.written(4)] == [0]
 
 
+def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: Desk) -> None:
+    desk.notes.open(3)
+    desk.notes.open(3)
+    assert desk.store.acquired == [LogId("__coordinator_notes", 3)]
+    desk.tell(change(), partition=3)
+    desk.passes(partitions=4)
+    assert desk.store.acquired == [LogId("__coordinator_notes", 3)]
+    assert len(desk.written(3)) == 1
+
+
+def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk: Desk) -> None:
+    desk.store.results[LogId("__coordinator_notes", 3)] = Unreadable("damaged", True)
+    desk.notes.open(3)
+    desk.notes.open(3)
+    assert len(desk.store.acquired) == 1
+    desk.loop.pass_ms(RETRY_MS)
+    desk.notes.open(3)
+    assert len(desk.store.acquired) == 2
+
+
 def test_numbers_begin_anew_with_each_epoch(desk: Desk) -> None:
     desk.tell(change(), change())
     desk.tell(change(), epoch=5)

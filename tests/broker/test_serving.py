@@ -118,11 +118,20 @@ def test_a_missing_topic_is_created_only_for_those_who_allow_it(client: Client) 
     assert metadata(client, "automatic").topics[0].topic_id == made.topic_id
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline", "__tenure_topics", "__coordinator_notes"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline", "__tenure_topics"])
 def test_names_that_cannot_be_are_refused(client: Client, name: str) -> None:
     made = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_notes_are_a_topic_for_whoever_names_it_and_listed_for_nobody(client: Client) -> None:
+    (found,) = metadata(client, "__coordinator_notes").topics
+    assert (found.error_code, found.is_internal, len(found.partitions)) == (0, True, 50)
+    assert client.ask(MetadataRequest([MetadataRequestTopic(found.topic_id, None)]), 12).topics[0].name == "__coordinator_notes"
+    assert "__coordinator_notes" not in {topic.name for topic in client.ask(MetadataRequest(None), 5).topics}
+    made = client.ask(CreateTopicsRequest([topic("__coordinator_notes")], 5000), 7).topics[0]
+    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_names_that_differ_in_dots_and_underscores_alone_collide(client: Client) -> None:
