@@ -12,7 +12,7 @@ from cli.client import EXIT, Cluster, Failure, failure, name_of
 from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
 from cli.groups.offsets_asking import Standing
 from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
-from cli.groups.offsets_words import Scope, shown_moment, spans, together
+from cli.groups.offsets_words import Scope, shown_moment, together
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.errors import ErrorCode
 
@@ -111,7 +111,7 @@ class Planner:
         gone = offsets_asking.gone(self.cluster, committed)
         for topic, partitions in by_topic(gone).items():
             why = failure(gone[topic, partitions[0]], f"topic {topic}").line
-            self.screen.warn(f"{why}; what is committed for partition {spans(partitions)} stays as it is")
+            self.screen.warn(f"{why}; what is committed for {Scope(topic, tuple(partitions))} stays as it is")
         if not committed.keys() - gone.keys():
             raise Failure(EXIT.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
         return set(committed.keys() - gone.keys())

@@ -1,0 +1,87 @@
+"""A topic whose logs begin and end at known places and times, groups that have committed, and members; in any cluster on a port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from protocol.batch import build
+from protocol.batch_record import Record
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.sync_group import SyncGroupRequest
+from protocol.records import with_version
+from tests.running import Client
+
+BASE_MS = 1_795_000_000_000  # 2026-11-18T11:06:40Z; record n of a partition is n seconds later
+TRY_SECONDS = 30
+
+Offsets = dict[tuple[str, int], int]
+
+
+class Yard(Client):
+    """Asks again where a topic or a coordinator is only just being made, as it is in Kafka."""
+
+    def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
+        """By default partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
+        assert self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1)], 10_000), 5).topics[0].error_code == 0
+        for partition, count in enumerate(counts):
+            if count:
+                records = [Record(number, BASE_MS + 1000 * number, None, b"%d" % number, []) for number in range(count)]
+                self.patiently(lambda p=partition, r=records: self.produced(name, p, build(r)))
+        asked = [DeleteRecordsPartition(partition, begin) for partition, begin in begins.items()]
+        if asked:
+            reply = self.ask(DeleteRecordsRequest([DeleteRecordsTopic(name, asked)], 10_000), 1)
+            assert not any(partition.error_code for partition in reply.topics[0].partitions), reply
+
+    def produced(self, name: str, partition: int, batch: bytes) -> int:
+        reply = self.ask(ProduceRequest(None, -1, 10_000, [TopicProduceData(name, [PartitionProduceData(partition, batch)])]), 8)
+        return int(reply.responses[0].partition_responses[0].error_code)
+
+    def patiently(self, attempt: object) -> None:
+        until = time.monotonic() + TRY_SECONDS
+        while error := attempt():  # type: ignore[operator]
+            assert time.monotonic() < until, error
+            time.sleep(0.05)
+
+    def coordinated(self, group: str) -> None:
+        self.patiently(lambda: self.ask(FindCoordinatorRequest(group), 2).error_code)
+
+    def commit(self, group: str, offsets: Offsets, epoch: int = -1, metadata: str = "") -> None:
+        self.coordinated(group)
+        topics = [
+            OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(partition, offset, epoch, metadata)])
+            for (topic, partition), offset in offsets.items()
+        ]
+
+        def attempt() -> int:
+            reply = self.ask(OffsetCommitRequest(group, -1, "", topics=topics), 7)
+            return max(partition.error_code for topic in reply.topics for partition in topic.partitions)
+
+        self.patiently(attempt)
+
+    def committed(self, group: str) -> Offsets:
+        reply = self.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), 8).groups[0]
+        assert reply.error_code == 0
+        return {(topic.name, partition.partition_index): partition.committed_offset for topic in reply.topics for partition in topic.partitions}
+
+    def join(self, group: str, *topics: str, instance: str = "one") -> None:
+        """A static member that is subscribed to these topics, and whose session lasts as long as any test."""
+        self.coordinated(group)
+        metadata = with_version(ConsumerProtocolSubscription(list(topics)), 0)
+        request = JoinGroupRequest(group, 60_000, 60_000, "", instance, "consumer", [JoinGroupRequestProtocol("range", metadata)])
+
+        def attempt() -> int:
+            joined = self.ask(request, 5)
+            if not joined.error_code:
+                synced = self.ask(SyncGroupRequest(group, joined.generation_id, joined.member_id, instance), 3)
+                return int(synced.error_code)
+            return int(joined.error_code)
+
+        self.patiently(attempt)

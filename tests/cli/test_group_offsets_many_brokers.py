@@ -1,0 +1,220 @@
+"""Two brokers that say what they are asked: who is asked for what, how often, and what becomes of partitions that nobody serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protocol.message import Message
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker, metadata_of
+
+LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
+
+
+class Pair:
+    """Group G of broker 1; G has committed 5 for everything, and for a topic that is gone."""
+
+    def __init__(self) -> None:
+        self.brokers = [FakeBroker(), FakeBroker()]
+        self.refused: dict[int, int] = {}  # partition of t: error of OffsetCommit and OffsetDelete
+        self.moved = False
+        self.listed: list[ListedGroup] = []
+        for number, broker in enumerate(self.brokers):
+            broker.answers |= {
+                MetadataRequest.API_KEY: metadata_of(*self.brokers, topics=self.topics),
+                FindCoordinatorRequest.API_KEY: self.coordinators,
+                ListOffsetsRequest.API_KEY: lambda request, version, number=number: self.offsets(request, number),
+                OffsetFetchRequest.API_KEY: self.committed,
+                OffsetCommitRequest.API_KEY: self.commit,
+                OffsetDeleteRequest.API_KEY: self.delete,
+                ListGroupsRequest.API_KEY: lambda request, version: ListGroupsResponse(groups=self.listed),
+                DescribeGroupsRequest.API_KEY: self.described,
+                ConsumerGroupDescribeRequest.API_KEY: lambda request, version: ConsumerGroupDescribeResponse(
+                    groups=[ConsumerGroup(69, None, group) for group in request.group_ids]
+                ),
+            }
+
+    def topics(self, request: Any) -> list[MetadataResponseTopic]:
+        return [
+            MetadataResponseTopic(
+                0 if name in LEADERS else 3,
+                name,
+                partitions=[MetadataResponsePartition(0, number, leader) for number, leader in enumerate(LEADERS.get(name, ()))],
+            )
+            for name in (LEADERS if request.topics is None else [topic.name for topic in request.topics])
+        ]
+
+    def coordinators(self, request: Any, version: int) -> Message:
+        broker = self.brokers[1]
+        return FindCoordinatorResponse(coordinators=[Coordinator(key, 1, broker.host, broker.port) for key in request.coordinator_keys])
+
+    def offsets(self, request: Any, broker: int) -> Message:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for asked in topic.partitions:
+                stale = self.moved and asked.partition_index == 1
+                error = 6 if stale or LEADERS[topic.name][asked.partition_index] != broker else 0
+                found.append(ListOffsetsPartitionResponse(asked.partition_index, error, -1, {-2: 2, -1: 9}.get(asked.timestamp, 3)))
+            topics.append(ListOffsetsTopicResponse(topic.name, found))
+        self.moved = False
+        return ListOffsetsResponse(topics=topics)
+
+    def committed(self, request: Any, version: int) -> Message:
+        every = [(name, number) for name, leaders in LEADERS.items() for number in range(len(leaders))] + [("gone", 0), ("gone", 1), ("t", 3)]
+        topics = [
+            OffsetFetchResponseTopics(name, [OffsetFetchResponsePartitions(number, 5) for topic, number in every if topic == name])
+            for name in ("t", "headless", "gone")
+        ]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, [] if group.group_id == "N" else topics) for group in request.groups])
+
+    def commit(self, request: Any, version: int) -> Message:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    topic.name, [OffsetCommitResponsePartition(one.partition_index, self.refused.get(one.partition_index, 0)) for one in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def delete(self, request: Any, version: int) -> Message:
+        topics = []
+        for topic in request.topics:
+            refused = self.refused if topic.name == "t" else {}
+            found = [OffsetDeleteResponsePartition(one.partition_index, refused.get(one.partition_index, 0)) for one in topic.partitions]
+            topics.append(OffsetDeleteResponseTopic(topic.name, found))
+        return OffsetDeleteResponse(topics=topics)
+
+    def described(self, request: Any, version: int) -> Message:
+        return DescribeGroupsResponse(groups=[DescribedGroup(69 if group == "N" else 0, None, group, "Empty") for group in request.groups])
+
+    def asked(self, kind: type[Message]) -> list[int]:
+        """Which brokers were asked this, in no order."""
+        return sorted(number for number, broker in enumerate(self.brokers) for request, _ in broker.asked if isinstance(request, kind))
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    for broker in made.brokers:
+        broker.close()
+
+
+@pytest.fixture
+def offsets(pair: Pair, tenure: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": tenure("--bootstrap", pair.brokers[0].address, "--timeout", "3", "group", "offsets", *arguments, stdin=stdin)
+
+
+def test_each_leader_is_asked_twice_and_the_coordinator_once_whatever_the_number_of_groups(pair: Pair, offsets: Tenure) -> None:
+    shown = offsets("show", "G", "H", "G", "--topic", "t")
+    assert (shown.code, shown.err) == (0, "")
+    assert [line.split() for line in shown.out.splitlines()[1:4]] == [["G", "t", str(number), "5", "2", "9", "4"] for number in range(3)]
+    assert shown.out.splitlines()[-2:] == ["G: lag 12 in 3 partitions", "H: lag 12 in 3 partitions"]
+    assert pair.asked(OffsetFetchRequest) == [1]
+    assert pair.asked(ListOffsetsRequest) == [0, 0, 1, 1]
+
+
+def test_what_nobody_serves_is_shown_with_the_reason(pair: Pair, offsets: Tenure) -> None:
+    rows = json.loads(offsets("show", "G", "--json").out)["groups"][0]["offsets"]
+    notes = {(row["topic"], row["partition"]): row["note"] for row in rows if row["note"]}
+    gone = "there is no such topic or partition"
+    assert notes == {("gone", 0): gone, ("gone", 1): gone, ("t", 3): gone, ("headless", 0): "no leader at the moment; try again"}
+    assert all((row["lag"], row["latest_offset"], row["committed_offset"]) == (None, None, 5) for row in rows if row["note"])
+
+
+def test_a_leader_that_has_moved_is_asked_again(pair: Pair, offsets: Tenure) -> None:
+    pair.moved = True
+    assert offsets("reset", "G", "--to-earliest", "--topic", "t").code == 0
+    (commit,) = [request for request, _ in pair.brokers[1].asked if isinstance(request, OffsetCommitRequest)]
+    assert [(one.partition_index, one.committed_offset) for one in commit.topics[0].partitions] == [(0, 2), (1, 2), (2, 2)]
+    assert (commit.generation_id_or_member_epoch, commit.member_id, commit.group_instance_id) == (-1, "", None)
+
+
+def test_one_partition_without_a_leader_stops_all(pair: Pair, offsets: Tenure) -> None:
+    result = offsets("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
+    assert (result.code, result.err) == (75, "tenure: topic headless partition 0: no leader at the moment; try again\n")
+    assert pair.asked(OffsetCommitRequest) == []
+
+
+def test_all_topics_leaves_what_is_gone_as_it_is(pair: Pair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEADERS, "headless", (1,))
+    result = offsets("reset", "G", "--to-latest", "--all-topics", "--dry-run")
+    assert result.code == 0
+    assert result.err.splitlines() == [
+        "tenure: topic gone: there is no such topic or partition; what is committed for gone:0-1 stays as it is",
+        "tenure: topic t: there is no such topic or partition; what is committed for t:3 stays as it is",
+    ]
+    assert "4 partitions would be" in result.out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (25, 1, "group G has members by now: stop them first"),
+        (22, 1, "group G has members by now"),
+        (30, 77, "this user may not use the group"),
+        (12, 1, "group G: "),
+        (69, 1, "it is not a consumer group"),
+    ],
+)
+def test_partitions_that_were_refused_are_named_with_the_reason(error: int, code: int, words: str, pair: Pair, offsets: Tenure) -> None:
+    pair.refused = {0: error, 2: error}
+    result = offsets("reset", "G", "--to-latest", "--topic", "t")
+    assert (result.code, result.out.splitlines()[-1]) == (code, "set 1 partition of group G")
+    assert result.err.startswith("tenure: t:0,2 not set: ")
+    assert words in result.err
+    document = json.loads(offsets("reset", "G", "--to-latest", "--topic", "t", "--json").out)
+    assert [one["error"] is None for one in document["offsets"]] == [False, True, False]
+
+
+def test_an_offset_of_a_topic_that_is_consumed_is_not_deleted(pair: Pair, offsets: Tenure) -> None:
+    pair.refused = {1: 86}
+    result = offsets("delete", "G", "--topic", "t:0-1", "--topic", "gone")
+    assert result.code == 1
+    assert result.err == (
+        "tenure: t:1 not deleted: members of group G are subscribed to the topic: stop them first, or remove them (tenure group remove-member)\n"
+    )
+    assert result.out.splitlines()[-1] == "deleted the offsets of 3 partitions of group G"
+
+
+def test_groups_of_other_kinds_are_named(pair: Pair, offsets: Tenure) -> None:
+    pair.listed = [ListedGroup("N", "share", "Stable", "Share")]
+    words = "tenure: group N is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is\n"
+    assert offsets("reset", "N", "--to-latest", "--topic", "t", "--dry-run") == (1, "", words)
+    assert offsets("show", "N").err == words
+    pair.listed = [ListedGroup("N", "streams", "Stable", "Streams")]
+    assert offsets("reset", "N", "--to-latest", "--topic", "t") == (1, "", "tenure: group N is Stable: stop its members first\n")
+    pair.listed = [ListedGroup("N", "streams", "Empty", "Streams")]
+    assert offsets("reset", "N", "--to-latest", "--topic", "t").code == 0

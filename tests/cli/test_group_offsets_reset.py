@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import old_cluster
+from tests.cli.group_offsets import Offsets, Yard
+
+TOPIC = "reset.t"
+
+
+@pytest.fixture(scope="module")
+def yard(bootstrap: str) -> Iterator[Yard]:
+    with Yard(int(bootstrap.rpartition(":")[2])) as opened:
+        opened.topic(TOPIC)
+        yield opened
+
+
+@pytest.fixture
+def reset(tenure: Tenure, bootstrap: str) -> Tenure:
+    return lambda *arguments, stdin="": tenure("group", "offsets", "reset", *arguments, "--bootstrap", bootstrap, stdin=stdin)
+
+
+def of(*offsets: int | None) -> Offsets:
+    return {(TOPIC, partition): offset for partition, offset in enumerate(offsets) if offset is not None}
+
+
+FORMS = [
+    (("--to-earliest",), of(0, 4, 0)),
+    (("--to-latest",), of(10, 10, 0)),
+    (("--to-offset", "6"), of(6, 6, 0)),
+    (("--to-offset", "2"), of(2, 4, 0)),
+    (("--to-offset", "99"), of(10, 10, 0)),
+    (("--to-datetime", "2026-11-18T11:06:45Z"), of(5, 5, 0)),
+    (("--to-datetime", "2026-11-18T11:06:45"), of(5, 5, 0)),
+    (("--to-datetime", "2026-11-18T13:06:41.500+02:00"), of(2, 4, 0)),
+    (("--to-datetime", "2099-01-01"), of(10, 10, 0)),
+    (("--by-duration", "PT1S"), of(10, 10, 0)),
+    (("--by-duration", "2000w"), of(0, 4, 0)),
+    (("--to-current",), of(7, 7, 0)),
+]
+
+
+@pytest.mark.parametrize(("form", "expected"), FORMS, ids=[" ".join(form) for form, _ in FORMS])
+def test_each_way_to_reset_sets_what_it_says(form: tuple[str, ...], expected: Offsets, yard: Yard, reset: Tenure) -> None:
+    group = f"reset.{' '.join(form)}"
+    yard.commit(group, of(7, 7))
+    result = reset(group, *form, "--topic", TOPIC)
+    assert (result.code, result.err) == (0, "")
+    assert yard.committed(group) == expected
+    assert result.out.endswith(f"set 3 partitions of group {group}\n")
+
+
+def test_a_dry_run_shows_each_partition_and_changes_none(yard: Yard, reset: Tenure) -> None:
+    yard.commit("reset.dry", of(7, 3))
+    result = reset("reset.dry", "--shift-by", "-5", "--topic", f"{TOPIC}:0-1", "--dry-run")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split() for line in result.out.splitlines()] == [
+        ["TOPIC", "PARTITION", "FROM", "TO", "DIFFERENCE", "EARLIEST", "LATEST", "NOTE"],
+        [TOPIC, "0", "7", "2", "-5", "0", "10"],
+        [TOPIC, "1", "3", "4", "+1", "4", "10", "-2", "is", "before", "the", "earliest"],
+        ["dry", "run:", "nothing", "was", "changed,", "2", "partitions", "would", "be"],
+    ]
+    assert yard.committed("reset.dry") == of(7, 3)
+
+
+def test_all_topics_is_all_that_the_group_has_committed(yard: Yard, reset: Tenure) -> None:
+    yard.commit("reset.all", of(7, None, 0))
+    assert reset("reset.all", "--to-latest", "--all-topics").code == 0
+    assert yard.committed("reset.all") == of(10, None, 0)
+
+
+def test_a_group_that_does_not_exist_is_made(yard: Yard, reset: Tenure) -> None:
+    would = reset("reset.new", "--to-latest", "--topic", TOPIC, "--dry-run")
+    assert "the group does not exist yet and would be created" in would.out
+    assert yard.committed("reset.new") == {}
+    assert reset("reset.new", "--to-latest", "--topic", TOPIC).code == 0
+    assert yard.committed("reset.new") == of(10, 10, 0)
+
+
+def test_several_topics_and_partitions_add_up(yard: Yard, reset: Tenure) -> None:
+    yard.topic("reset.more", (3, 3), {})
+    assert reset("reset.several", "--to-latest", "--topic", f"{TOPIC}:0", "--topic", "reset.more", "--topic", f"{TOPIC}:2").code == 0
+    assert yard.committed("reset.several") == {(TOPIC, 0): 10, (TOPIC, 2): 0, ("reset.more", 0): 3, ("reset.more", 1): 3}
+
+
+def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure) -> None:
+    yard.commit("reset.live", of(7))
+    yard.join("reset.live", TOPIC)
+    words = "group reset.live has 1 member (Stable): stop them first, or remove them (tenure group remove-member reset.live --all)"
+    refused = reset("reset.live", "--to-earliest", "--topic", TOPIC)
+    assert refused == (1, "", f"tenure: {words}\n")
+    would = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
+    assert (would.code, would.err) == (1, f"tenure: this would be refused: {words}\n")
+    assert would.out.splitlines()[1].split() == [TOPIC, "0", "7", "0", "-7", "0", "10"]
+    assert yard.committed("reset.live") == of(7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--to-latest", "--topic", "reset.T"), 66, "topic reset.T does not exist; is it reset.t?"),
+        (("--to-latest", "--topic", f"{TOPIC}:1,3"), 66, f"topic {TOPIC} has no partition 3: it has 3, from 0 on"),
+        (("--to-latest", "--all-topics"), 66, "group reset.wrong has committed no offsets: name topics with --topic"),
+        (("--shift-by", "1", "--topic", TOPIC), 66, f"group reset.wrong has committed nothing for {TOPIC}:0-2: there is nothing to shift from"),
+        (("--to-latest",), 64, "say which partitions: --topic T[:P,...] or --all-topics"),
+        (("--topic", TOPIC), 64, "one of the arguments --to-earliest"),
+        (("--to-latest", "--to-earliest", "--topic", TOPIC), 64, "not allowed with"),
+        (("--to-offset", "-1", "--topic", TOPIC), 64, "'-1' is not a whole number"),
+        (("--to-datetime", "noon", "--topic", TOPIC), 64, "'noon' is not a time like 2026-"),
+        (("--by-duration", "1M", "--topic", TOPIC), 64, "'1M' is not a duration like 90s"),
+        (("--from-file", "/nowhere/at/all"), 66, "/nowhere/at/all: no such file or directory"),
+        (("--from-file", "-"), 65, "-: line 1 is not topic,partition,offset"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, yard: Yard, reset: Tenure) -> None:
+    result = reset("reset.wrong", *arguments, stdin="a,b\n")
+    assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
+    assert words in result.err
+    assert yard.committed("reset.wrong") == {}
+
+
+@pytest.mark.parametrize("name", ["plan.csv", "plan.json"])
+def test_what_is_exported_is_brought_back_from_the_file(name: str, yard: Yard, reset: Tenure, tmp_path: Path) -> None:
+    group, file = f"reset.{name}", tmp_path / name
+    yard.commit(group, of(7, 6), metadata="mine")
+    assert reset(group, "--to-current", "--all-topics", "--export", str(file), "--dry-run").code == 0
+    assert reset(group, "--to-earliest", "--topic", TOPIC).code == 0
+    assert reset(group, "--from-file", str(file)).code == 0
+    assert yard.committed(group) == of(7, 6, 0)
+    assert reset(group, "--from-file", "-", "--topic", f"{TOPIC}:1", stdin=f"{TOPIC},0,1\nother,{TOPIC},1,5\n{TOPIC},1,9\n").code == 0
+    assert yard.committed(group) == of(7, 9, 0)
+
+
+def test_what_show_prints_as_json_is_brought_back(yard: Yard, reset: Tenure, tenure: Tenure, bootstrap: str) -> None:
+    yard.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
+    before = tenure("group", "offsets", "show", "reset.again", "--json", "--bootstrap", bootstrap).out
+    assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
+    assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
+    again = json.loads(tenure("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json", "--bootstrap", bootstrap).out)
+    assert again == json.loads(before)
+
+
+def test_json_says_what_was_set(yard: Yard, reset: Tenure) -> None:
+    yard.commit("reset.json", of(7))
+    document = json.loads(reset("reset.json", "--to-offset", "99", "--topic", f"{TOPIC}:0", "--json").out)
+    assert document == {
+        "group": "reset.json",
+        "dry_run": False,
+        "new_group": False,
+        "members": 0,
+        "offsets": [
+            {
+                "topic": TOPIC,
+                "partition": 0,
+                "from_offset": 7,
+                "to_offset": 10,
+                "difference": 3,
+                "earliest_offset": 0,
+                "latest_offset": 10,
+                "leader_epoch": None,
+                "metadata": "",
+                "warning": "99 is after the latest",
+                "error": None,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("release", [(2, 4), (3, 0), (3, 9)])
+def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], yard: Yard, tenure: Tenure, bootstrap: str) -> None:
+    group = f"reset.{release}"
+    yard.commit(group, of(7, 7))
+    with old_cluster(bootstrap, release) as old:
+        assert tenure("--bootstrap", old.address, "group", "offsets", "reset", group, "--shift-by", "1", "--all-topics").code == 0
+        shown = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
+        assert (shown.code, shown.err) == (66, "tenure: there is no group reset.not-there\n")
+        assert [one["committed_offset"] for one in json.loads(shown.out)["groups"][0]["offsets"]] == [8, 8]
+        assert tenure("--bootstrap", old.address, "group", "offsets", "delete", group, "--topic", f"{TOPIC}:0").code == 0
+    assert yard.committed(group) == of(None, 8)
