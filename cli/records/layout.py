@@ -34,10 +34,14 @@ class Found(NamedTuple):
 
 
 def as_text(data: bytes | None) -> bytes:
-    """Bytes for a pipe: UTF-8 as it is, anything else as \\xNN."""
+    """Bytes for a pipe: text as it is; what is none is escaped, whatever in it looks like text included."""
     if data is None:
         return NULL.encode()
-    return data.decode("utf-8", "backslashreplace").encode()
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return as_safe_text(data)
+    return data
 
 
 def as_safe_text(data: bytes | None) -> bytes:

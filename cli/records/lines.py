@@ -38,7 +38,7 @@ def standard_input() -> int | bytes:
     try:
         return sys.stdin.fileno()
     except (OSError, ValueError):
-        return sys.stdin.read().encode()
+        return sys.stdin.buffer.read()
 
 
 def groups(source: int | bytes) -> Iterator[list[bytes]]:

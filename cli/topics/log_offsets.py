@@ -39,13 +39,14 @@ class Answer(NamedTuple):
     error: int
 
 
-def log_offsets(cluster: Cluster, asked: Mapping[Place, int], *, patient: bool = True) -> dict[Place, Answer]:
-    """For each partition the offset at a timestamp, EARLIEST or LATEST; `patient`: partitions without a leader are waited for."""
+def log_offsets(cluster: Cluster, asked: Mapping[Place, int], *, patient: bool = True, committed: bool = False) -> dict[Place, Answer]:
+    """For each partition the offset at a timestamp, EARLIEST or LATEST; `patient`: partitions without a leader are
+    waited for; `committed`: logs end where the first open transaction begins."""
     answers: dict[Place, Answer] = {}
     left = dict(asked)
     deadline = time.monotonic() + cluster.timeout
     while True:
-        for place, answer in ask_leaders(cluster, left).items():
+        for place, answer in ask_leaders(cluster, left, committed).items():
             answers[place] = answer
             if answer.error not in PASSING:
                 del left[place]
@@ -55,7 +56,7 @@ def log_offsets(cluster: Cluster, asked: Mapping[Place, int], *, patient: bool =
         cluster.topics(sorted({topic for topic, _ in left}), refresh=True)
 
 
-def ask_leaders(cluster: Cluster, asked: Mapping[Place, int]) -> dict[Place, Answer]:
+def ask_leaders(cluster: Cluster, asked: Mapping[Place, int], committed: bool) -> dict[Place, Answer]:
     topics = cluster.topics(sorted({topic for topic, _ in asked}))
     answers: dict[Place, Answer] = {}
     by_leader: dict[int, list[Place]] = {}
@@ -69,7 +70,7 @@ def ask_leaders(cluster: Cluster, asked: Mapping[Place, int]) -> dict[Place, Ans
         else:
             by_leader.setdefault(partition.leader, []).append(place)
     for leader, places in by_leader.items():
-        request = ListOffsetsRequest(replica_id=-1, topics=topics_of(places, asked), timeout_ms=int(cluster.timeout * 1000))
+        request = ListOffsetsRequest(-1, int(committed), topics_of(places, asked), int(cluster.timeout * 1000))
         for topic in cluster.node(leader, request).topics:
             for found in topic.partitions:
                 answers[topic.name, found.partition_index] = Answer(found.offset, found.timestamp, found.error_code)

@@ -1,0 +1,111 @@
+"""A group's offsets, as a member reads and commits them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from cli.client import EXIT, Failure, check, failure
+from cli.records.membership import Member, Seat
+from cli.topics.log_offsets import Place
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+PAUSE_SECONDS: Final = 0.1
+SEAT_CODES: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID}
+)
+PASSING: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> dict[Place, int]:
+    """Of those partitions that the group has an offset for. One that a transaction is about to change is waited for."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    if not topics:
+        return {}
+    request = OffsetFetchRequest(
+        [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, partitions) for name, partitions in topics.items()])],
+        group,
+        [OffsetFetchRequestTopic(name, partitions) for name, partitions in topics.items()],
+        require_stable=True,
+    )
+    deadline = time.monotonic() + cluster.timeout
+    while True:
+        reply = cluster.coordinator(group, request)
+        told = reply.groups[0] if reply.groups else reply
+        check(told.error_code, f"group {group}")
+        entries = {(topic.name, entry.partition_index): entry for topic in told.topics for entry in topic.partitions}
+        unstable = [entry for entry in entries.values() if entry.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT]
+        if not unstable:
+            for (topic, partition), entry in entries.items():
+                check(entry.error_code, f"group {group}, {topic}-{partition}")
+            return {place: entry.committed_offset for place, entry in entries.items() if entry.committed_offset >= 0}
+        if time.monotonic() >= deadline:
+            raise Failure(EXIT.AGAIN, f"group {group}: offsets wait for a transaction to end; try again")
+        time.sleep(PAUSE_SECONDS)
+
+
+class Commits:
+    """What is printed and not committed yet."""
+
+    def __init__(self, cluster: Cluster, member: Member, *, wanted: bool) -> None:
+        self._cluster = cluster
+        self._member = member
+        self._wanted = wanted
+        self._due: dict[Place, int] = {}
+        self._last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        return bool(self._due)
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._last
+
+    def note(self, place: Place, offset: int) -> None:
+        if self._wanted:
+            self._due[place] = offset
+
+    def drop(self) -> list[Place]:
+        """Those that will not be committed any more."""
+        dropped = list(self._due)
+        self._due.clear()
+        return dropped
+
+    def commit(self, seat: Seat) -> bool:
+        """Whether the seat still stands; what was not committed stays due."""
+        self._last = time.monotonic()
+        if not self._due:
+            return True
+        reply = self._cluster.coordinator(self._member.group, request_for(self._member.group, seat, self._due))
+        stands = True
+        for topic in reply.topics:
+            for entry in topic.partitions:
+                place = (topic.name, entry.partition_index)
+                if entry.error_code == ErrorCode.NONE:
+                    self._due.pop(place, None)
+                elif entry.error_code in SEAT_CODES:
+                    stands = stands and not self._member.given_up(entry.error_code)
+                elif entry.error_code not in PASSING:
+                    raise failure(entry.error_code, f"group {self._member.group}, {place[0]}-{place[1]}")
+        return stands
+
+
+def request_for(group: str, seat: Seat, offsets: Mapping[Place, int]) -> OffsetCommitRequest:
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, partition), offset in offsets.items():
+        topics.setdefault(name, OffsetCommitRequestTopic(name)).partitions.append(OffsetCommitRequestPartition(partition, offset))
+    return OffsetCommitRequest(group, seat.generation, seat.member_id, seat.instance_id, topics=list(topics.values()))

@@ -1,0 +1,221 @@
+"""Records from the leaders of all partitions at once: each leader has one request that waits for more, on a connection of its own."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cli.client import EXIT, Failure, check
+from cli.client.connection import Broken, Connection
+from cli.records.batches import Chunk, chunk_of
+from cli.records.positions import offsets_at
+from cli.topics.log_offsets import EARLIEST, LATEST, PASSING, Place
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+if TYPE_CHECKING:
+    from cli.client import Cluster, TopicInfo
+
+WAIT_MS: Final = 500  # how long a leader keeps a fetch that has nothing to bring
+BYTES_MAX: Final = 16 << 20
+PARTITION_BYTES_MAX: Final = 1 << 20
+BY_ID_VERSION: Final = 13
+PAUSE_SECONDS: Final = 0.1
+GONE_SECONDS: Final = 2.0  # a topic that was just made is not known everywhere yet
+NO_TOPIC: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
+)
+
+
+class Asked(NamedTuple):
+    request: FetchRequest
+    version: int
+    correlation_id: int
+    positions: dict[Place, int]
+    names: dict[bytes, str]  # of topics by id
+
+
+class Fetcher:
+    """`positions` says what is read next; poll() brings records and moves it."""
+
+    def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
+        self.positions: dict[Place, int] = {}
+        self._cluster = cluster
+        self._warn = warn
+        self._committed = committed
+        self._connections: dict[int, Connection] = {}
+        self._asked: dict[int, Asked] = {}
+        self._ids: dict[str, bytes | None] = {}
+        self._stale = False
+        self._look_at = 0.0
+        self._trouble_since: float | None = None
+        self._trouble = Failure(EXIT.AGAIN, "no answer yet")
+        self._gone_since: dict[str, float] = {}
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        """What was asked for others before is not minded when it comes."""
+        self.positions = dict(positions)
+        self._gone_since.clear()
+        topics = self._topics()
+        self._ids = {name: topic.id for name, topic in topics.items()}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._asked.clear()
+
+    def poll(self, seconds: float) -> list[Chunk]:
+        """What has come within so many seconds, as soon as anything has."""
+        until = time.monotonic() + seconds
+        if self._stale and time.monotonic() >= self._look_at:
+            self._look_again()
+        self._ask_leaders()
+        if not self._asked:
+            time.sleep(min(PAUSE_SECONDS, seconds))
+            return []
+        poll = select.poll()
+        brokers = {}
+        for broker_id in self._asked:
+            brokers[self._connections[broker_id].fileno()] = broker_id
+            poll.register(self._connections[broker_id].fileno(), select.POLLIN)
+        chunks: list[Chunk] = []
+        for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000):
+            chunks += self._receive(brokers[descriptor])
+        return chunks
+
+    # Asking
+
+    def _topics(self) -> dict[str, TopicInfo]:
+        return self._cluster.topics(sorted({topic for topic, _ in self.positions}))
+
+    def _by_leader(self) -> dict[int, dict[Place, int]]:
+        topics = self._topics()
+        leaders: dict[int, dict[Place, int]] = {}
+        for place, position in self.positions.items():
+            partition = topics[place[0]].partitions.get(place[1])
+            if partition is None or partition.leader not in self._cluster.brokers:
+                self._doubt()
+            else:
+                leaders.setdefault(partition.leader, {})[place] = position
+        return leaders
+
+    def _ask_leaders(self) -> None:
+        for broker_id, positions in self._by_leader().items():
+            if broker_id in self._asked:
+                continue
+            try:
+                connection = self._connections.get(broker_id)
+                if connection is None:
+                    connection = self._connections[broker_id] = self._cluster.own_connection(broker_id)
+                self._asked[broker_id] = self._send(connection, positions)
+            except Broken as broken:
+                self._broke(broker_id, broken)
+
+    def _send(self, connection: Connection, positions: dict[Place, int]) -> Asked:
+        topics: dict[str, FetchTopic] = {}
+        for (name, partition), position in positions.items():
+            topic = topics.setdefault(name, FetchTopic(self._ids.get(name) or bytes(16), name))
+            topic.partitions.append(FetchPartition(partition, fetch_offset=position, partition_max_bytes=PARTITION_BYTES_MAX))
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=BYTES_MAX, isolation_level=int(self._committed), topics=list(topics.values())
+        )
+        newest = FetchRequest.VERSIONS[1] if all(self._ids.get(name) for name in topics) else BY_ID_VERSION - 1
+        version = connection.version(FetchRequest.API_KEY, (FetchRequest.VERSIONS[0], newest))
+        if version < 0:
+            connection.version_for(request, 0)  # says what is lacking
+        deadline = time.monotonic() + self._cluster.timeout
+        names = {topic.topic_id: topic.topic for topic in topics.values()}
+        return Asked(request, version, connection.send(request, version, deadline), positions, names)
+
+    # Answers
+
+    def _receive(self, broker_id: int) -> list[Chunk]:
+        asked = self._asked.pop(broker_id)
+        deadline = time.monotonic() + self._cluster.timeout
+        try:
+            reply: FetchResponse = self._connections[broker_id].receive(asked.request, asked.version, asked.correlation_id, deadline)
+        except Broken as broken:
+            self._broke(broker_id, broken)
+            return []
+        check(reply.error_code, "Fetch")
+        self._trouble_since = None
+        chunks = []
+        for topic in reply.responses:
+            name = topic.topic or asked.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                place = (name, data.partition_index)
+                if place in self.positions and self.positions[place] == asked.positions.get(place):
+                    chunks += self._answered(place, data)
+        return chunks
+
+    def _answered(self, place: Place, data: PartitionData) -> list[Chunk]:
+        code = data.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(place)
+        elif code in PASSING or code in NO_TOPIC:
+            self._doubt()
+        else:
+            check(code, f"{place[0]}-{place[1]}")
+            if data.records:
+                aborted = data.aborted_transactions if self._committed else None
+                chunk = chunk_of(*place, self.positions[place], data.records, aborted)
+                if chunk.next_offset > self.positions[place]:
+                    del self.positions[place]  # behind the others, so that each comes first in turn
+                    self.positions[place] = chunk.next_offset
+                    return [chunk]
+        return []
+
+    # When things are not as they were
+
+    def _broke(self, broker_id: int, broken: Broken) -> None:
+        self._asked.pop(broker_id, None)
+        connection = self._connections.pop(broker_id, None)
+        if connection is not None:
+            connection.close()
+        now = time.monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+        elif now - self._trouble_since >= self._cluster.timeout:
+            raise Failure(EXIT.UNREACHABLE, broken.text) from broken
+        self._doubt()
+
+    def _doubt(self) -> None:
+        """The metadata is looked at again, after a moment."""
+        if not self._stale:
+            self._stale = True
+            self._look_at = time.monotonic() + PAUSE_SECONDS
+
+    def _look_again(self) -> None:
+        self._stale = False
+        names = sorted({topic for topic, _ in self.positions})
+        now = time.monotonic()
+        for name, topic in self._cluster.topics(names, refresh=True).items():
+            places = [place for place in self.positions if place[0] == name]
+            if topic.error not in NO_TOPIC and all(place[1] in topic.partitions for place in places):
+                check(0 if topic.error == ErrorCode.LEADER_NOT_AVAILABLE else topic.error, f"topic {name}")
+                self._gone_since.pop(name, None)
+                if self._ids.get(name) not in (None, topic.id):
+                    self._warn(f"topic {name} was deleted and made anew: reading it from its beginning")
+                    self.positions |= offsets_at(self._cluster, places, EARLIEST)
+                self._ids[name] = topic.id
+            elif now - self._gone_since.setdefault(name, now) >= GONE_SECONDS:
+                raise Failure(EXIT.MISSING, f"topic {name} was deleted")
+            else:
+                self._doubt()
+
+    def _out_of_range(self, place: Place) -> None:
+        position = self.positions[place]
+        begin = offsets_at(self._cluster, [place], EARLIEST)[place]
+        end = offsets_at(self._cluster, [place], LATEST)[place]
+        if begin <= position <= end:
+            return  # it was, a moment ago
+        about = f"{place[0]}-{place[1]}"
+        if position < begin:
+            self._warn(f"{about}: offsets {position} to {begin - 1} are gone (deleted, or too old for the topic); going on at {begin}")
+            self.positions[place] = begin
+        else:
+            self._warn(f"{about}: offset {position} is behind the end of the log, which has lost records; going on at its end, {end}")
+            self.positions[place] = end

@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM end a command where it waits, and otherwise when it waits next: what is printed is then also committed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Whoever does not know it takes it for Ctrl-C, which it mostly is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Interrupts:
+    """Between __enter__ and __exit__ signals come as Interrupted, inside waiting() only; the second one at once."""
+
+    def __init__(self) -> None:
+        self._came: int | None = None
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if before != signal.SIG_IGN:  # as nohup and background jobs want it
+                self._before[number] = before
+                signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        again = self._came is not None
+        self._came = number
+        if self._waiting or again:
+            raise Interrupted(number)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._waiting = True
+        try:
+            if self._came is not None:
+                raise Interrupted(self._came)
+            yield
+        finally:
+            self._waiting = False

@@ -1,0 +1,261 @@
+"""A member of a consumer group in Kafka's classic protocol: joins, is the leader when asked, beats, commits, leaves.
+
+It interoperates with members of any kind that know the assignors range or round robin, with or without group.instance.id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cli.client import EXIT, Failure, failure
+from cli.records.assignors import ASSIGNORS, Subscriber
+from cli.records.heart import Heart
+from cli.topics.log_offsets import Place
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.records import read_assignment, read_subscription, with_version
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+E = ErrorCode
+CONSUMER: Final = "consumer"
+PAUSE_SECONDS: Final = 0.1
+OTHERS_SECONDS: Final = 300.0  # how long other members may take to join again (their max.poll.interval.ms, usually)
+LEAVE_SECONDS: Final = 2.0
+WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: it says all that an eager member has to say, and everybody reads it
+
+
+class Seat(NamedTuple):
+    """What a member has between two rebalances."""
+
+    generation: int
+    member_id: str
+    instance_id: str | None
+    places: list[Place]
+
+
+class Timeouts(NamedTuple):
+    session: float
+    rebalance: float
+    heartbeat: float
+
+
+class Member:
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        topics: Sequence[str],
+        timeouts: Timeouts,
+        *,
+        instance_id: str | None = None,
+        assignors: Sequence[str] = tuple(ASSIGNORS),
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.group = group
+        self.seat: Seat | None = None
+        self.counts: dict[str, int] = {}  # of partitions, when this member is the leader: what it has given away
+        self._cluster = cluster
+        self._topics = sorted(set(topics))
+        self._timeouts = timeouts
+        self._instance_id = instance_id
+        self._assignors = list(assignors)
+        self._tell = tell
+        self._member_id = ""
+        self._heart: Heart | None = None
+
+    # Joining
+
+    def join(self) -> Seat:
+        """Takes part in a rebalance until there is a seat. Failure: the group does not want this member."""
+        self.rest()
+        self.seat = None
+        trouble_since: float | None = None
+        while True:
+            try:
+                # Whoever coordinates is asked for within the usual timeout; the join itself waits for other members.
+                self._cluster.coordinators([self.group])
+                joined = self._join()
+                if joined is not None:
+                    places = self._sync(joined)
+                    if places is not None:
+                        return self._sit(joined.generation_id, places)
+                trouble_since = None
+            except Failure as trouble:
+                now = time.monotonic()
+                trouble_since = now if trouble_since is None else trouble_since
+                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= self._cluster.timeout:
+                    raise
+                self._cluster.forget_coordinator(self.group)
+            time.sleep(PAUSE_SECONDS)
+
+    def _sit(self, generation: int, places: list[Place]) -> Seat:
+        self.seat = Seat(generation, self._member_id, self._instance_id, places)
+        self._heart = Heart(self._cluster, self.group, self.seat, self._timeouts.heartbeat)
+        return self.seat
+
+    def _join(self) -> JoinGroupResponse | None:
+        """None: it is to be tried again."""
+        subscription = with_version(ConsumerProtocolSubscription(self._topics), WRITTEN_VERSION)
+        request = JoinGroupRequest(
+            self.group,
+            int(self._timeouts.session * 1000),
+            int(self._timeouts.rebalance * 1000),
+            self._member_id,
+            self._instance_id,
+            CONSUMER,
+            [JoinGroupRequestProtocol(name, subscription) for name in self._assignors],
+        )
+        oldest = 5 if self._instance_id is not None else 0  # since then there are static members
+        seconds = max(OTHERS_SECONDS, self._timeouts.rebalance) + self._cluster.timeout
+        reply: JoinGroupResponse = self._cluster.coordinator(self.group, request, oldest=oldest, timeout=seconds)
+        if reply.error_code == E.MEMBER_ID_REQUIRED:
+            self._member_id = reply.member_id
+        elif not self._lost_seat(reply.error_code):
+            check_member(reply.error_code, self.group, self._instance_id, self._assignors)
+            self._member_id = reply.member_id
+            return reply
+        return None
+
+    def _sync(self, joined: JoinGroupResponse) -> list[Place] | None:
+        leads = joined.leader == self._member_id
+        assignments = self._assign(joined) if leads and not joined.skip_assignment else []
+        protocol = joined.protocol_name
+        request = SyncGroupRequest(
+            self.group, joined.generation_id, self._member_id, self._instance_id, joined.protocol_type or CONSUMER, protocol, assignments
+        )
+        # A follower waits for what the leader computes.
+        reply: SyncGroupResponse = self._cluster.coordinator(self.group, request, timeout=self._timeouts.rebalance + self._cluster.timeout)
+        if self._lost_seat(reply.error_code):
+            return None
+        check_member(reply.error_code, self.group, self._instance_id, self._assignors)
+        if not leads:
+            self.counts = {}
+        return assigned(reply.assignment)
+
+    def _lost_seat(self, code: int) -> bool:
+        """Whether there is nothing for it but to join again."""
+        if code == E.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        return code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)
+
+    def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        assignor = ASSIGNORS.get(joined.protocol_name or "")
+        if assignor is None:
+            raise Failure(EXIT.REFUSED, f"group {self.group}: its members agreed on the assignor {joined.protocol_name!r}, which this command has not")
+        subscribers = []
+        for member in joined.members:
+            try:
+                wanted = read_subscription(member.metadata).topics
+            except ProtocolError:
+                wanted = []  # whatever it is, it is not asking for topics
+            subscribers.append(Subscriber(member.member_id, member.group_instance_id, wanted))
+        topics = sorted({topic for subscriber in subscribers for topic in subscriber.topics})
+        self.counts = self._partition_counts(topics)
+        shares = assignor(subscribers, self.counts)
+        self._tell(f"leading {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} of group {self.group} by {joined.protocol_name}")
+        return [SyncGroupRequestAssignment(member_id, written(share)) for member_id, share in shares.items()]
+
+    def _partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        if not topics:
+            return {}
+        return {name: len(topic.partitions) for name, topic in self._cluster.topics(topics, refresh=True).items()}
+
+    # Between rebalances
+
+    @property
+    def lost(self) -> bool:
+        """Whether the coordinator has said that the seat is to be given up. Failure: for good."""
+        heart = self._heart
+        if heart is None:
+            return True
+        heart.progress = time.monotonic()
+        if heart.failure is not None:
+            raise heart.failure
+        if heart.code and not self._lost_seat(heart.code):
+            check_member(heart.code, self.group, self._instance_id, self._assignors)
+        return bool(heart.code)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether topics have other numbers of partitions than those that this member, as leader, has given away. Asks the cluster."""
+        return bool(self.counts) and self._partition_counts(sorted(self.counts)) != self.counts
+
+    def wait(self, seconds: float) -> None:
+        """For a member with nothing to read: until the coordinator says something."""
+        if self._heart is None:
+            time.sleep(seconds)
+        else:
+            self._heart.changed.wait(seconds)
+
+    def rest(self) -> None:
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+
+    def given_up(self, code: int) -> bool:
+        """What an answer to a commit says: True when the seat is lost. Failure: for good."""
+        if self._lost_seat(code):
+            return True
+        check_member(code, self.group, self._instance_id, self._assignors)
+        return False
+
+    def leave(self) -> None:
+        """Gives the seat to the others at once. Nothing is said when nobody answers: the session ends by itself."""
+        self.rest()
+        if not self._member_id:
+            return
+        reason = "the command ended"
+        request = LeaveGroupRequest(self.group, [MemberIdentity(self._member_id, self._instance_id, reason)], self._member_id)
+        with contextlib.suppress(Failure):
+            oldest = 3 if self._instance_id is not None else 0
+            self._cluster.coordinator(self.group, request, oldest=oldest, timeout=min(LEAVE_SECONDS, self._cluster.timeout))
+        self.seat = None
+
+
+def check_member(code: int, group: str, instance_id: str | None, assignors: Sequence[str]) -> None:
+    """Failures in a member's words."""
+    match code:
+        case E.NONE:
+            return
+        case E.FENCED_INSTANCE_ID:
+            raise Failure(EXIT.REFUSED, f"group {group}: another process has joined as instance {instance_id} and has its seat now; this one is fenced")
+        case E.INCONSISTENT_GROUP_PROTOCOL:
+            offered = " and ".join(assignors)
+            raise Failure(
+                EXIT.REFUSED,
+                f"group {group}: its members have no assignor in common with this command ({offered}), or are no consumers "
+                f"(tenure group describe {group})",
+            )
+        case E.INVALID_SESSION_TIMEOUT:
+            raise Failure(
+                EXIT.REFUSED,
+                f"group {group}: the cluster does not allow this --session-timeout (group.min.session.timeout.ms to group.max.session.timeout.ms)",
+            )
+    raise failure(code, f"group {group}")
+
+
+def written(share: Mapping[str, Sequence[int]]) -> bytes:
+    partitions = [ConsumerProtocolAssignmentTopicPartition(topic, list(numbers)) for topic, numbers in share.items()]
+    return with_version(ConsumerProtocolAssignment(partitions), WRITTEN_VERSION)
+
+
+def assigned(data: bytes) -> list[Place]:
+    if not data:
+        return []
+    try:
+        found: Any = read_assignment(data)
+    except ProtocolError as error:
+        raise Failure(EXIT.REFUSED, f"the leader of the group sent an assignment that cannot be read: {error}") from error
+    return sorted((topic.topic, partition) for topic in found.assigned_partitions for partition in topic.partitions)
