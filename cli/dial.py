@@ -9,7 +9,11 @@ from typing import Any
 
 
 class UnknownHostError(OSError):
-    """The name leads nowhere."""
+    """The name leads nowhere; `reason` is the resolver's."""
+
+    def __init__(self, host: str, error: OSError | UnicodeError) -> None:
+        self.reason = str(getattr(error, "strerror", None) or error)
+        super().__init__(getattr(error, "errno", None), f"{host}: {self.reason}")
 
 
 def remaining(deadline: float) -> float:
@@ -48,7 +52,7 @@ def look_up(host: str, port: int, deadline: float) -> list[Any]:
     thread.start()
     thread.join(remaining(deadline))
     if failures:
-        raise UnknownHostError(getattr(failures[0], "errno", None), f"{host}: {getattr(failures[0], 'strerror', failures[0])}")
+        raise UnknownHostError(host, failures[0])
     if not found:
         raise TimeoutError
     return found

@@ -68,6 +68,10 @@ class Cluster:
         except ValueError as error:
             raise Failure(EXIT.USAGE, str(error)) from error
 
+    def another(self) -> Cluster:
+        """The same cluster for another thread, with connections of its own."""
+        return Cluster(self._pool.bootstrap, self.timeout)
+
     def __enter__(self) -> Cluster:
         return self
 
@@ -98,14 +102,28 @@ class Cluster:
         """The version that a request would be sent in; -1 when there is none in common."""
         from protocol.apis import APIS
 
-        deadline = self._deadline(None)
-        connection = self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)
-        return connection.version(api_key, APIS[api_key].served) if api_key in APIS else -1
+        return self._reached(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
 
     def offered(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
         """What a broker says that it serves: key, oldest and newest version."""
+        return self._reached(broker_id).versions
+
+    def _reached(self, broker_id: int | None) -> Connection:
         deadline = self._deadline(None)
-        return (self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)).versions
+        try:
+            return self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)
+        except Broken as broken:
+            raise Failure(EXIT.UNREACHABLE, broken.line) from broken
+
+    def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
+        """What a broker serves, asked at the address that the cluster tells clients; Failure where that leads nowhere from here."""
+        deadline = self._deadline(timeout)
+        self._know(deadline)
+        broker = self._brokers[broker_id]
+        try:
+            return self._pool.connect((broker.host, broker.port), deadline).versions
+        except Broken as broken:
+            raise Failure(EXIT.UNREACHABLE, broken.text) from broken
 
     # Requests
 

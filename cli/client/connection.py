@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import sys
-import time
 from struct import Struct
 from typing import Any, cast
 
@@ -26,11 +25,12 @@ VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17
 METADATA = 3
-# As much as a Fetch of large batches may be; whatever announces more does not speak Kafka.
-REPLY_BYTES_MAX = 1 << 29
+# More than any reply that we ask for, and less than an alert of TLS or a line of text would announce, read as a size.
+REPLY_BYTES_MAX = 1 << 28
 READ_BYTES = 1 << 18
-# Of the time for the first reply: what is left after it is for finding out what is there instead of a broker.
-FIRST_REPLY_SHARE = 0.7
+# Whoever has not answered by then is asked whether it speaks something else, while its answer may still come.
+DOUBT_SECONDS = 3.0
+DOUBT_SHARE = 0.5
 
 pack_size = Struct(">i").pack
 pack_header = Struct(">hhih").pack
@@ -38,13 +38,19 @@ unpack_int = Struct(">i").unpack_from
 
 
 class Broken(Exception):
-    """There is no reply. `final`: asking there again is no use; `sent`: the broker may have done what it was asked for."""
+    """There is no reply. `final`: asking there again is no use; `sent`: the broker may have done what it was asked for; `late`: it had no
+    time left, and the line wants to be told how much it had."""
 
-    def __init__(self, line: str, *, final: bool = False, sent: bool = False) -> None:
+    def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
         super().__init__(line)
         self.line = line
         self.final = final
         self.sent = sent
+        self.late = late
+
+    @property
+    def text(self) -> str:
+        return f"{self.line} in time" if self.late else self.line
 
 
 def api_name(request: Message) -> str:
@@ -71,11 +77,11 @@ class Connection:
         try:
             self._socket = dial(host, port, deadline)
         except UnknownHostError as error:
-            raise Broken(f"{self.where}: the name is not known here ({error.strerror})", final=True) from error
+            raise Broken(f"{self.where}: this name is not known here ({error.reason})", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.where}: no connection in time") from error
+            raise Broken(f"{self.where} does not answer", late=True) from error
         except OSError as error:
-            raise Broken(f"{self.where}: {(error.strerror or str(error)).lower()}") from error
+            raise Broken(f"{self.where}: {(error.strerror or str(error)).lower()} (is a broker running there?)") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._learn_versions(deadline)
@@ -90,14 +96,16 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        """For whoever waits for several replies at once."""
+        return self._socket.fileno()
+
     @property
     def stale(self) -> bool:
         """Whether the broker has closed it meanwhile (nothing else comes without a request)."""
         if self._socket.fileno() < 0:
             return True
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return self._readable(0)
 
     # Versions
 
@@ -118,37 +126,51 @@ class Connection:
         return version
 
     def _learn_versions(self, deadline: float) -> None:
-        first = time.monotonic() + remaining(deadline) * FIRST_REPLY_SHARE
         request = ApiVersionsRequest(SOFTWARE, VERSION)
-        reply = self._versions_reply(request, VERSIONS_VERSION, first, deadline)
+        reply = self._versions_reply(request, VERSIONS_VERSION, deadline)
         if reply.error_code == UNSUPPORTED_VERSION:
-            reply = self._versions_reply(request, 0, first, deadline)
+            reply = self._versions_reply(request, 0, deadline)
         if reply.error_code:
             raise Broken(f"{self.where}: ApiVersions is refused with error {reply.error_code}", final=True)
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
 
-    def _versions_reply(self, request: ApiVersionsRequest, version: int, first: float, deadline: float) -> ApiVersionsResponse:
+    def _versions_reply(self, request: ApiVersionsRequest, version: int, deadline: float) -> ApiVersionsResponse:
         try:
-            body = self._exchange(request, version, first)
+            correlation_id = self._send(request, version, deadline)
+            self._doubt(deadline)
+            body = self._receive(correlation_id, deadline)
         except nature.NotKafka as found:
             raise Broken(f"{self.where} {found}", final=True) from found
-        except (TimeoutError, EOFError, OSError) as error:
-            raise self._instead(error, deadline) from error
+        except TimeoutError as error:
+            raise Broken(f"{self.where} takes connections, but does not answer", late=True) from error
+        except (EOFError, OSError) as error:
+            self.close()
+            raise self._instead(deadline) from error
         refused = body[:2] == b"\0\x23"  # in version 0 whatever was asked
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
             raise Broken(f"{self.where}: its reply to ApiVersions makes no sense ({error})", final=True) from error
 
-    def _instead(self, error: Exception, deadline: float) -> Broken:
-        """Connected, and nothing came back: what is there?"""
-        self.close()
+    def _doubt(self, deadline: float) -> None:
+        """Waits for an answer; when none has come after a while, finds out whether this is something else than a broker."""
+        left = remaining(deadline)
+        if not self._readable(min(DOUBT_SECONDS, left * DOUBT_SHARE)):
+            found = nature.of(self.host, self.port, deadline)
+            if found:
+                raise nature.NotKafka(found)
+
+    def _readable(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _instead(self, deadline: float) -> Broken:
+        """Whoever closes: is it because it wants something else?"""
         found = nature.of(self.host, self.port, deadline)
         if found:
             return Broken(f"{self.where} {found}", final=True)
-        if isinstance(error, TimeoutError):
-            return Broken(f"{self.where} accepts connections and does not answer")
-        return Broken(f"{self.where} closes the connection without an answer; is a Kafka broker there?", final=isinstance(error, EOFError))
+        return Broken(f"{self.where} closes connections without an answer: is a Kafka broker there?")
 
     # Requests
 
@@ -157,12 +179,13 @@ class Connection:
 
     def send(self, request: Message, version: int, deadline: float) -> int:
         """The number that its reply will have."""
+        remaining(deadline)
         try:
             return self._send(request, version, deadline)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise Broken(f"{self.where}: the connection broke ({error.strerror or 'no time left'})", sent=True) from error
+                raise self._cut(api_name(request), deadline) from error
             raise
 
     def receive(self, request: Message, version: int, correlation_id: int, deadline: float) -> Any:
@@ -176,7 +199,7 @@ class Connection:
                 case nature.NotKafka():
                     raise Broken(f"{self.where} {error}", final=True) from error
                 case TimeoutError():
-                    raise Broken(f"{self.where} does not answer {name} in time", sent=True) from error
+                    raise Broken(f"{self.where} does not answer {name}", sent=True, late=True) from error
                 case EOFError() | OSError():
                     raise self._cut(name, deadline) from error
                 case ProtocolError():
@@ -195,12 +218,9 @@ class Connection:
 
     @staticmethod
     def _header_size(request: Message, version: int, body: bytes) -> int:
-        if version < request.FLEXIBLE_FROM:
+        if version < request.FLEXIBLE_FROM or isinstance(request, ApiVersionsRequest):
             return 0
         return 1 if body[:1] == b"\0" else skip_tags(body, 0)
-
-    def _exchange(self, request: Message, version: int, deadline: float) -> bytes:
-        return self._receive(self._send(request, version, deadline), deadline)
 
     def _send(self, request: Message, version: int, deadline: float) -> int:
         key: int = request.API_KEY  # type: ignore[attr-defined]
@@ -229,7 +249,7 @@ class Connection:
             self._socket.settimeout(remaining(deadline))
             piece = self._socket.recv(min(size - len(data), READ_BYTES))
             if not piece:
-                raise EOFError if not data else nature.NotKafka(nature.of_bytes(bytes(data)))
+                raise EOFError
             data += piece
         return bytes(data)
 

@@ -9,7 +9,7 @@ import time
 from cli.dial import dial, remaining
 from cli.shown import plain
 
-PROBE_SECONDS = 1.5
+PROBE_SECONDS = 1.0
 BANNER_BYTES = 40
 WANTS_TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
 HTTP = "is a web server (HTTP), not a Kafka broker"
@@ -45,7 +45,7 @@ def is_tls(data: bytes) -> bool:
 
 def of(host: str, port: int, deadline: float) -> str | None:
     """A predicate for whatever is at the address, None when it answers nothing that is known."""
-    if speaks_tls(host, port, deadline):
+    if speaks_tls(host, port, deadline - max(0.0, deadline - time.monotonic()) / 2):
         return WANTS_TLS
     return HTTP if speaks_http(host, port, deadline) else None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cli.client.releases import since
 from protocol.apis import API_VERSIONS, APIS
+from protocol.errors import ProtocolError
 from protocol.headers import decode_request_header, encode_response, response_header_version
 from protocol.message import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -71,7 +72,7 @@ class Listener:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError, EOFError, Close):
+        with suppress(OSError, EOFError, ProtocolError, Close):  # nobody that it can answer
             self.serve(connection)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,269 @@
+"""`tenure cluster`: what is there, in a screenful."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any, NamedTuple
+
+from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.client.api_names import api_name
+from cli.client.releases import SINCE, Release, looks_like, release_text
+from cli.shown import Column, Painted, Role, Screen, plain
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.list_groups import ListGroupsRequest
+
+# Tenure alone has this internal topic; it is shown to whoever asks for it by name.
+NOTES_TOPIC = "__coordinator_notes"
+Versions = dict[int, tuple[int, int]]
+
+
+class Seen(NamedTuple):
+    """One broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    controller: bool
+    fenced: bool
+    versions: Versions | None  # None: it does not answer
+    problem: str | None
+
+
+class View(NamedTuple):
+    """The cluster."""
+
+    id: str | None
+    controller_id: int | None
+    tenure: bool
+    brokers: list[Seen]
+    versions: Versions  # of one that answers
+    features: list[dict[str, Any]]
+    topics: dict[str, TopicInfo]
+    groups: Counter[str] | None  # by state; None: they could not be counted
+    warnings: list[str]
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        view = look(cluster)
+    if screen.json:
+        screen.document(document(view, options.versions))
+    else:
+        show(screen, view)
+        if options.versions:
+            show_versions(screen, view)
+        for line in view.warnings:
+            screen.warn(line)
+    return EXIT.REFUSED if view.warnings else EXIT.DONE
+
+
+# Asking
+
+
+def look(cluster: Cluster) -> View:
+    topics = cluster.topics(None)
+    warnings: list[str] = []
+    brokers = seen_brokers(cluster, warnings)
+    return View(
+        cluster.id,
+        cluster.controller_id if cluster.controller_id >= 0 else None,
+        cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal,
+        brokers,
+        cluster.offered(),
+        features(cluster),
+        topics,
+        counted_groups(cluster, warnings),
+        warnings,
+    )
+
+
+def seen_brokers(cluster: Cluster, warnings: list[str]) -> list[Seen]:
+    known = {broker.id: (broker, False) for broker in cluster.brokers.values()}
+    found = []
+    for broker in fenced_brokers(cluster):
+        known.setdefault(broker.broker_id, (broker, True))
+    for id, (broker, fenced) in sorted(known.items()):
+        versions, problem = (None, "fenced") if fenced else reached(cluster, id)
+        if problem and not fenced:
+            warnings.append(f"broker {id} cannot be reached from here as it is advertised: {problem}")
+        found.append(Seen(id, broker.host, broker.port, broker.rack, id == cluster.controller_id, fenced, versions, problem))
+    return found
+
+
+def reached(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
+    try:
+        return cluster.advertised(id), None
+    except Failure as trouble:
+        return None, trouble.line
+
+
+def fenced_brokers(cluster: Cluster) -> list[Any]:
+    """Those that are registered and not up; only Kafka 4.0 and later tell."""
+    if cluster.version(DescribeClusterRequest.API_KEY) < 2:
+        return []
+    reply = cluster.any(DescribeClusterRequest(include_fenced_brokers=True))
+    return [broker for broker in reply.brokers if broker.is_fenced]
+
+
+def features(cluster: Cluster) -> list[dict[str, Any]]:
+    reply = cluster.any(ApiVersionsRequest("tenure", "0"))
+    agreed = {entry.name: entry.max_version_level for entry in reply.finalized_features}
+    return [
+        {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": agreed.get(entry.name)}
+        for entry in sorted(reply.supported_features, key=lambda entry: str(entry.name))
+    ]
+
+
+def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None:
+    missing: dict[int, Failure] = {}
+    try:
+        replies = cluster.everywhere(ListGroupsRequest(), missing=missing)
+    except Failure as trouble:
+        warnings.append(f"groups are not counted: {trouble.line}")
+        return None
+    refused = {id: reply.error_code for id, reply in replies.items() if reply.error_code}
+    for id, code in refused.items():
+        warnings.append(f"groups of broker {id} are not counted: error {code}")
+    if missing or refused:
+        return None
+    return Counter(group.group_state for reply in replies.values() for group in reply.groups)
+
+
+# Showing
+
+
+def show(screen: Screen, view: View) -> None:
+    partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
+    leaderless = sum(partition.leader < 0 for partition in partitions)
+    behind = sum(len(partition.isr) < len(partition.replicas) for partition in partitions)
+    facts: list[tuple[str, str]] = [
+        ("cluster", plain(view.id or "-")),
+        ("software", software(view)),
+        ("controller", "-" if view.controller_id is None else f"broker {view.controller_id}"),
+        ("topics", topics_text(view.topics)),
+        ("groups", "-" if view.groups is None else groups_text(view.groups)),
+    ]
+    if leaderless:
+        facts.append(("leaderless", screen.paint(f"{leaderless} partitions", Role.BAD)))
+    if behind:
+        facts.append(("behind", screen.paint(f"{behind} partitions have fewer replicas in sync than replicas", Role.CAREFUL)))
+    if finalized := [f"{plain(entry['name'])} {entry['finalized']}" for entry in view.features if entry["finalized"] is not None]:
+        facts.append(("features", ", ".join(finalized)))
+    for name, text in facts:
+        screen.line(f"{screen.paint(f'{name:<12}', Role.DIM)}{text}")
+    screen.line()
+    mixed = len({broker.versions and looks_like(broker.versions) for broker in view.brokers}) > 1
+    columns = [Column("BROKER"), Column("HOST"), Column("PORT"), Column("RACK"), Column("STATE")]
+    rows: list[list[object]] = [[broker.id, broker.host, broker.port, broker.rack, state(broker)] for broker in view.brokers]
+    if mixed:
+        columns.append(Column("LOOKS LIKE"))
+        for row, broker in zip(rows, view.brokers, strict=True):
+            row.append(None if broker.versions is None else kafka_text(looks_like(broker.versions)))
+    screen.table(columns, rows)
+
+
+def state(broker: Seen) -> Painted:
+    if broker.fenced:
+        return Painted("fenced", Role.BAD)
+    if broker.problem:
+        return Painted("not reachable from here", Role.BAD)
+    return Painted("controller" if broker.controller else "up", Role.GOOD)
+
+
+def topics_text(topics: dict[str, TopicInfo]) -> str:
+    internal = {name: topic for name, topic in topics.items() if topic.internal}
+    own = {name: topic for name, topic in topics.items() if not topic.internal}
+    more = f", and {len(internal)} internal with {counted_partitions(internal)}" if internal else ""
+    return f"{len(own)} with {counted_partitions(own)}{more}" if own else f"0{more}"
+
+
+def counted_partitions(topics: dict[str, TopicInfo]) -> str:
+    number = sum(len(topic.partitions) for topic in topics.values())
+    return f"{number} partition{'' if number == 1 else 's'}"
+
+
+def groups_text(groups: Counter[str]) -> str:
+    states = ", ".join(f"{number} {plain(state)}" for state, number in sorted(groups.items()) if state)
+    return f"{groups.total()}{f' ({states})' if states else ''}"
+
+
+def releases(view: View) -> list[Release]:
+    tables = [broker.versions for broker in view.brokers if broker.versions is not None] or [view.versions]
+    return sorted({release for release in map(looks_like, tables) if release is not None})
+
+
+def software(view: View) -> str:
+    text = kafka_text(*releases(view))
+    return f"Tenure, which serves what {text} does" if view.tenure else f"looks like {text}"
+
+
+def kafka_text(*found: Release | None) -> str:
+    known = [release_text(release) for release in found if release is not None]
+    if not known:
+        return "a Kafka before 2.4"
+    newest = max(SINCE.values())
+    more = " or later" if newest in found else ""
+    return f"Kafka {known[0]}{more}" if len(known) == 1 else f"Kafka {known[0]} to {known[-1]}{more}"
+
+
+def show_versions(screen: Screen, view: View) -> None:
+    """What any of the brokers serves; where they differ, what all of them do."""
+    screen.line()
+    common = common_versions(view)
+    screen.table(["KEY", "REQUEST", Column("FROM", right=True), Column("TO", right=True)], [[key, api_name(key), *common[key]] for key in sorted(common)])
+
+
+def common_versions(view: View) -> Versions:
+    tables = [broker.versions for broker in view.brokers if broker.versions is not None] or [view.versions]
+    keys = set.intersection(*map(set, tables))
+    return {key: (max(table[key][0] for table in tables), min(table[key][1] for table in tables)) for key in keys}
+
+
+def document(view: View, with_versions: bool) -> dict[str, Any]:
+    partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
+    found = releases(view)
+    value: dict[str, Any] = {
+        "id": view.id,
+        "controller_id": view.controller_id,
+        "tenure": view.tenure,
+        "release": release_text(found[0]) if found else None,
+        "brokers": [
+            {
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "controller": broker.controller,
+                "fenced": broker.fenced,
+                "reachable": broker.versions is not None,
+                "problem": broker.problem,
+                "release": release_of(broker),
+            }
+            for broker in view.brokers
+        ],
+        "features": view.features,
+        "topics": {
+            "total": len(view.topics),
+            "internal": sum(topic.internal for topic in view.topics.values()),
+            "partitions": len(partitions),
+            "leaderless_partitions": sum(partition.leader < 0 for partition in partitions),
+            "under_replicated_partitions": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+        },
+        "groups": None if view.groups is None else {"total": view.groups.total(), "states": {name: n for name, n in view.groups.items() if name}},
+        "warnings": view.warnings,
+    }
+    if with_versions:
+        value["versions"] = [
+            {"key": key, "name": api_name(key), "min_version": oldest, "max_version": newest}
+            for key, (oldest, newest) in sorted(common_versions(view).items())
+        ]
+    return value
+
+
+def release_of(broker: Seen) -> str | None:
+    found = looks_like(broker.versions) if broker.versions is not None else None
+    return release_text(found) if found else None

@@ -1,0 +1,244 @@
+"""What is on a port where no broker answers as it should: one line that names it, and in time."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import EXIT, Cluster, Failure
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tests.cli.fake_brokers import Close, FakeBroker, Listener, exactly, frame_of, read_frame
+
+Serve = Callable[[socket.socket], None]
+TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
+# Time enough for whoever answers, on a busy machine too.
+PATIENT = 5.0
+
+
+class Port(Listener):
+    def __init__(self, serve: Serve, host: str = "127.0.0.1") -> None:
+        self._how = serve
+        super().__init__(host)
+
+    def serve(self, connection: socket.socket) -> None:
+        self._how(connection)
+
+
+def failure(address: str, timeout: float = PATIENT) -> Failure:
+    begin = time.monotonic()
+    with Cluster(addresses(address), timeout) as cluster, pytest.raises(Failure) as raised:
+        cluster.brokers  # noqa: B018 (asks)
+    assert time.monotonic() - begin < timeout + 1
+    assert raised.value.code == EXIT.UNREACHABLE
+    assert "\n" not in raised.value.line
+    return raised.value
+
+
+def speak(data: bytes) -> Serve:
+    def serve(connection: socket.socket) -> None:
+        read_frame(connection)
+        connection.sendall(data)
+
+    return serve
+
+
+def close(connection: socket.socket) -> None:
+    raise Close
+
+
+def reset(connection: socket.socket) -> None:
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def stammer(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"\0\0")
+
+
+def hang(connection: socket.socket) -> None:
+    while connection.recv(1000):
+        pass
+
+
+def drip(connection: socket.socket) -> None:
+    connection.sendall(struct.pack(">ii", 1 << 20, 1))
+    while True:
+        connection.sendall(b"\0")
+        time.sleep(0.005)
+
+
+def tls(connection: socket.socket) -> None:
+    """Without a certificate no handshake ends well, and still it is TLS that says so."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.wrap_socket(connection, server_side=True).close()
+
+
+def tls_that_ignores_others(connection: socket.socket) -> None:
+    """Waits for a greeting, says nothing to anything else."""
+    if connection.recv(1, socket.MSG_PEEK) == b"\x16":
+        tls(connection)
+    hang(connection)
+
+
+def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
+    if connection.recv(1, socket.MSG_PEEK) == b"\x16":
+        tls(connection)
+
+
+def web(connection: socket.socket) -> None:
+    """Waits for an empty line."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(1000)
+        if not piece:
+            return
+        data += piece
+    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("serve", "line"),
+    [
+        (speak(b"\x15\x03\x03\0\2\2\x50"), TLS),
+        (speak(b"\x15\x03\x01\0\2\2\x46"), TLS),
+        (tls, TLS),
+        (tls_that_hangs_up_on_others, TLS),
+        (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
+        (speak(b"SSH-2.0-OpenSSH_9.2\r\n"), "is not a Kafka broker: it says 'SSH-2.0-OpenSSH_9.2'"),
+        (speak(b"-ERR unknown\x1b[31m command\r\n"), "is not a Kafka broker: its answer makes no sense"),
+        (speak(struct.pack(">ii", 4, 99)), "is not a Kafka broker: its answer makes no sense"),
+        (speak(struct.pack(">i", -1)), "is not a Kafka broker: its answer makes no sense"),
+        (speak(struct.pack(">iih", 6, 1, 0)), ": its reply to ApiVersions makes no sense"),
+        (close, "closes connections without an answer: is a Kafka broker there?"),
+        (reset, "closes connections without an answer: is a Kafka broker there?"),
+        (stammer, "closes connections without an answer: is a Kafka broker there?"),
+    ],
+)
+def test_who_answers_otherwise_is_named_at_once(serve: Serve, line: str) -> None:
+    with Port(serve) as port:
+        begin = time.monotonic()
+        assert failure(port.address).line.startswith(f"{port.address}{line if line.startswith(':') else f' {line}'}")
+        assert time.monotonic() - begin < PATIENT
+
+
+@pytest.mark.parametrize(
+    ("serve", "line"),
+    [
+        (tls_that_ignores_others, TLS),
+        (web, "is a web server (HTTP), not a Kafka broker"),
+        (hang, "takes connections, but does not answer within 0.7 s"),
+        (drip, "takes connections, but does not answer within 0.7 s"),
+    ],
+)
+def test_who_says_nothing_is_asked_in_other_languages_within_the_timeout(serve: Serve, line: str) -> None:
+    with Port(serve) as port:
+        assert failure(port.address, 0.7).line == f"{port.address} {line}"
+
+
+def test_nobody_on_the_port_is_told_at_once() -> None:
+    with Port(hang) as port:
+        address = port.address
+    begin = time.monotonic()
+    assert failure(address, 30).line == f"{address}: connection refused (is a broker running there?)"
+    assert time.monotonic() - begin < 5
+
+
+def test_a_name_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*arguments: object, **options: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert failure("kafka.example").line == "kafka.example:9092: this name is not known here (Name or service not known)"
+
+
+def test_looking_up_a_name_takes_no_longer_than_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: answered.wait(20) and [])
+    assert failure("kafka.example:9092", 0.2).line == "kafka.example:9092 does not answer within 0.2 s"
+    answered.set()
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, bootstrap: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()
+    host, _, port = bootstrap.rpartition(":")
+    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
+    with Cluster([("kafka.example", 9092)], PATIENT) as cluster:
+        assert cluster.id
+
+
+@pytest.fixture(scope="module")
+def ipv6() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6: enable it on the loopback interface")
+
+
+@pytest.mark.usefixtures("ipv6")
+def test_an_ipv6_address_is_dialled_and_written_in_brackets() -> None:
+    with Port(close, "::1") as port:
+        assert failure(port.address).line.startswith("[::1]:")
+
+
+class SaslBroker(FakeBroker):
+    """Tells its versions and its mechanisms to everybody, and closes at whatever else comes before somebody has said who it is."""
+
+    def __init__(self, mechanisms: tuple[str, ...]) -> None:
+        self._mechanisms = [name.encode() for name in mechanisms]
+        super().__init__(versions={18: (0, 4), 3: (0, 13), 17: (0, 1)})
+
+    def serve(self, connection: socket.socket) -> None:
+        while True:
+            frame = read_frame(connection)
+            key, version, correlation_id = struct.unpack(">hhi", frame[:8])
+            if key == 18:
+                body = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in self.versions.items()]).encode(version)
+            elif key == 17:
+                names = b"".join(struct.pack(">h", len(name)) + name for name in self._mechanisms)
+                body = struct.pack(">hi", 33, len(self._mechanisms)) + names
+            else:
+                raise Close
+            connection.sendall(frame_of(struct.pack(">i", correlation_id) + body))
+
+
+@pytest.fixture
+def sasl() -> Iterator[SaslBroker]:
+    with SaslBroker(("PLAIN", "SCRAM-SHA-512\x1b[31m")) as broker:
+        yield broker
+
+
+def test_a_listener_that_wants_sasl_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
+    offered = "PLAIN, SCRAM-SHA-512\\x1b[31m"
+    wanted = f"{sasl.address} wants SASL ({offered}), which this command does not speak: name a PLAINTEXT listener"
+    assert failure(sasl.address).line == wanted
+
+
+def test_a_broker_that_closes_for_another_reason_is_not_taken_for_one_with_sasl() -> None:
+    def cut(request: object, version: int) -> None:
+        raise Close
+
+    with FakeBroker({3: cut}, versions={18: (0, 4), 3: (0, 13), 17: (0, 1)}) as broker:
+        assert failure(broker.address, 0.5).line == f"{broker.address} closed the connection before it answered Metadata"
+
+
+def test_a_controller_is_not_taken_for_a_broker() -> None:
+    with FakeBroker(versions={18: (0, 4), 52: (0, 2)}) as controller:
+        assert failure(controller.address).line == f"{controller.address} is no broker (a KRaft controller, perhaps): name a listener for clients"
+
+
+def test_the_helpers_read_whole_pieces() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(b"abc")
+        assert exactly(right, 3) == b"abc"
