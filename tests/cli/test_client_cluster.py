@@ -1,0 +1,367 @@
+"""Who in a cluster of several brokers is asked, and what happens when one of them goes, moves or keeps silent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import EXIT, Cluster, Failure, pool
+from cli.client import cluster as cluster_module
+from protocol.message import Message
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from tests.cli.fake_brokers import Close, FakeBroker, Listener, metadata_of
+
+METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "PAUSE_SECONDS", 0.002)
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """Brokers 0 and 1, of which 0 is the controller; group g is coordinated by 1."""
+    with FakeBroker() as first, FakeBroker() as second:
+        for number, broker in enumerate((first, second)):
+            broker.answers = {
+                METADATA: metadata_of(first, second),
+                FIND: coordinator_is(second, 1),
+                LIST: lists(f"of-{number}"),
+                DESCRIBE: describes(),
+                CREATE: creates(),
+                DELETE: deletes(),
+            }
+        yield first, second
+
+
+def coordinator_is(broker: FakeBroker, id: int, *errors: int) -> Callable[[Any, int], Message]:
+    """Errors first, one each time that it is asked."""
+    left = list(errors)
+
+    def answer(request: Any, version: int) -> Message:
+        error = left.pop(0) if left else 0
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        found = [Coordinator(key, -1 if error else id, broker.host, broker.port, error, None) for key in keys]
+        one = found[0]
+        return FindCoordinatorResponse(coordinators=found, error_code=error, error_message=None, node_id=one.node_id, host=one.host, port=one.port)
+
+    return answer
+
+
+def lists(*names: str) -> Callable[[Any, int], Message]:
+    return lambda request, version: ListGroupsResponse(groups=[ListedGroup(name, "consumer", "Stable", "classic") for name in names])
+
+
+def describes(*errors: int) -> Callable[[Any, int], Message]:
+    left = list(errors)
+
+    def answer(request: Any, version: int) -> Message:
+        error = left.pop(0) if left else 0
+        return DescribeGroupsResponse(groups=[DescribedGroup(error, None, name, "Stable", "consumer", "range", []) for name in request.groups])
+
+    return answer
+
+
+def creates(*errors: int) -> Callable[[Any, int], Message]:
+    left = list(errors)
+
+    def answer(request: Any, version: int) -> Message:
+        error = left.pop(0) if left else 0
+        return CreateTopicsResponse(topics=[CreatableTopicResult(topic.name, error_code=error) for topic in request.topics])
+
+    return answer
+
+
+def deletes() -> Callable[[Any, int], Message]:
+    return lambda request, version: DeleteGroupsResponse(results=[DeletableGroupResult(name, 0) for name in request.groups_names])
+
+
+def silent(request: Any, version: int) -> None:
+    return None
+
+
+def cuts(request: Any, version: int) -> None:
+    raise Close
+
+
+def once(first: Callable[[Any, int], Any], then: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    answers = [first]
+    return lambda request, version: (answers.pop() if answers else then)(request, version)
+
+
+def to(*brokers: Listener, timeout: float = 5) -> Cluster:
+    return Cluster(addresses(",".join(broker.address for broker in brokers)), timeout)
+
+
+def kinds(broker: FakeBroker, *kind: type[Message]) -> int:
+    return sum(isinstance(request, kind) for request, _ in broker.asked)
+
+
+NEW_TOPIC = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
+
+
+def test_what_a_cluster_is_comes_from_its_metadata(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster:
+        assert cluster.id == "fake"
+        assert cluster.controller_id == 0
+        assert [(broker.id, broker.port) for broker in cluster.brokers.values()] == [(0, two[0].port), (1, two[1].port)]
+        assert kinds(two[0], MetadataRequest) == 1
+
+
+def test_each_is_asked_for_what_it_answers(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[1]) as cluster:
+        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+        cluster.controller(NEW_TOPIC)
+        assert {id: reply.groups[0].group_id for id, reply in cluster.everywhere(ListGroupsRequest()).items()} == {0: "of-0", 1: "of-1"}
+    assert [kinds(broker, DescribeGroupsRequest) for broker in two] == [0, 1]
+    assert [kinds(broker, CreateTopicsRequest) for broker in two] == [1, 0]
+
+
+def test_a_coordinator_is_looked_for_once(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster:
+        for _ in range(3):
+            cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+    assert sum(kinds(broker, FindCoordinatorRequest) for broker in two) == 1
+
+
+@pytest.mark.parametrize("error", [14, 15, 16])
+def test_a_coordinator_that_moves_or_loads_is_asked_again(two: tuple[FakeBroker, FakeBroker], error: int) -> None:
+    two[1].answers[DESCRIBE] = describes(error, error)
+    two[0].answers[FIND] = coordinator_is(two[1], 1, 15)
+    with to(two[0]) as cluster:
+        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+    assert kinds(two[1], DescribeGroupsRequest) == 3
+    assert kinds(two[0], FindCoordinatorRequest) == 4
+
+
+def test_a_coordinator_that_stays_away_is_again_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[DESCRIBE] = describes(*[14] * 1000)
+    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+    assert raised.value.code == EXIT.AGAIN
+    assert raised.value.line == "group g: its coordinator is still loading; try again, or wait longer with --timeout"
+
+
+def test_a_group_that_may_not_be_seen_is_forbidden(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[FIND] = coordinator_is(two[1], 1, 30)
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+    assert (raised.value.code, raised.value.line) == (EXIT.FORBIDDEN, "group g: this user may not use the group")
+
+
+def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[DELETE] = lambda request, version: DeleteGroupsResponse(
+        results=[DeletableGroupResult("g", 0), DeletableGroupResult("other", 16)]
+    )
+    with to(two[0]) as cluster:
+        assert len(cluster.coordinator("g", DeleteGroupsRequest(["g", "other"])).results) == 2
+    assert kinds(two[1], DeleteGroupsRequest) == 1
+
+
+def test_coordinators_of_many_groups_are_found_in_one_request(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster:
+        assert cluster.coordinators(["a", "b", "a", "c"]) == {1: ["a", "b", "c"]}
+    assert kinds(two[0], FindCoordinatorRequest) == 1
+
+
+def test_coordinators_of_an_old_cluster_are_found_one_by_one(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0]._given = {**two[0].versions, FIND: (0, 3)}
+    with to(two[0]) as cluster:
+        assert cluster.coordinators(["a", "b"]) == {1: ["a", "b"]}
+    assert kinds(two[0], FindCoordinatorRequest) == 2
+
+
+def test_a_controller_that_moved_is_looked_for_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[CREATE] = creates(*[41] * 100)
+    two[0].answers[METADATA] = once(metadata_of(*two, controller=0), metadata_of(*two, controller=1))
+    with to(two[0]) as cluster:
+        assert cluster.controller(NEW_TOPIC).topics[0].error_code == 0
+    assert [kinds(broker, CreateTopicsRequest) for broker in two] == [1, 1]
+
+
+def test_a_cluster_without_a_controller_is_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[METADATA] = metadata_of(*two, controller=-1)
+    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
+        cluster.controller(NEW_TOPIC)
+    assert "has no controller at the moment" in raised.value.line
+
+
+# Topics
+
+
+def topic(*leaders: int, error: int = 0) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error, "t", bytes(16), False, [MetadataResponsePartition(0, at, leader) for at, leader in enumerate(leaders)])
+
+
+def test_the_leader_of_a_partition_comes_from_metadata_and_is_remembered(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(0, 1)])
+    with to(two[0]) as cluster:
+        assert [cluster.leader("t", 0), cluster.leader("t", 1)] == [0, 1]
+        requests = [request for request, _ in two[0].asked if isinstance(request, MetadataRequest)]
+    assert len(requests) == 1
+    assert not requests[0].allow_auto_topic_creation
+
+
+def test_a_leader_that_is_being_elected_is_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+    answers = [topic(-1), topic(error=5), topic(1)]
+    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [answers.pop(0) if len(answers) > 1 else answers[0]])
+    with to(two[0]) as cluster:
+        assert cluster.leader("t", 0) == 1
+
+
+def test_a_leader_that_never_comes_is_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(-1)])
+    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
+        cluster.leader("t", 0)
+    assert (raised.value.code, raised.value.line) == (EXIT.AGAIN, "topic t partition 0: no leader at the moment; try again")
+
+
+def test_a_partition_that_is_not_there_is_missing_at_once(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(0)])
+    begin = time.monotonic()
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.leader("t", 7)
+    assert raised.value.code == EXIT.MISSING
+    assert time.monotonic() - begin < 4
+
+
+# Who does not answer
+
+
+def test_the_next_address_is_tried_when_the_first_is_dead(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with Listener() as nobody:
+        dead = nobody.address
+    with Cluster(addresses(f"{dead},{two[1].address}"), 5) as cluster:
+        assert cluster.id == "fake"
+
+
+def test_the_next_address_is_tried_when_the_first_is_silent(two: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PATIENCE_SECONDS", 0.1)
+    with FakeBroker({18: silent}) as first, to(first, two[1]) as cluster:
+        assert cluster.id == "fake"
+
+
+def test_who_is_silent_when_asked_is_left_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[LIST] = silent
+    with to(*two, timeout=0.6) as cluster:
+        assert cluster.id == "fake"
+        assert cluster.any(ListGroupsRequest()).groups[0].group_id == "of-1"
+
+
+def test_all_who_do_not_answer_are_named_in_one_line() -> None:
+    with Listener() as one, Listener() as other:
+        names = [one.address, other.address]
+    with Cluster(addresses(",".join(names)), 5) as cluster, pytest.raises(Failure) as raised:
+        cluster.any(ListGroupsRequest())
+    refused = "connection refused (is a broker running there?)"
+    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.line == f"no broker answers: {names[0]}: {refused}; {names[1]}: {refused}"
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster:
+        cluster.controller(NEW_TOPIC)
+        two[0].hang_up()
+        time.sleep(0.02)
+        cluster.controller(NEW_TOPIC)
+    assert kinds(two[0], CreateTopicsRequest) == 2
+
+
+def test_reading_is_tried_again_when_the_connection_breaks(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[DESCRIBE] = once(cuts, describes())
+    with to(two[0]) as cluster:
+        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+    assert kinds(two[1], DescribeGroupsRequest) == 2
+
+
+def test_a_change_is_not_tried_again_when_the_connection_breaks(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[DELETE] = once(cuts, deletes())
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.coordinator("g", DeleteGroupsRequest(["g"]))
+    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.line == (
+        f"{two[1].address} closed the connection before it answered DeleteGroups; it may have been done all the same: look before trying again"
+    )
+    assert kinds(two[1], DeleteGroupsRequest) == 1
+
+
+def test_a_coordinator_that_died_is_found_anew(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster:
+        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+        two[1].close()
+        two[0].answers[FIND] = coordinator_is(two[0], 0)
+        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+    assert kinds(two[0], DescribeGroupsRequest) == 1
+
+
+def test_a_broker_that_is_advertised_wrongly_is_named_with_its_address(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].host = "broker.invalid"
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.node(1, ListGroupsRequest())
+    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.line.startswith("broker 1 cannot be reached as it is advertised: broker.invalid:")
+
+
+def test_the_only_broker_is_asked_where_it_answered_whatever_it_is_advertised_as() -> None:
+    with FakeBroker() as alone:
+        answer = metadata_of(alone)
+        alone.answers = {LIST: lists("g"), METADATA: answer}
+        address = alone.address
+        alone.host = "broker.invalid"
+        with Cluster(addresses(address), 5) as cluster:
+            assert cluster.everywhere(ListGroupsRequest())[0].groups[0].group_id == "g"
+            with pytest.raises(Failure, match=r"broker.invalid:\d+: this name is not known here"):
+                cluster.advertised(0)
+
+
+def test_everywhere_names_whoever_is_missing(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].close()
+    missing: dict[int, Failure] = {}
+    with to(two[0], timeout=0.4) as cluster:
+        assert list(cluster.everywhere(ListGroupsRequest(), missing=missing)) == [0]
+        assert list(missing) == [1]
+        with pytest.raises(Failure) as raised:
+            cluster.everywhere(ListGroupsRequest())
+    assert raised.value.code == EXIT.UNREACHABLE
+
+
+def test_a_broker_that_keeps_silent_is_told_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[LIST] = silent
+    begin = time.monotonic()
+    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+        cluster.node(1, ListGroupsRequest())
+    assert time.monotonic() - begin < 2
+    assert raised.value.line == f"{two[1].address} does not answer ListGroups within 0.3 s"
+
+
+def test_a_reply_that_comes_late_is_not_taken_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[LIST] = once(silent, lists("second"))
+    with to(two[0], timeout=5) as cluster:
+        with pytest.raises(Failure):
+            cluster.node(1, ListGroupsRequest(), timeout=0.1)
+        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "second"
+
+
+def test_a_reply_that_makes_no_sense_is_told(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[LIST] = lambda request, version: b"\0\0"
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.node(1, ListGroupsRequest())
+    assert raised.value.line.startswith(f"{two[1].address}: its reply to ListGroups makes no sense (")
+
+
+def test_a_broker_that_knows_only_newer_versions_asks_for_a_newer_command(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1]._given = {**two[1].versions, LIST: (90, 99)}
+    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+        cluster.node(1, ListGroupsRequest())
+    assert raised.value.code == EXIT.LACKING
+    assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
