@@ -16,8 +16,8 @@ from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
-from broker.stores.owned import Done, Flusher, LocalLog, Rules, run_all
-from broker.stores.together import Together, tell_all
+from broker.stores.owned import Done, Flusher, LocalLog, Rules
+from broker.stores.together import Begun, Together, share_out
 from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.workers import Workers
 from storage import (
@@ -30,7 +30,6 @@ from storage import (
     DirectoryLocked,
     DirectoryUnusable,
     Disk,
-    Flush,
     Handles,
     Log,
     LogId,
@@ -101,6 +100,7 @@ class LocalStore:
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
         self._planned: dict[float, list[Flusher]] = {}  # logs to flush, by how long after their first append
+        self._begun: Begun = []  # flushes of this turn
         self._finishing = False
 
     def start(self, me: NodeInfo) -> None:
@@ -327,15 +327,25 @@ class LocalStore:
         flusher.planned = True
 
     def _flush_planned(self, seconds: float) -> None:
-        """All of them by one thread, one behind the other: waking a thread for each costs more than most flushes."""
-        begun: list[tuple[Flusher, Done, Flush]] = []
+        begun: Begun = []
         for flusher in self._planned.pop(seconds):
             flusher.planned = False
             flush = flusher.begin(flusher.told_nobody)
             if flush is not None:
                 begun.append((flusher, flusher.told_nobody, flush))
-        if begun:
-            self.workers.submit(partial(run_all, [flush for _, _, flush in begun]), partial(tell_all, begun))
+        share_out(self.workers, 1, begun)
+
+    def flush_soon(self, flusher: Flusher, done: Done) -> None:
+        """Flush the log together with the others that were appended to in this turn."""
+        flush = flusher.begin(done)
+        if flush is not None:
+            if not self._begun:
+                self.loop.call_soon(self._flush_begun)
+            self._begun.append((flusher, done, flush))
+
+    def _flush_begun(self) -> None:
+        begun, self._begun = self._begun, []
+        share_out(self.workers, FLUSH_THREADS, begun)
 
     def close(self) -> None:
         self.workers.close()

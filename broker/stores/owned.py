@@ -28,6 +28,10 @@ class Store(Protocol):
         """Flush the log when so much time has passed; nobody waits for it."""
         ...
 
+    def flush_soon(self, flusher: Flusher, done: Done) -> None:
+        """Flush the log now, if need be together with others."""
+        ...
+
     def flushed(self, log: Log) -> None:
         """A flush of this log has just ended, and the next has not begun."""
         ...
@@ -146,7 +150,7 @@ class LocalLog:
             done(failure)
             return
         if self._always:
-            self.flusher.flush(lambda failure: done(failure or offset))
+            self._store.flush_soon(self.flusher, lambda failure: done(failure or offset))
             return
         flusher = self.flusher
         if self._interval and not flusher.planned:

@@ -55,16 +55,13 @@ class Together:
         self._share_out(left, done)
 
     def _share_out(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Each thread has its part, one flush behind the other."""
         begun: Begun = []
         for flusher in flushers:
             told = done or flusher.told_nobody
             flush = flusher.begin(told)
             if flush is not None:
                 begun.append((flusher, told, flush))
-        for number in range(min(THREADS, len(begun))):
-            part = begun[number::THREADS]
-            self.workers.submit(partial(run_all, [flush for _, _, flush in part]), partial(tell_all, part))
+        share_out(self.workers, THREADS, begun)
 
     def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
         """When the loop has nothing more to do with them. `done` hears what went wrong, or "".
@@ -104,6 +101,13 @@ class Together:
 
     def close(self) -> None:
         self.workers.close()
+
+
+def share_out(workers: Workers, threads: int, begun: Begun) -> None:
+    """Each of so many threads has its part, one flush behind the other: to wake a thread for each costs more than most flushes."""
+    for number in range(min(threads, len(begun))):
+        part = begun[number::threads]
+        workers.submit(partial(run_all, [flush for _, _, flush in part]), partial(tell_all, part))
 
 
 def tell_all(begun: Begun, results: list[Exception | None]) -> None:

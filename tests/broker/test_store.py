@@ -15,7 +15,7 @@ from broker.clock import Clock
 from broker.config import Config, load_config
 from broker.journal import Journal, owned_or_fail
 from broker.start import ExitCode, StartError
-from broker.stores.local import LocalStore, new_id
+from broker.stores.local import FLUSH_THREADS, LocalStore, new_id
 from broker.stores.owned import LocalLog
 from broker.turn import TurnEnd
 from broker.workers import Workers
@@ -55,10 +55,19 @@ class Threads:
 
 
 class Loop:
-    """What a store asks of a loop: later."""
+    """What a store asks of a loop: soon, and later."""
 
     def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
         self.later: list[tuple[float, Callable[[], None]]] = []
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def end_turn(self) -> None:
+        soon, self.soon = self.soon, []
+        for call in soon:
+            call()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.later.append((seconds, call))
@@ -109,6 +118,7 @@ class Machine:
         touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
         for journal in touched:
             journal.end_turn()
+        self.loop.end_turn()
 
     def retry(self) -> None:
         """Time passes until a suspended log is tried again."""
@@ -151,6 +161,21 @@ def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(alwa
     always.threads.run()
     assert (second.error, third.error, always.threads.jobs) == (0, 0, [])
     assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
+
+
+def test_flushes_of_one_turn_are_shared_out_among_a_few_threads(always: Machine) -> None:
+    logs: list[LocalLog] = []
+    for number in range(10):
+        always.store.acquire(LogId("values", number + 1), lambda log: logs.append(cast(LocalLog, log)))
+        always.threads.run_all()
+    told: list[int | AppendFailed] = []
+    for log in logs:
+        log.append(build_facts([(b"key", b"value")], 1), 1, told.append)
+    assert (always.threads.jobs, told) == ([], [])
+    always.loop.end_turn()
+    assert (len(always.threads.jobs), told) == (FLUSH_THREADS, [])
+    always.threads.run_all()
+    assert (told, [log.durable_offset for log in logs]) == ([0] * 10, [1] * 10)
 
 
 def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Machine) -> None:
@@ -271,7 +296,7 @@ def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
 def test_any_exception_of_a_flush_is_a_failure(always: Machine) -> None:
     refused = always.put(b"a")
     _, done = always.threads.jobs.pop()
-    done(ValueError("not an error of the system"))
+    done([ValueError("not an error of the system")])
     assert refused.error == 56
     assert not always.owned.usable()
 
@@ -330,6 +355,7 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Mac
     told: list[int | AppendFailed] = []
     again.append(build_facts([(b"b", b"2")], 0), 1, told.append)
     always.owned.append(build_facts([(b"c", b"3")], 0), 1, told.append)
+    always.loop.end_turn()
     always.threads.run_all()
     assert [type(result).__name__ for result in told] == ["Fenced", "int"]
     assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
@@ -484,6 +510,7 @@ def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_tru
     other = acquire(machine, LogId("__consumer_offsets", 7))
     assert isinstance(other, LocalLog)
     other.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
+    machine.loop.end_turn()
     machine.threads.run_all()
     disk.crash()
     machine.start()
