@@ -33,9 +33,11 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
     ahead = sorted(aborted or (), key=lambda one: one.first_offset, reverse=True)
     rolled_back: set[int] = set()
     at = 0
-    while len(data) - at >= HEADER_BYTES:
+    while len(data) - at > MAGIC_AT:
         if data[at + MAGIC_AT] != MAGIC:
             raise Failure(EXIT.LACKING, f"{topic}-{partition}: records in the format of before Kafka 0.11, which this command does not read")
+        if len(data) - at < HEADER_BYTES:
+            break
         try:
             end = batch_end(data, at)
             if end > len(data):

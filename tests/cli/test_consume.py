@@ -1,0 +1,216 @@
+"""`tenure consume` without a group: where it begins, when it ends, what it does when the log is not as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+
+from cli.client import Cluster, Failure
+from cli.records.fetching import Fetcher
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tests.cli.conftest import Tenure
+from tests.running import ROOT, environment
+
+NUMBERS = count()
+Run = Callable[..., object]
+
+
+@pytest.fixture
+def name(tenure: Tenure, bootstrap: str) -> str:
+    """A topic of two partitions: a0 to a4 in the first, b0 to b2 in the second."""
+    topic = f"consumed-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
+    tenure("topic", "create", topic, "--partitions", "2", "--bootstrap", bootstrap)
+    for partition, values in (("0", "a0\na1\na2\na3\na4\n"), ("1", "b0\nb1\nb2\n")):
+        assert tenure("produce", topic, "--partition", partition, "--bootstrap", bootstrap, stdin=values).code == 0
+    return topic
+
+
+@pytest.fixture
+def consume(tenure: Tenure, bootstrap: str, name: str) -> Run:
+    return lambda *arguments, **more: tenure("consume", name, *arguments, "--bootstrap", bootstrap, **more)
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    host, _, port = bootstrap.rpartition(":")
+    with Cluster([(host, int(port))], 5) as opened:
+        yield opened
+
+
+def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])], 5000)
+    assert cluster.node(cluster.leader(topic, 0), request).topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (("--from-beginning",), "a0 a1 a2 a3 a4 b0 b1 b2"),
+        (("--from", "-2"), "a3 a4 b1 b2"),
+        (("--from", "2"), "a2 a3 a4 b2"),
+        (("--from", "4", "--partition", "0"), "a4"),
+        (("--from", "3", "--partition", "1"), ""),
+        (("--from", "1h"), "a0 a1 a2 a3 a4 b0 b1 b2"),
+        (("--from", "2000-01-01"), "a0 a1 a2 a3 a4 b0 b1 b2"),
+        (("--from", "2100-01-01T00:00:00Z"), ""),
+        (("--from", "latest"), ""),
+        (("--from-beginning", "--partition", "1"), "b0 b1 b2"),
+        (("--from-beginning", "--partition", "1", "--limit", "2"), "b0 b1"),
+        (("--from-beginning", "--limit", "0"), ""),
+    ],
+)
+def test_it_begins_where_it_is_told_and_ends_at_the_end(consume, arguments, values):
+    result = consume(*arguments, "--no-follow")
+    assert (result.code, result.err) == (0, "")
+    assert sorted(result.out.split()) == values.split()
+
+
+def test_it_waits_for_more_until_nothing_has_come_for_so_long(consume, name, tenure, bootstrap):
+    begin = time.monotonic()
+    assert consume("--idle", "0.3") == (0, "", "")
+    assert 0.3 <= time.monotonic() - begin < 5
+
+
+def test_records_in_full_and_by_template_and_as_json(consume, name):
+    long = consume("--from", "4", "--partition", "0", "--no-follow", "--long").out
+    assert long.endswith(f"Z  {name}-0@4  a4\n")
+    assert consume("--from", "4", "--partition", "0", "--limit", "1", "--format", "{topic}:{offset}").out == f"{name}:4\n"
+    record = json.loads(consume("--from", "4", "--partition", "0", "--limit", "1", "--json").out)
+    assert (record["topic"], record["partition"], record["offset"], record["key"], record["value"], record["headers"]) == (name, 0, 4, None, "a4", [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (("--from", "6", "--partition", "0"), 66, "{name}-0 has offsets 0 to 4, not 6"),
+        (("--partition", "2"), 66, "--partition: topic {name} has 2 partitions, and no 2"),
+        (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a place to begin: earliest, latest, an offset,"),
+        (("--from", "1", "--from-beginning"), 64, "argument --from-beginning: not allowed with argument --from"),
+        (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
+        (("--format", "{value}", "--json"), 64, "--json has a look of its own"),
+        (("--instance", "i"), 64, "--instance is for members of a group"),
+        (("--group", "g", "--partition", "1"), 64, "--partition and --group exclude each other"),
+        (("--group", "g", "--heartbeat", "50"), 64, "--heartbeat must be shorter than --session-timeout"),
+        (("--idle", "0"), 64, ""),
+        (("nosuch-topic",), 66, "topic nosuch-topic does not exist"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(consume, name, arguments, code, line):
+    result = consume(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith("tenure: " + line.replace("{name}", name))
+    assert len(result.err.splitlines()) == 1
+
+
+def test_deleted_records_are_told_of_and_gone_past(consume, cluster, name):
+    delete_before(cluster, name, 3)
+    result = consume("--from", "1", "--partition", "0", "--no-follow")
+    assert result.out.split() == ["a3", "a4"]
+    assert result.err == f"tenure: {name}-0: 2 offsets from 1 on are gone; beginning at 3\n"
+
+
+def poll_until(fetcher: Fetcher, records: int) -> list[str]:
+    found: list[str] = []
+    until = time.monotonic() + 10
+    while len(found) < records:
+        assert time.monotonic() < until, found
+        found += [(one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found]
+    return found
+
+
+def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster, name):
+    told: list[str] = []
+    fetcher = Fetcher(cluster, told.append)
+    delete_before(cluster, name, 3)
+    fetcher.assign({(name, 0): 1})
+    assert poll_until(fetcher, 2) == ["a3", "a4"]
+    assert told == [f"{name}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
+    fetcher.assign({(name, 0): 99})
+    until = time.monotonic() + 5
+    while len(told) < 2:
+        assert time.monotonic() < until
+        fetcher.poll(0.2)
+    assert told[1] == f"{name}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
+    assert fetcher.positions == {(name, 0): 5}
+    fetcher.close()
+
+
+def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_beginning(cluster, tenure, bootstrap, name, monkeypatch):
+    monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)
+    told: list[str] = []
+    fetcher = Fetcher(cluster, told.append)
+    fetcher.assign({(name, 0): 5, (name, 1): 3})
+    assert fetcher.poll(0.05) == []
+    tenure("topic", "delete", name, "--bootstrap", bootstrap)
+    tenure("topic", "create", name, "--partitions", "2", "--bootstrap", bootstrap)
+    tenure("produce", name, "--value", "new", "--bootstrap", bootstrap)
+    assert poll_until(fetcher, 1) == ["new"]
+    assert told == [f"topic {name} was deleted and made anew: reading it from its beginning"]
+    tenure("topic", "delete", name, "--bootstrap", bootstrap)
+    with pytest.raises(Failure, match=f"topic {name} was deleted"):
+        for _ in range(100):
+            fetcher.poll(0.1)
+    fetcher.close()
+
+
+def test_a_connection_that_breaks_is_made_again(cluster, name):
+    fetcher = Fetcher(cluster, lambda text: None)
+    fetcher.assign({(name, 0): 0})
+    assert poll_until(fetcher, 5)
+    fetcher.assign({(name, 0): 0})
+    for connection in fetcher._connections.values():
+        connection.close()
+    assert poll_until(fetcher, 5) == ["a0", "a1", "a2", "a3", "a4"]
+    fetcher.close()
+
+
+# As a process
+
+
+@contextmanager
+def consuming(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-P", "-m", "cli", "consume", *arguments, "--bootstrap", bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
+        watchdog = threading.Timer(30, process.kill)
+        watchdog.start()
+        try:
+            yield process
+        finally:
+            watchdog.cancel()
+            process.kill()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_quietly_and_at_once(bootstrap, name, number, code):
+    with consuming(bootstrap, name, "--from-beginning", "--format", "{value}") as process:
+        assert process.stdout is not None
+        seen = {process.stdout.readline() for _ in range(8)}
+        assert len(seen) == 8
+        begin = time.monotonic()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+        assert time.monotonic() - begin < 3
+    assert (process.returncode, out, err) == (code, b"", b"")
+
+
+@pytest.mark.once
+def test_a_reader_that_goes_away_ends_it_quietly(bootstrap, name, tenure):
+    tenure("produce", name, "--bootstrap", bootstrap, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 20_000)
+    with consuming(bootstrap, name, "--from-beginning") as process:
+        assert process.stdout is not None
+        os.read(process.stdout.fileno(), 10)
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(10) == 141
