@@ -158,7 +158,7 @@ class Cluster:
         deadline = self._deadline(timeout)
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
-        if len(unknown) > 1 and self._anybody(deadline).version(FindCoordinatorRequest.API_KEY, FindCoordinatorRequest.VERSIONS) >= 4:
+        if len(unknown) > 1 and self.version(FindCoordinatorRequest.API_KEY) >= 4:
             reply = self._call(Route(self._anybody), FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
             for found in reply.coordinators:
                 if not found.error_code:

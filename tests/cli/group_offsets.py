@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from protocol.batch import build
 from protocol.batch_record import Record
 from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -19,7 +19,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from protocol.records import with_version
 from tests.running import Client
 
-BASE_MS = 1_795_000_000_000  # 2026-11-18T11:06:40Z; record n of a partition is n seconds later
+BASE_MS = 1_605_697_600_000  # 2020-11-18T11:06:40Z; record n of a partition is n seconds later
 TRY_SECONDS = 30
 
 Offsets = dict[tuple[str, int], int]
@@ -30,7 +30,8 @@ class Yard(Client):
 
     def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
         """By default partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
-        assert self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1)], 10_000), 5).topics[0].error_code == 0
+        kept = [CreatableTopicConfig("retention.ms", "-1")]
+        assert self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1, [], kept)], 10_000), 5).topics[0].error_code == 0
         for partition, count in enumerate(counts):
             if count:
                 records = [Record(number, BASE_MS + 1000 * number, None, b"%d" % number, []) for number in range(count)]
