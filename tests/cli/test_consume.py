@@ -158,8 +158,7 @@ def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_begi
     assert told == [f"topic {name} was deleted and made anew: reading it from its beginning"]
     tenure("topic", "delete", name, "--bootstrap", bootstrap)
     with pytest.raises(Failure, match=f"topic {name} was deleted"):
-        for _ in range(100):
-            fetcher.poll(0.1)
+        poll_until(fetcher, 1)
     fetcher.close()
 
 

@@ -225,7 +225,7 @@ def test_a_damaged_batch_is_named_with_its_offset():
 def test_a_batch_of_an_old_format_is_named_as_that():
     data = bytearray(batch(0, b"value"))
     data[16] = 1
-    with pytest.raises(Failure, match="before Kafka 0.11"):
+    with pytest.raises(Failure, match=r"before Kafka 0\.11"):
         chunk_of("t", 0, 0, bytes(data), None)
 
 
