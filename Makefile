@@ -32,7 +32,7 @@ kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" tests/cli tests/clients tests/docker $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" tests/cli tests/clients tests/docker tests/project $(ARGS)
 
 spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
 	@$(BIN)/python project/compiled.py --fresh
@@ -50,12 +50,14 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m protocol.generate --check
 	$(BIN)/python -m docs.configuration --check
 	$(BIN)/python -m docs.groups --check
+	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m project.licences
 
-generate: setup ## write what is generated: protocol/messages, docs/configuration.md, docs/groups.md
+generate: setup ## write what is generated: protocol/messages, and pages and parts of pages in docs
 	$(BIN)/python -m protocol.generate
 	$(BIN)/python -m docs.configuration
 	$(BIN)/python -m docs.groups
+	$(BIN)/python -m docs.rebalances
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh

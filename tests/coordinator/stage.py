@@ -11,8 +11,9 @@ from coordinator.group import Group
 from coordinator.notes import Kind
 from coordinator.repeats import RepeatedCommit
 from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import StateChange
 from tests.coordinator.asked import Asked
-from tests.coordinator.truths import Record, as_record, check_group, compare_with_log
+from tests.coordinator.truths import Record, as_record, check_group, check_told, compare_with_log
 
 BEGIN_MS = 1_700_000_000_037  # on no tick's edge
 BEAT_MS = 2_000
@@ -68,7 +69,7 @@ class Stage:
         self._new_shard()
 
     def _new_shard(self) -> None:
-        self.shard: Shard | None = Shard(self.config, self._fresh_id, lambda notes, stamp: self.notes.extend(notes))
+        self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
 
     def close(self) -> None:
         if self.shard is not None:
@@ -188,6 +189,12 @@ class Stage:
         return asked
 
     # Records and notes.
+
+    def _take_notes(self, notes: list[Note], stamp: int) -> None:
+        self.notes.extend(notes)
+        for note in notes:
+            if isinstance(note.body, StateChange):
+                check_told(note.body)
 
     def wrote(self, *kinds: str) -> list[Record]:
         records, self._newest = self._newest, []

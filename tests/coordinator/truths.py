@@ -9,9 +9,18 @@ from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_image, read_image, with_generation
 from coordinator.group import Group
+from coordinator.notes import Cause
 from coordinator.states import State
+from docs.rebalances import CAUSES
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
+from protocol.messages.coordinator_notes import StateChange
 from protocol.records import read_offsets_key
+
+
+def check_told(change: StateChange) -> None:
+    """What the pages say of the cause is what happened."""
+    move = State(change.from_state), State(change.to_state)
+    assert move in CAUSES[Cause(change.reason)].moves, f"docs/rebalances.py does not know {Cause(change.reason).name} from {move[0].name} to {move[1].name}"
 
 
 def check_group(group: Group) -> None:

@@ -1,0 +1,159 @@
+"""What the pages show is there and works: commands parse, links lead somewhere, and README's listings are run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import load_config
+from cli.command_line import read
+from tests.kafka_process import free_ports
+from tests.project.listings import PAGES, Listing, anchors, links, listings, named, tenure_commands
+from tests.running import ROOT, Broker, environment
+
+pytestmark = pytest.mark.once  # about pages of this checkout
+
+README = ROOT / "README.md"
+SHOWN = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
+ADDRESS = "127.0.0.1:9092"
+GO_ON_SECONDS = 30
+
+
+def test_pages_are_found() -> None:
+    assert {README, ROOT / "docs/operating.md", ROOT / "docker/README.md"} <= set(PAGES)
+    assert sum(len(tenure_commands(listing.text)) for listing in SHOWN) > 10
+
+
+@pytest.mark.parametrize("listing", [one for one in SHOWN if tenure_commands(one.text)], ids=str)
+def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None:
+    for words in tenure_commands(listing.text):
+        try:
+            options = read(words)
+        except SystemExit as end:
+            assert end.code == 0, f"{listing}: tenure {' '.join(words)}"  # noqa: PT017 (argparse says the rest itself)
+            continue
+        if options is not None and options.command == "serve":
+            understood_by_the_broker(options)
+
+
+def understood_by_the_broker(options: argparse.Namespace) -> None:
+    """ConfigError says what is wrong with a setting."""
+    load_config(
+        listen=options.listen, advertise=options.advertise, data=options.data, profile=options.profile, settings=options.settings, environ={}
+    )
+
+
+def test_make_has_the_words_that_pages_use() -> None:
+    words = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    used = {word for page in PAGES for word in re.findall(r"`make ([a-z-]+)[`\s]|^ *make ([a-z-]+)$", page.read_text(), re.MULTILINE) for word in word if word}
+    assert {"run", "test", "check"} <= used
+    assert used <= words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("listing", [one for page in PAGES for one in listings(page, "python")], ids=str)
+def test_every_python_listing_compiles(listing: Listing) -> None:
+    compile(listing.text, str(listing), "exec")
+
+
+def test_the_readme_starts_the_broker_as_make_does() -> None:
+    recipe = (ROOT / "Makefile").read_text()
+    assert "\tmake run\n" not in recipe
+    assert "$(BIN)/tenure serve --data ./data $(ARGS)" in recipe
+    assert any(listing.text == "make run\n" for listing in listings(README))
+
+
+# README's consumer, run as README says, but for the port.
+
+
+class Program:
+    """A listing of README as a process; what it printed is in a file."""
+
+    def __init__(self, folder: Path, port: int, name: str, *arguments: str) -> None:
+        script = folder / name
+        script.write_text(named(README, name).replace(ADDRESS, f"127.0.0.1:{port}"))
+        self.printed = folder / f"{name}-{time.monotonic_ns()}"
+        self._errors = self.printed.with_suffix(".errors")
+        # The warnings of a client library are its own.
+        plain = environment(PYTHONWARNINGS="default")
+        with self.printed.open("wb") as output, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, name, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=plain
+            )
+
+    def lines(self) -> list[str]:
+        return self.printed.read_text().splitlines()
+
+    def await_lines(self, count: int) -> list[str]:
+        until = time.monotonic() + GO_ON_SECONDS
+        while len(self.lines()) < count:
+            assert self._process.poll() is None, self._errors.read_text()
+            assert time.monotonic() < until, f"{self.printed.name} has {self.lines()}, {self._errors.read_text()}"
+            time.sleep(0.05)
+        return self.lines()
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    shutil.rmtree(tmp_path / "data", ignore_errors=True)
+
+
+@pytest.mark.clients
+def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_the_broker(folder: Path) -> None:
+    (port,) = free_ports(1)
+    arguments = ("--data", str(folder / "data"), "--listen", f"127.0.0.1:{port}")
+    brokers = [Broker(*arguments)]
+    programs = [Program(folder, port, "orders.py"), Program(folder, port, "billing.py", "billing-1")]
+    try:
+        programs[1].await_lines(3)
+        programs[1].kill()
+        programs.append(Program(folder, port, "billing.py", "billing-1"))
+        programs[2].await_lines(3)
+        brokers[0].kill()
+        brokers.append(Broker(*arguments))
+        programs[2].await_lines(len(programs[2].lines()) + 3)
+    finally:
+        for program in programs:
+            program.kill()
+        for broker in brokers:
+            broker.kill()
+    read = programs[1].lines() + programs[2].lines()
+    # Nothing is left out. The order at which it was killed may come twice: it was printed and not yet committed.
+    assert list(dict.fromkeys(read)) == [f"{number} order {number}" for number in range(len(set(read)))]
+    assert len(read) - len(set(read)) <= 1
+    told = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]
+    assert len(told) == 3, "a rebalance after the first"  # as README says
+    assert all('"generation": 1' in line for line in told[1:])
+    dumped = subprocess.run(
+        [sys.executable, "-P", "-m", "cli", "log", "dump", "--group", "billing", "--kind", "groups", str(folder / "data")],
+        capture_output=True, text=True, check=True, env=environment(), cwd=os.sep,
+    )  # fmt: skip
+    assert set(re.findall(r"generation (\d+), 1 member", dumped.stdout)) == {"1"}
+    assert dumped.stdout.count("instance billing-1") >= 2, "the seat was taken once more"

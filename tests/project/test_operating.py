@@ -1,0 +1,225 @@
+"""docs/operating.md says what to do about every warning and error that the broker logs, and its commands and its unit work."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import load_config
+from broker.start import ExitCode
+from cli import USAGE
+from protocol.batch import Record, build
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.lasting import create_topic
+from tests.kafka_process import free_ports
+from tests.project.listings import listings, table
+from tests.running import ROOT, Client, environment
+
+pytestmark = pytest.mark.once  # about a page of this checkout
+
+PAGE = ROOT / "docs/operating.md"
+SAID = {"warning": "warning", "error": "error", "critical": "error", "exception": "error"}
+
+
+def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
+    """Line, level and fields of everything below that is logged at level warning or more."""
+    for path in sorted([*folder.glob("broker/**/*.py"), folder / "cli/serve.py"]):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in SAID:
+                    yield line, SAID[level], {keyword.arg or "" for keyword in node.keywords}
+                case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
+                    yield line, "warning", {str(other.value) for other in others if isinstance(other, ast.Constant)}
+
+
+def test_every_warning_and_error_stands_in_the_page_and_nothing_else() -> None:
+    said: dict[str, tuple[str, set[str]]] = {}
+    for line, level, fields in logged(ROOT):
+        assert said.setdefault(line, (level, set()))[0] == level, f"{line!r} has two levels"
+        said[line][1].update(fields)
+    assert len(said) > 30
+    explained = table(PAGE, "line | level | with | what it means | what to do")
+    assert {line: (level, set(re.findall(r"`(\w+)`", fields))) for line, level, fields, _, _ in explained} == said
+    assert [row[0] for row in explained] == sorted(said)
+    assert all(means and do for _, _, _, means, do in explained)
+
+
+def test_a_line_that_nobody_explained_would_be_noticed(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\nlog.info("fine")\n')
+    (tmp_path / "cli/serve.py").write_text('render(None, "warning", {"event": "lost", "lines": 3})\n')
+    assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("lost", "warning", {"lines"})]
+
+
+def test_what_the_configuration_warns_of_stands_in_the_page() -> None:
+    settings = [
+        "log.cleaner.threads=2",
+        "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093",
+        "advertised.listeners=PLAINTEXT://broker:9092",
+        "controller.listener.names=CONTROLLER",
+    ]
+    notices = load_config(settings=settings, environ={}).notices
+    explained = [line.strip("`") for line, _ in table(PAGE, "line | what to do")]
+    patterns = [re.sub(r"[A-Z]{4,}", r"\\S+", re.escape(line).replace(r"\(SOURCE\)", r"\(.*\)")) for line in explained]
+    assert len(notices) == len(patterns) == 3
+    for notice in notices:
+        assert any(re.fullmatch(pattern, notice) for pattern in patterns), notice
+
+
+def test_every_exit_code_of_a_failed_start_stands_in_the_page() -> None:
+    codes = [int(row[0]) for row in table(PAGE, "code | the line says | what to do")]
+    assert codes == sorted({*ExitCode, USAGE} - {ExitCode.OK})
+
+
+def unit() -> str:
+    (listing,) = listings(PAGE, "ini")
+    return listing.text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    tenure = tmp_path / "tenure"
+    tenure.write_text("#!/bin/sh\n")
+    tenure.chmod(0o755)
+    file = tmp_path / "tenure.service"
+    file.write_text(unit().replace("/opt/tenure/bin/tenure", str(tenure)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
+    # Other units of this machine may be wrong too.
+    assert not [line for line in (done.stdout + done.stderr).splitlines() if "tenure" in line]
+    file.write_text(unit() + "\nNoSuchWord=yes\n")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
+    assert "NoSuchWord" in done.stdout + done.stderr
+
+
+def test_the_unit_gives_up_where_a_restart_cannot_help() -> None:
+    (codes,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit(), re.MULTILINE)
+    assert set(map(int, codes.split())) == {USAGE, ExitCode.DATA, ExitCode.PLATFORM, ExitCode.DIRECTORY, ExitCode.CONFIG}
+
+
+# Backup, restore and damage, step by step as the page says.
+
+SYSTEMCTL = """\
+#!/bin/sh
+# What systemd would do with our unit, for one broker in one folder.
+case "$1" in
+start)
+    {tenure} serve --data {data} --listen 127.0.0.1:{port} 2>>{folder}/log >/dev/null &
+    echo $! >{folder}/pid
+    {tenure} health 127.0.0.1:{port} --wait 20 >/dev/null ;;
+stop)
+    kill "$(cat {folder}/pid)" && while kill -0 "$(cat {folder}/pid)" 2>/dev/null; do sleep 0.02; done ;;
+esac
+"""
+
+
+class Machine:
+    """The paths and commands that the page names, in a folder of this test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "var/lib/tenure/data"
+        (self.port,) = free_ports(1)
+        commands = folder / "bin"
+        for made in (commands, self.data.parent, folder / "backup", folder / "tmp"):
+            made.mkdir(parents=True)
+        tenure = f"'{sys.executable}' -P -m cli"
+        self._command(commands / "tenure", f'#!/bin/sh\nexec {tenure} "$@"\n')
+        self._command(commands / "systemctl", SYSTEMCTL.format(tenure=commands / "tenure", data=self.data, port=self.port, folder=folder))
+        self._environment = environment(PATH=f"{commands}:{os.environ['PATH']}", PYTHONWARNINGS="default")
+
+    def _command(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def do(self, text: str, *, code: int = 0) -> str:
+        """A listing in a shell that stops at the first failure."""
+        here = text.replace("127.0.0.1:9092", f"127.0.0.1:{self.port}")
+        for path in ("/var/lib/tenure", "/backup", "/tmp/tried"):
+            here = here.replace(path, f"{self.folder}{path}")
+        with (self.folder / "said").open("w+") as said:
+            done = subprocess.run(["sh", "-ec", here], cwd=self.folder, env=self._environment, stdout=said, stderr=said, timeout=60, check=False)
+            said.seek(0)
+            output = said.read()
+        assert done.returncode == code, f"{here}\n{output}"
+        return output
+
+    def close(self) -> None:
+        if (self.folder / "pid").exists():
+            subprocess.run(["sh", "-c", f"kill -9 $(cat {self.folder}/pid)"], capture_output=True, check=False)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def section(heading: str) -> list[str]:
+    """The shell listings below a heading, in order."""
+    text = PAGE.read_text()
+    begin = text.count("\n", 0, text.index(f"\n## {heading}\n"))
+    after = text.find("\n## ", text.index(f"\n## {heading}\n") + 4)
+    end = text.count("\n", 0, after)
+    return [one.text for one in listings(PAGE, "") if begin < one.line < end]
+
+
+def produce(port: int, value: bytes) -> int:
+    with Client(port) as client:
+        batch = build([Record(0, 0, None, value)])
+        request = ProduceRequest(None, -1, 5_000, [TopicProduceData("orders", [PartitionProduceData(0, batch)])])
+        (part,) = client.ask(request, 9).responses[0].partition_responses
+        assert part.error_code == 0
+        return int(part.base_offset)
+
+
+@pytest.mark.clients
+def test_a_backup_is_made_and_restored_as_the_page_says(machine: Machine) -> None:
+    machine.do("systemctl start tenure")
+    create_topic(machine.port, "orders", 1)
+    assert produce(machine.port, b"before") == 0
+    backup, restore, *_ = section("Backup and restore")
+    machine.do(backup)
+    assert produce(machine.port, b"after") == 1
+    machine.do(restore)
+    assert produce(machine.port, b"again") == 1, "what came after the backup is gone"
+
+
+@pytest.mark.clients
+def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
+    machine.do("systemctl start tenure")
+    create_topic(machine.port, "orders", 1)
+    for number in range(3):
+        assert produce(machine.port, b"%d" % number * 100) == number
+    machine.do(section("Backup and restore")[0])
+    segment = machine.data / "orders-0" / f"{0:020}.log"
+    look, restore, dump, _, move_away = section("A damaged log")
+
+    def damage() -> None:
+        with segment.open("r+b") as file:
+            file.seek(250)
+            file.write(b"X")
+
+    damage()
+    first, *others = look.splitlines(keepends=True)
+    assert "a batch's checksum is wrong" in machine.do(first, code=65)
+    machine.do("".join(others))
+    assert "1" * 100 not in machine.do(dump, code=65)
+    machine.do(restore)
+    assert produce(machine.port, b"after the restore") == 3
+
+    damage()
+    machine.do("systemctl stop tenure")
+    machine.do(move_away)
+    assert produce(machine.port, b"after moving away") == 0
