@@ -173,8 +173,14 @@ def joined(group: Group, told: Sequence[JoinedMember] = ()) -> JoinReply:
 
 
 def everybody(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
-    """What a leader is told: all members, static ones that did not rejoin included."""
-    return [(member.id, member.instance_id, said) for member, said in zip(group.members.values(), metadata, strict=True)]
+    """What a leader is told: all members, static ones that did not rejoin included.
+
+    Static ones come first where there are both: kafka-python's range and roundrobin forget those before a dynamic one.
+    """
+    told = [(member.id, member.instance_id, said) for member, said in zip(group.members.values(), metadata, strict=True)]
+    if 0 < len(group.statics) < len(told):
+        told = [one for one in told if one[1] is not None] + [one for one in told if one[1] is None]
+    return told
 
 
 def _store_identities(out: Outcome, group: Group) -> None:

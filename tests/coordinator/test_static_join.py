@@ -46,6 +46,15 @@ def test_a_static_member_may_leave_its_instance_out(play: Play) -> None:
     play.group_is(STABLE, generation=1)
 
 
+def test_a_leader_is_told_of_static_members_first_in_the_order_in_which_they_joined(play: Play) -> None:
+    """kafka-python's range would give nothing to a static member that stands before a dynamic one."""
+    play.settled("a", "b", "c", static={"a", "c"})
+    leads = play.join("a")
+    play.join("b")
+    play.join("c")
+    assert [one[1] for one in leads.reply.members] == ["ia", "ic", None]
+
+
 @scenario("SJ-05")
 def test_members_stay_static_through_a_round_in_which_nobody_names_an_instance(play: Play) -> None:
     play.s2()
