@@ -107,8 +107,15 @@ def _joined(rebalance: Rebalance) -> str:
     return f"{listed(names)} joined"
 
 
+def named(rebalance: Rebalance) -> list[Went]:
+    """Those whose going was the cause, and whom the title names."""
+    if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
+        return []
+    return [one for one in rebalance.went if one.at_ms == rebalance.began_ms] or rebalance.went[:1]
+
+
 def _went(rebalance: Rebalance, cause: Cause) -> str:
-    first = [one for one in rebalance.went if one.at_ms == rebalance.began_ms] or rebalance.went[:1]
+    first = named(rebalance)
     names = listed(called(one.member_id, one.instance_id) for one in first)
     if cause is Cause.SESSION_EXPIRED:
         return f"{names} was not heard of for {duration(first[0].since_heartbeat_ms)} (session timeout {duration(first[0].session_ms)})"

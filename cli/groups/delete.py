@@ -1,0 +1,90 @@
+"""`tenure group delete`: groups without members, and what they have committed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cli.client import EXIT, Cluster, Failure, failure
+from cli.groups import offsets_asking
+from cli.groups.described import absent, describe
+from cli.shown import Column, Screen, plain
+from protocol.messages.delete_groups import DeleteGroupsRequest
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group
+    from cli.groups.offsets_plan import Committed, Key
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    names = list(dict.fromkeys(options.groups))
+    with Cluster.of(options) as cluster:
+        found = describe(cluster, names)
+        problems = {name: problem for name in names if (problem := refusal(name, found[name]))}
+        ready = [name for name in names if name not in problems]
+        if not ready and len(names) == 1:
+            raise problems[names[0]]
+        committed = offsets_asking.committed(cluster, [name for name in ready if (group := found[name]) and group.readable])
+        if not screen.json:
+            show(screen, ready, committed)
+        if options.dry_run:
+            if not screen.json:
+                screen.line(f"dry run: nothing was changed, {counted(ready)} would be deleted")
+        elif ready and not screen.confirm(f"Delete {counted(ready)}?", options):
+            screen.line("nothing was changed")
+            return EXIT.REFUSED
+        else:
+            problems |= delete(cluster, ready)
+    deleted = [name for name in ready if name not in problems]
+    if screen.json:
+        screen.document({"dry_run": options.dry_run, "groups": [document(name, problems, committed) for name in names]})
+    elif deleted and not options.dry_run:
+        screen.line(f"deleted {counted(deleted)}")
+    for problem in problems.values():
+        screen.warn(problem.line)
+    return max((problem.code for problem in problems.values()), default=EXIT.DONE)
+
+
+def refusal(name: str, group: Group | None) -> Failure | None:
+    if group is None:
+        return absent(name)
+    if not group.members:
+        return None
+    count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    return Failure(EXIT.REFUSED, f"group {name} has {count}: stop them first, or remove them (tenure group remove-member {name} --all)")
+
+
+def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
+    """Each coordinator its own; what became of those that were not deleted."""
+    problems: dict[str, Failure] = {}
+    for groups in cluster.coordinators(names).values() if names else ():
+        for name in groups:
+            reply = cluster.coordinator(name, DeleteGroupsRequest([name]))
+            for result in reply.results:
+                if result.error_code:
+                    problems[result.group_id] = failure(result.error_code, f"group {result.group_id}")
+    return problems
+
+
+def counted(names: list[str]) -> str:
+    return f"group {plain(names[0])}" if len(names) == 1 else f"{len(names)} groups"
+
+
+def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Committed]]) -> None:
+    """What is lost with them."""
+    rows = [(name, *key, offset.offset) for name in names for key, offset in sorted(committed.get(name, {}).items())]
+    if rows:
+        screen.line("these offsets go with it:" if len(names) == 1 else "these offsets go with them:")
+        screen.table([Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED"], rows)
+    for name in names:
+        if not committed.get(name):
+            screen.line(f"{plain(name)} has committed no offsets")
+
+
+def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[Key, Committed]]) -> dict[str, object]:
+    problem = problems.get(name)
+    offsets = [
+        {"topic": key[0], "partition": key[1], "committed_offset": one.offset} for key, one in sorted(committed.get(name, {}).items())
+    ]
+    return {"group": name, "error": None if problem is None else problem.line, "offsets": offsets}

@@ -1,0 +1,200 @@
+"""`tenure group describe`: how a group is, who reads which partition, and how far behind that is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from cli.client import EXIT, Cluster, Failure, failure
+from cli.groups import offsets_asking
+from cli.groups.described import by_topic, describe
+from cli.groups.listing import state_role
+from cli.shown import Column, Painted, Role, Screen
+from history.moves import spans
+from history.words import called
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group, GroupMember, Partition
+    from cli.groups.offsets_plan import Bounds, Committed
+
+
+class Row(NamedTuple):
+    """None: nothing is committed, the end is not known, nobody has it."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    owner: GroupMember | None
+    remark: str | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed
+
+    def document(self) -> dict[str, object]:
+        owner = self.owner
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed_offset": self.committed,
+            "end_offset": self.end,
+            "lag": self.lag,
+            "member_id": owner and owner.member_id,
+            "instance_id": owner and owner.instance_id,
+            "client_id": owner and owner.client_id,
+            "host": owner and owner.host,
+            "note": self.remark,
+        }
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    names = list(dict.fromkeys(options.groups))
+    with Cluster.of(options) as cluster:
+        found = describe(cluster, names)
+        groups = [group for group in found.values() if group is not None]
+        rows = rows_of(cluster, groups)
+        brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
+    missing = [name for name in names if found[name] is None]
+    if len(missing) == len(names) == 1:
+        raise Failure(EXIT.MISSING, f"there is no group {missing[0]} (tenure group list shows what there is)")
+    if screen.json:
+        screen.document({"groups": [document(group, rows[group.id]) for group in groups]})
+    else:
+        for number, group in enumerate(groups):
+            if number:
+                screen.line()
+            show(screen, group, rows[group.id], brokers)
+    for name in missing:
+        screen.warn(f"there is no group {name}")
+    return EXIT.MISSING if missing else EXIT.DONE
+
+
+def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
+    """Few requests, whatever the number of groups: offsets of all at once, ends of all logs at once."""
+    readable = [group for group in groups if group.readable]
+    committed = offsets_asking.committed(cluster, [group.id for group in readable])
+    keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in readable}
+    every: set[Partition] = set().union(*keys.values())
+    gone = offsets_asking.gone(cluster, every)
+    bounds, errors = offsets_asking.bounds(cluster, every - gone.keys(), patient=False)
+    errors |= gone
+    rows: dict[str, list[Row]] = {group.id: [] for group in groups}
+    for group in readable:
+        owners = group.owners
+        rows[group.id] = [row(key, committed[group.id], bounds, errors, owners) for key in sorted(keys[group.id])]
+    return rows
+
+
+def row(
+    key: Partition,
+    committed: Mapping[Partition, Committed],
+    bounds: Mapping[Partition, Bounds],
+    errors: Mapping[Partition, int],
+    owners: Mapping[Partition, GroupMember],
+) -> Row:
+    remark = failure(errors[key], "").line.removeprefix(": ") if key in errors else None
+    offset, ends = committed.get(key), bounds.get(key)
+    return Row(*key, offset.offset if offset else None, ends.latest if ends else None, owners.get(key), remark)
+
+
+def total_lag(rows: Collection[Row]) -> int | None:
+    """None where nothing is known of any partition."""
+    known = [max(row.lag, 0) for row in rows if row.lag is not None]
+    return sum(known) if known else None
+
+
+def document(group: Group, rows: list[Row]) -> dict[str, object]:
+    return {
+        "group": group.id,
+        "state": group.state,
+        "type": group.type,
+        "protocol_type": group.protocol_type or None,
+        "protocol": group.protocol or None,
+        "coordinator": group.coordinator,
+        "epoch": group.epoch,
+        "members": len(group.members) if group.readable else None,
+        "static_members": group.static if group.readable else None,
+        "idle_members": [{"member_id": one.member_id, "instance_id": one.instance_id} for one in idle(group)],
+        "unread": by_topic((row.topic, row.partition) for row in unread(group, rows)),
+        "lag": total_lag(rows),
+        "partitions": [row.document() for row in rows],
+    }
+
+
+def idle(group: Group) -> list[GroupMember]:
+    return [member for member in group.members if member.assigned == ()]
+
+
+def unread(group: Group, rows: list[Row]) -> list[Row]:
+    """Behind, and nobody reads them. While a group rebalances nothing is said: nobody has anything."""
+    return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []
+
+
+# For people
+
+
+def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, str]) -> None:
+    where = f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else str(group.coordinator)
+    facts = [f"type {group.type}"]
+    if group.protocol_type not in ("", "consumer"):
+        facts.append(f"protocol type {group.protocol_type}")
+    if group.protocol:
+        facts.append(f"protocol {group.protocol}")
+    if group.epoch is not None:
+        facts.append(f"epoch {group.epoch}")
+    state = screen.paint(group.state, state_role(group.state))
+    screen.line(f"{screen.paint(group.id, Role.STRONG)}: {state}, {', '.join(facts)}, coordinator {where}")
+    if not group.readable:
+        screen.line(f"members and offsets of a {group.type} group are not for this command; it reads those of type classic and consumer")
+        return
+    screen.line(f"{members(group)}; {progress(rows)}")
+    if rows:
+        screen.line()
+        table(screen, group, rows)
+    if idle(group) and group.state == "Stable":
+        names = ", ".join(called(one.member_id, one.instance_id) for one in idle(group))
+        screen.line(screen.paint(f"without a partition: {names}", Role.CAREFUL))
+    behind = unread(group, rows)
+    if behind and group.members:
+        screen.line(screen.paint(f"read by nobody: {spans((row.topic, row.partition) for row in behind)}", Role.CAREFUL))
+
+
+def members(group: Group) -> str:
+    count = len(group.members)
+    if not count:
+        return "no members"
+    noun = "1 member" if count == 1 else f"{count} members"
+    if group.static in (0, count):
+        return f"{noun} ({'static' if group.static else 'dynamic'})"
+    return f"{noun} ({group.static} static, {count - group.static} dynamic)"
+
+
+def progress(rows: list[Row]) -> str:
+    if not rows:
+        return "nothing committed"
+    lag = total_lag(rows)
+    partitions = "1 partition" if len(rows) == 1 else f"{len(rows)} partitions"
+    return f"{partitions}, lag {'unknown' if lag is None else lag}"
+
+
+def table(screen: Screen, group: Group, rows: list[Row]) -> None:
+    static = any(row.owner is not None and row.owner.instance_id is not None for row in rows)
+    remarks = any(row.remark for row in rows)
+    columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "COMMITTED", "END", "LAG"]
+    if group.members:
+        columns += [Column("INSTANCE", False)] * static
+        columns += [Column("MEMBER", False), Column("CLIENT", False), Column("HOST", False)]
+    columns += [Column("NOTE", False, Role.CAREFUL)] * remarks
+    lines = []
+    for row in rows:
+        lag = Painted(row.lag, None if row.lag is None or row.lag == 0 else Role.CAREFUL)
+        cells: list[object] = [row.topic, row.partition, row.committed, row.end, lag]
+        if group.members:
+            owner = row.owner
+            cells += [owner and owner.instance_id] * static
+            cells += [owner and owner.member_id, (owner and owner.client_id) or None, (owner and owner.host) or None]
+        lines.append(cells + [row.remark or ""] * remarks)
+    screen.table(columns, lines)

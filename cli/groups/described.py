@@ -1,0 +1,213 @@
+"""Groups as a cluster describes them, whichever protocol they speak.
+
+A classic group is described by its coordinator with DescribeGroups, one of KIP-848 ("consumer") with ConsumerGroupDescribe; share and
+streams groups have APIs of their own, so that nothing is known of these but what ListGroups says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cli.client import EXIT, Failure, check
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.records import read_assignment, read_subscription
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+CLASSIC, CONSUMER = "classic", "consumer"
+PROTOCOL = "consumer"  # of those groups whose members' metadata can be read; Connect and others have their own
+TYPES_VERSION = 5  # of ListGroups
+NOT_NOW = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+GROUPS_AT_ONCE = 500
+
+Partition = tuple[str, int]
+
+
+class GroupMember(NamedTuple):
+    """None: the cluster or the protocol does not say. `owned`: what a cooperative member says it holds; `target`: what it shall come to hold."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...] | None
+    assigned: tuple[Partition, ...] | None
+    owned: tuple[Partition, ...] | None = None
+    target: tuple[Partition, ...] | None = None
+    epoch: int | None = None
+
+    @property
+    def seat(self) -> str:
+        """What keeps its place when the process is restarted."""
+        return self.instance_id if self.instance_id is not None else self.member_id
+
+    def document(self) -> dict[str, object]:
+        return {
+            "member_id": self.member_id,
+            "instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "host": self.host,
+            "subscribed_topics": None if self.topics is None else list(self.topics),
+            "assigned": by_topic(self.assigned),
+            "owned": by_topic(self.owned),
+            "target": by_topic(self.target),
+            "epoch": self.epoch,
+        }
+
+
+class Group(NamedTuple):
+    id: str
+    state: str
+    type: str  # classic, consumer, share, streams; "" where it is not known
+    protocol_type: str  # consumer, connect, ...; "" while it has none
+    protocol: str  # the assignor
+    coordinator: int
+    members: tuple[GroupMember, ...] = ()
+    epoch: int | None = None
+    readable: bool = True  # False: of a type whose members this command cannot ask for
+
+    @property
+    def static(self) -> int:
+        return sum(member.instance_id is not None for member in self.members)
+
+    @property
+    def cooperative(self) -> bool:
+        """Members keep what they have while the group rebalances."""
+        return self.type == CONSUMER or "cooperative" in self.protocol
+
+    @property
+    def owners(self) -> dict[Partition, GroupMember]:
+        return {partition: member for member in self.members for partition in member.assigned or ()}
+
+
+def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] | None:
+    """For JSON."""
+    if partitions is None:
+        return None
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+
+
+def absent(group: str) -> Failure:
+    return Failure(EXIT.MISSING, f"there is no group {group} (tenure group list shows what there is)")
+
+
+def describe_one(cluster: Cluster, name: str) -> Group:
+    """Failure where there is no such group."""
+    found = describe(cluster, [name])[name]
+    if found is None:
+        raise absent(name)
+    return found
+
+
+def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
+    """In the order asked for; None where there is no such group."""
+    found: dict[str, Group | None] = {}
+    for broker_id, groups in cluster.coordinators(names).items():
+        for at in range(0, len(groups), GROUPS_AT_ONCE):
+            found |= _of_broker(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
+    missing = [name for name in names if found[name] is None]
+    if missing:
+        found |= of_other_types(cluster, missing)
+    return {name: found[name] for name in dict.fromkeys(names)}
+
+
+def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | None]:
+    found: dict[str, Group | None] = {}
+    left = names
+    if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
+        for one in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
+            if one.error_code in NOT_NOW:
+                cluster.forget_coordinator(one.group_id)
+                one = cluster.coordinator(one.group_id, ConsumerGroupDescribeRequest([one.group_id])).groups[0]
+            if one.error_code not in ABSENT:
+                check(one.error_code, f"group {one.group_id}", one.error_message)
+                found[one.group_id] = _modern(one, broker_id)
+        left = [name for name in names if name not in found]
+    if left:
+        for one in cluster.node(broker_id, DescribeGroupsRequest(left)).groups:
+            if one.error_code in NOT_NOW:
+                cluster.forget_coordinator(one.group_id)
+                one = cluster.coordinator(one.group_id, DescribeGroupsRequest([one.group_id])).groups[0]
+            if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (one.group_state == "Dead" and not one.error_code):
+                found[one.group_id] = None
+            else:
+                check(one.error_code, f"group {one.group_id}", one.error_message)
+                found[one.group_id] = _classic(one, broker_id)
+    return {name: found.get(name) for name in names}
+
+
+def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
+    """Share and streams groups, which the usual descriptions deny."""
+    found: dict[str, Group] = {}
+    for broker_id, groups in cluster.coordinators(names).items():
+        if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:
+            reply = cluster.node(broker_id, ListGroupsRequest())
+            check(reply.error_code, f"broker {broker_id}")
+            for one in reply.groups:
+                if one.group_id in groups and one.group_type.lower() not in (CLASSIC, CONSUMER):
+                    type = one.group_type.lower()
+                    found[one.group_id] = Group(one.group_id, one.group_state, type, one.protocol_type, "", broker_id, readable=False)
+    return found
+
+
+# Members
+
+
+def _classic(group: Any, broker_id: int) -> Group:
+    members = tuple(_classic_member(one, group.protocol_type) for one in group.members)
+    return Group(group.group_id, group.group_state, CLASSIC, group.protocol_type, group.protocol_data, broker_id, members)
+
+
+def _classic_member(member: Any, protocol_type: str) -> GroupMember:
+    topics: tuple[str, ...] | None = None
+    assigned = owned = None
+    if protocol_type == PROTOCOL:
+        try:
+            if member.member_metadata:
+                said = read_subscription(member.member_metadata)
+                topics = tuple(sorted(said.topics))
+                owned = _pairs((part.topic, part.partitions) for part in said.owned_partitions)
+            given = read_assignment(member.member_assignment).assigned_partitions if member.member_assignment else []
+            assigned = _pairs((part.topic, part.partitions) for part in given)
+        except ProtocolError:
+            pass  # what the client wrote is its own affair
+    return GroupMember(
+        member.member_id, member.group_instance_id, member.client_id, member.client_host.removeprefix("/"), topics, assigned, owned or None
+    )
+
+
+def _modern(group: Any, broker_id: int) -> Group:
+    members = tuple(_modern_member(one) for one in group.members)
+    return Group(group.group_id, group.group_state, CONSUMER, PROTOCOL, group.assignor_name, broker_id, members, group.group_epoch)
+
+
+def _modern_member(member: Any) -> GroupMember:
+    topics = list(member.subscribed_topic_names)
+    if member.subscribed_topic_regex:
+        topics.append(f"/{member.subscribed_topic_regex}/")
+    assigned = _pairs((part.topic_name, part.partitions) for part in member.assignment.topic_partitions)
+    target = _pairs((part.topic_name, part.partitions) for part in member.target_assignment.topic_partitions)
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        tuple(sorted(topics)),
+        assigned,
+        None,
+        target if target != assigned else None,
+        member.member_epoch,
+    )
+
+
+def _pairs(topics: Iterable[tuple[str, list[int]]]) -> tuple[Partition, ...]:
+    return tuple(sorted((topic, partition) for topic, partitions in topics for partition in partitions))

@@ -1,0 +1,285 @@
+"""A story for people: one block for each rebalance, one line for whatever else happened; and the same for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from cli.client import failure, name_of
+from cli.groups.offsets_words import shown_moment
+from cli.shown import Role, Screen, plain
+from coordinator.notes import Coordinator, How, Replacement
+from history.episodes import Came, End, Late, Lost, Moved, Rebalance, Refused, Returned, Went
+from history.moves import spans
+from history.words import called, came, duration, ended, listed, named, reasons, returned, title, went
+
+if TYPE_CHECKING:
+    from history import Entry, Move
+
+LONG_MS = 10_000  # a rebalance that people feel
+LABEL_WIDTH = 8
+MOVES_TOLD = 12
+
+COORDINATOR = {
+    Coordinator.LOADED: "the coordinator was started, or took over: {groups} groups of this partition loaded in {load}",
+    Coordinator.UNLOADED: "the coordinator was stopped",
+    Coordinator.SUSPENDED: "the coordinator was suspended: its log refused to be written",
+    Coordinator.RESUMED: "the coordinator serves again",
+}
+
+
+class Partitions(NamedTuple):
+    """What a rebalance did to partitions. `moves` is None where it cannot be known any more."""
+
+    moves: list[Move] | None
+    total: int
+    protocol: str
+
+    @property
+    def cooperative(self) -> bool:
+        return "cooperative" in self.protocol
+
+
+NOTHING_KNOWN = Partitions(None, 0, "")
+
+
+# For people
+
+
+def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> None:
+    if not isinstance(entry, Rebalance):
+        text, role = sentence(entry)
+        screen.line(f"{when(screen, entry.at_ms)}  {screen.paint(plain(text), role)}")
+        return
+    screen.line(f"{when(screen, entry.began_ms)}  {headline(screen, entry)}")
+    for label, text in details(entry, partitions):
+        screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
+
+
+def show_begun(screen: Screen, one: Rebalance) -> None:
+    """For who follows: its end is told when it is there."""
+    screen.line(f"{when(screen, one.began_ms)}  {screen.paint('rebalance begins', Role.CAREFUL)}: {plain(title(one))}")
+
+
+def when(screen: Screen, ms: int) -> str:
+    return screen.paint(shown_moment(ms), Role.STRONG)
+
+
+def headline(screen: Screen, one: Rebalance) -> str:
+    if one.end is End.OPEN:
+        return screen.paint("rebalance under way", Role.CAREFUL)
+    parts = [screen.paint("rebalance", Role.CAREFUL)]
+    if one.to_generation >= 0:
+        parts.append(
+            f"generation {one.from_generation} -> {one.to_generation}" if one.from_generation >= 0 else f"generation {one.to_generation}"
+        )
+    took = f"took {duration(one.took_ms)}"
+    parts.append(screen.paint(took, Role.BAD if one.took_ms >= LONG_MS else None))
+    if one.rounds > 1:
+        parts.append(screen.paint(f"in {one.rounds} rounds", Role.CAREFUL))
+    return ", ".join(parts)
+
+
+def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
+    lines = [("why", title(one))]
+    lines += [("", said) for said in reasons(one)]
+    if one.also:
+        lines.append(("again", f"begun anew: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in one.also))}"))
+    lines += [("joined", came(member)) for member in one.joined]
+    told = named(one)
+    lines += [("gone", went(member)) for member in one.went if member not in told]
+    lines += [("back", returned(member)) for member in one.returned]
+    lines += waits(one)
+    if one.members_before >= 0 and one.members_after >= 0:
+        lines.append(("members", f"{one.members_before} -> {one.members_after}"))
+    lines += moved(one, partitions)
+    if ended(one):
+        lines.append(("end", ended(one)))
+    if one.lost:
+        lines.append(("lost", f"{one.lost} notes of it were not kept: more happened than is told here"))
+    return lines
+
+
+def waits(one: Rebalance) -> list[tuple[str, str]]:
+    """Whom it took long for."""
+    if one.laggards:
+        return [("waited", f"{duration(one.join_ms)} for {listed(called(id) for id in one.laggards)}, who did not come")]
+    last = one.last_to_come
+    if last is not None:
+        return [("waited", f"{duration(last.at_ms - one.began_ms)} for {called(last.member_id, last.instance_id)}, the last to join")]
+    return []
+
+
+def moved(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
+    if partitions.moves is None or one.end is End.OPEN:
+        return []
+    stayed = partitions.total - len(partitions.moves)
+    lines = []
+    changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for move in partitions.moves:
+        before = called(move.before.member_id, move.before.instance_id) if move.before else "nobody"
+        after = called(move.after.member_id, move.after.instance_id) if move.after else "nobody"
+        changes.setdefault((before, after), []).append(move.partition)
+    for number, ((before, after), where) in enumerate(changes.items()):
+        if number == MOVES_TOLD:
+            lines.append(("", f"... and {len(changes) - number} more changes (--json has all)"))
+            break
+        lines.append(("moved" if not number else "", f"{spans(where)}: {before} -> {after}"))
+    if not lines:
+        lines.append(("moved", f"nothing: {counted(stayed)} stayed where {'it was' if stayed == 1 else 'they were'}"))
+    elif stayed:
+        lines.append(("", f"{counted(stayed)} stayed"))
+    if one.from_state is not None and one.from_state.name == "STABLE" and one.members_after > 0:
+        if partitions.cooperative:
+            lines.append(("stopped", f"only what moved ({partitions.protocol})"))
+        else:
+            lines.append(
+                ("stopped", f"every partition, for {duration(one.took_ms)} at most ({partitions.protocol}: members give up all they have)")
+            )
+    return lines
+
+
+def counted(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
+
+
+def sentence(entry: Entry) -> tuple[str, Role | None]:
+    match entry:
+        case Returned():
+            return returned(entry), Role.GOOD if entry.outcome is Replacement.NO_REBALANCE else None
+        case Came():
+            return f"{came(entry)} joined", None
+        case Went():
+            text = f"{went(entry)}; that concerned nobody else" if entry.how is How.PENDING_EXPIRED else went(entry)
+            return text, Role.DIM if entry.how is How.PENDING_EXPIRED else None
+        case Refused():
+            who = called(entry.member_id, entry.instance_id)
+            why = failure(entry.error_code, "").line.removeprefix(": ")
+            times = "a commit" if entry.times == 1 else f"{entry.times} commits"
+            return f"{times} of {who} refused: {why} ({name_of(entry.error_code)})", Role.CAREFUL
+        case Late():
+            gaps = listed(f"{called(key)} ({duration(longest)})" for key, longest, _ in entry.gaps)
+            return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
+        case Moved():
+            text = COORDINATOR.get(entry.what, "the coordinator changed") if entry.what is not None else "the coordinator changed"
+            return text.format(groups=entry.groups, load=duration(entry.load_ms)), Role.DIM
+        case Lost():
+            return f"{entry.notes} notes before this one were not kept: more happened than is told here", Role.CAREFUL
+        case Rebalance():
+            return title(entry), None
+
+
+# For programs
+
+
+def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, object]:
+    match entry:
+        case Rebalance():
+            return {"kind": "rebalance", **rebalance(entry, partitions)}
+        case Returned():
+            return {
+                "kind": "static_member_returned",
+                "at": shown_moment(entry.at_ms),
+                "instance_id": entry.instance_id,
+                "old_member_id": entry.old_id,
+                "new_member_id": entry.new_id,
+                "client_id": entry.client_id,
+                "host": entry.host.removeprefix("/"),
+                "away_ms": entry.since_heartbeat_ms,
+                "outcome": entry.outcome.name.lower() if entry.outcome is not None else None,
+            }
+        case Came():
+            return {"kind": "member_joined", **member(entry)}
+        case Went():
+            return {"kind": "member_gone", **member(entry)}
+        case Refused():
+            return {
+                "kind": "commits_refused",
+                "at": shown_moment(entry.at_ms),
+                "error": name_of(entry.error_code),
+                "member_id": entry.member_id,
+                "instance_id": entry.instance_id,
+                "count": entry.times,
+                "since": shown_moment(entry.since_ms),
+            }
+        case Late():
+            gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
+            return {"kind": "late_heartbeats", "at": shown_moment(entry.at_ms), "members": gaps}
+        case Moved():
+            what = entry.what.name.lower() if entry.what is not None else None
+            return {"kind": "coordinator", "at": shown_moment(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups}
+        case Lost():
+            return {"kind": "notes_lost", "at": shown_moment(entry.at_ms), "count": entry.notes}
+
+
+def rebalance(one: Rebalance, partitions: Partitions) -> dict[str, object]:
+    moves = partitions.moves
+    return {
+        "at": shown_moment(one.began_ms),
+        "ended": shown_moment(one.ended_ms) if one.ended_ms >= 0 else None,
+        "took_ms": known(one.took_ms),
+        "end": one.end.value,
+        "from_generation": known(one.from_generation),
+        "to_generation": known(one.to_generation),
+        "cause": one.cause.name.lower() if one.cause is not None else None,
+        "cause_text": title(one),
+        "began_anew_for": [cause.name.lower() for cause in one.also],
+        "rounds": one.rounds,
+        "join_ms": known(one.join_ms),
+        "sync_ms": known(one.sync_ms),
+        "members_before": known(one.members_before),
+        "members_after": known(one.members_after),
+        "joined": [member(come) for come in one.joined],
+        "rejoined": [come.member_id for come in one.came if come.again],
+        "gone": [member(gone) for gone in one.went],
+        "returned": [
+            {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in one.returned
+        ],
+        "did_not_come": one.laggards,
+        "protocol": partitions.protocol or None,
+        "partitions": partitions.total if moves is not None else None,
+        "moved": None
+        if moves is None
+        else [
+            {
+                "topic": move.partition[0],
+                "partition": move.partition[1],
+                "from": move.before and move.before.seat,
+                "to": move.after and move.after.seat,
+            }
+            for move in moves
+        ],
+        "notes_lost": one.lost,
+    }
+
+
+def member(one: Came | Went) -> dict[str, object]:
+    told: dict[str, object] = {"at": shown_moment(one.at_ms), "member_id": one.member_id, "instance_id": one.instance_id}
+    if isinstance(one, Came):
+        told |= {"client_id": one.client_id, "host": one.host.removeprefix("/")}
+    else:
+        told |= {"how": one.how.name.lower() if one.how is not None else None, "since_heartbeat_ms": one.since_heartbeat_ms}
+    return {**told, "session_timeout_ms": one.session_ms, "reason": one.reason}
+
+
+def known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def summary(entries: Sequence[Entry]) -> list[str]:
+    """What there is to learn from it."""
+    from history.restarts import avoidable
+
+    rebalances = [one for one in entries if isinstance(one, Rebalance)]
+    kept = sum(isinstance(one, Returned) and one.outcome is Replacement.NO_REBALANCE for one in entries)
+    lines = []
+    if kept:
+        lines.append(f"{'1 restart' if kept == 1 else f'{kept} restarts'} of static members made no rebalance")
+    found = avoidable(entries)
+    if found.rebalances:
+        which = "the one rebalance" if len(rebalances) == 1 else f"{found.rebalances} of {len(rebalances)} rebalances"
+        lines.append(
+            f"{which} came from restarts of members without a group.instance.id, away {duration(found.longest_ms)} at most: "
+            "with one, and a session timeout above that, there would have been none"
+        )
+    return lines

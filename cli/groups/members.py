@@ -1,0 +1,65 @@
+"""`tenure group members`: who is in a group."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cli.client import EXIT, Cluster, Failure
+from cli.groups.described import describe_one
+from cli.shown import Column, Screen
+from history.moves import spans
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group, GroupMember
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        group = describe_one(cluster, options.group)
+    check_readable(group)
+    members = sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
+    if screen.json:
+        document = {
+            "group": group.id,
+            "state": group.state,
+            "type": group.type,
+            "protocol": group.protocol or None,
+            "members": [member.document() for member in members],
+        }
+        screen.document(document)
+    elif not members:
+        screen.line(f"group {group.id} has no members (state {group.state})")
+    else:
+        show(screen, members)
+    return EXIT.DONE
+
+
+def check_readable(group: Group) -> None:
+    if not group.readable:
+        raise Failure(
+            EXIT.LACKING,
+            f"group {group.id} is a {group.type} group ({group.state}): the members of these are not for this command; it reads those of type classic "
+            "and consumer",
+        )
+
+
+def show(screen: Screen, members: list[GroupMember]) -> None:
+    owned = any(member.owned and member.owned != member.assigned for member in members)
+    target = any(member.target is not None for member in members)
+    columns: list[Column | str] = [Column(title, False) for title in ("INSTANCE", "MEMBER", "CLIENT", "HOST", "TOPICS")]
+    columns += ["COUNT", Column("PARTITIONS", False)]
+    columns += [Column("OWNED", False)] * owned + [Column("TARGET", False)] * target
+    rows = []
+    for member in members:
+        row: list[object] = [member.instance_id, member.member_id, member.client_id or None, member.host or None, topics(member)]
+        row += [None if member.assigned is None else len(member.assigned), spans(member.assigned or ()) or None]
+        row += [spans(member.owned or ()) or None if member.owned != member.assigned else None] * owned
+        row += [spans(member.target or ()) or None if member.target is not None else None] * target
+        rows.append(row)
+    screen.table(columns, rows)
+
+
+def topics(member: GroupMember) -> str | None:
+    return None if member.topics is None else ", ".join(member.topics)

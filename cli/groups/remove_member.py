@@ -1,0 +1,213 @@
+"""`tenure group remove-member`: seats that nobody will come back to are given up at once, not when their sessions end."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cli.client import EXIT, Cluster, Failure, failure, name_of
+from cli.groups.described import describe_one
+from cli.groups.members import check_readable
+from cli.groups.removal import foresee
+from cli.shown import Column, Role, Screen, plain
+from history.moves import spans
+from history.words import called, listed
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group, GroupMember
+    from cli.groups.removal import Removal
+
+BATCHED_VERSION = 3  # several members, and instance ids (KIP-345)
+REASON_VERSION = 5  # KIP-800
+REASON = "removed by an administrator (tenure group remove-member)"
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    if bool(options.all) == bool(options.instances or options.members):
+        raise Failure(EXIT.USAGE, "name who shall go: --instance ID, --member ID (each may be repeated), or --all of them")
+    with Cluster.of(options) as cluster:
+        group = describe_one(cluster, options.group)
+        check_readable(group)
+        leaving = chosen(group, options)
+        if not leaving:
+            if screen.json:
+                screen.document(document(group, foresee(group, [], {}), options.dry_run, {}))
+            else:
+                screen.line(f"group {group.id} has no members: nothing was changed")
+            return EXIT.DONE
+        removal = foresee(group, leaving, partition_counts(cluster, group))
+        if not screen.json:
+            show(screen, group, removal)
+        if options.dry_run:
+            if screen.json:
+                screen.document(document(group, removal, True, {}))
+            else:
+                screen.line("dry run: nothing was changed")
+            return EXIT.DONE
+        if not screen.confirm(f"Remove {counted(leaving)} from group {group.id}?", options):
+            screen.line("nothing was changed")
+            return EXIT.REFUSED
+        if options.reason and cluster.version(LeaveGroupRequest.API_KEY, group.coordinator) < REASON_VERSION:
+            screen.warn("the cluster takes no reasons (Kafka 3.2 does); the member is removed without one")
+        errors = remove(cluster, group.id, leaving, options.reason or REASON)
+    if screen.json:
+        screen.document(document(group, removal, False, errors))
+    return finish(screen, group, removal, errors)
+
+
+def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
+    """Nothing is done by halves: a name that is not there stops everything."""
+    if options.all:
+        return list(group.members)
+    found: dict[str, GroupMember] = {}
+    missing = []
+    for instance in options.instances:
+        member = next((one for one in group.members if one.instance_id == instance), None)
+        if member is None:
+            missing.append(f"instance {instance}")
+        else:
+            found[member.member_id] = member
+    for id in options.members:
+        member = next((one for one in group.members if one.member_id == id), None)
+        if member is None:
+            missing.append(f"member {id}")
+        else:
+            found[member.member_id] = member
+    if missing:
+        there = listed(one.instance_id or one.member_id for one in group.members)
+        raise Failure(
+            EXIT.MISSING, f"group {group.id} has no {' and no '.join(missing)}; it has {there or 'no members'}; nothing was changed"
+        )
+    return list(found.values())
+
+
+def partition_counts(cluster: Cluster, group: Group) -> dict[str, int]:
+    names = sorted({topic for member in group.members for topic in member.topics or () if not topic.startswith("/")})
+    topics = cluster.topics(names) if names else {}
+    return {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
+
+
+def remove(cluster: Cluster, group: str, leaving: list[GroupMember], reason: str) -> dict[str, int]:
+    """Errors by member id. A static member goes by its instance id alone, whoever sits there by then; as Java's admin does it."""
+    identities = [MemberIdentity("" if one.instance_id is not None else one.member_id, one.instance_id, reason) for one in leaving]
+    reply = cluster.coordinator(group, LeaveGroupRequest(group, identities), oldest=BATCHED_VERSION)
+    if reply.error_code:
+        raise failure(reply.error_code, f"group {group}")
+    errors: dict[str, int] = {}
+    for told in reply.members:
+        for one in leaving:
+            same = told.group_instance_id == one.instance_id if one.instance_id is not None else told.member_id == one.member_id
+            if same and told.error_code:
+                errors[one.member_id] = told.error_code
+    return errors
+
+
+def counted(leaving: list[GroupMember]) -> str:
+    return called(leaving[0].member_id, leaving[0].instance_id) if len(leaving) == 1 else f"{len(leaving)} members"
+
+
+# What is said
+
+
+def document(group: Group, removal: Removal, dry_run: bool, errors: dict[str, int]) -> dict[str, object]:
+    return {
+        "group": group.id,
+        "dry_run": dry_run,
+        "state_before": group.state,
+        "removed": [
+            {
+                "member_id": one.member_id,
+                "instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "host": one.host,
+                "error": name_of(errors[one.member_id]) if one.member_id in errors else None,
+            }
+            for one in removal.leaving
+        ],
+        "members_left": len(removal.staying),
+        "rebalances": removal.rebalances,
+        "all_partitions_stop": removal.stops,
+        "moves": [
+            {
+                "topic": move.partition[0],
+                "partition": move.partition[1],
+                "from": move.before.seat,
+                "to": move.after and move.after.seat,
+                "to_is_known": move.known,
+            }
+            for move in removal.moves
+        ],
+    }
+
+
+def show(screen: Screen, group: Group, removal: Removal) -> None:
+    columns: list[Column | str] = [Column(title, False) for title in ("INSTANCE", "MEMBER", "CLIENT", "HOST", "PARTITIONS")]
+    rows = [
+        [one.instance_id, one.member_id, one.client_id or None, one.host or None, spans(one.assigned or ()) or None]
+        for one in removal.leaving
+    ]
+    screen.line(f"leaving group {screen.paint(plain(group.id), Role.STRONG)} (state {group.state}):")
+    screen.table(columns, rows)
+    for line in consequences(group, removal):
+        screen.line(plain(line))
+
+
+def consequences(group: Group, removal: Removal) -> list[str]:
+    lines = []
+    left = len(removal.staying)
+    if not left:
+        lines.append("no rebalance: nobody is left, and the group will be empty; its offsets stay")
+    elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+        lines.append(f"the group is rebalancing already; {members(left)} will share what there is")
+    elif removal.stops:
+        lines.append(
+            f"a rebalance follows: {members(left)} stop reading until it is over ({group.protocol or 'the assignor'} reassigns everything)"
+        )
+    else:
+        lines.append(f"a rebalance follows: {members(left)} keep what they have and read on meanwhile ({group.protocol or group.type})")
+    lines += told_moves(removal)
+    dynamic = [one for one in removal.leaving if one.instance_id is None]
+    if dynamic:
+        names = listed(called(one.member_id) for one in dynamic)
+        lines.append(f"without an instance id: {names}; a process that still runs joins again at once, which makes another rebalance")
+    if len(dynamic) < len(removal.leaving):
+        lines.append("a static member whose process still runs joins again with its instance id: stop it first")
+    return lines
+
+
+def members(count: int) -> str:
+    return "the 1 member that stays will" if count == 1 else f"the {count} members that stay will"
+
+
+def told_moves(removal: Removal) -> list[str]:
+    if not removal.moves:
+        return ["no partitions move"]
+    if not removal.staying:
+        return [f"{counted_partitions(len(removal.moves))} will be read by nobody"]
+    changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for move in removal.moves:
+        after = move.after
+        to = called(after.member_id, after.instance_id) if after is not None else "nobody" if move.known else ""
+        changes.setdefault((called(move.before.member_id, move.before.instance_id), to), []).append(move.partition)
+    lines = []
+    for (before_name, to), partitions in changes.items():
+        where = f"to {to}" if to else "to others, as the group's leader decides"
+        lines.append(f"  {spans(partitions)}: from {before_name} {where}")
+    return [f"{counted_partitions(len(removal.moves))} will move:", *lines]
+
+
+def counted_partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int]) -> int:
+    gone = [one for one in removal.leaving if one.member_id not in errors]
+    if gone and not screen.json:
+        what = "it rebalances now" if removal.rebalances else "it is empty now"
+        screen.line(f"removed {counted(gone)} from group {plain(group.id)}: {what}")
+    for one in removal.leaving:
+        if one.member_id in errors:
+            screen.warn(f"not removed: {failure(errors[one.member_id], called(one.member_id, one.instance_id)).line}")
+    return EXIT.REFUSED if errors else EXIT.DONE
