@@ -37,6 +37,7 @@ from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.produce import ProduceHandlers
 from broker.handlers.producer_ids import ProducerIdHandlers
+from broker.handlers.replicas import ReplicaHandlers
 from broker.handlers.serving import Serving
 from broker.handlers.topic_changes import DeletionHandlers
 from broker.handlers.topic_partitions import TopicPartitionHandlers
@@ -259,6 +260,7 @@ class Server:
             *RecordDeletionHandlers(serving, store.clerk, store.directory.checkpoint_starts).routes(),
             *TopicPartitionHandlers(serving).routes(),
             *LogDirHandlers(serving, store.directory.path).routes(),
+            *ReplicaHandlers(serving, store.directory.path, self.clock).routes(),
             *DescribeConfigsHandlers(serving, config.log_level).routes(),
             *ConfigChangeHandlers(serving).routes(),
             *ProduceHandlers(self.partitions, transactions, self.clock, authorizer).routes(),

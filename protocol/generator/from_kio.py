@@ -18,7 +18,17 @@ from typing import Any
 from protocol.generator.model import NEVER, Field, Message, Struct, Versions
 
 KINDS = {"error_code": "int16", "timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "records": "bytes"}
-ZEROS: dict[str, object] = {"bool": False, "int8": 0, "int16": 0, "int32": 0, "int64": 0, "string": "", "bytes": b"", "uuid": bytes(16)}
+ZEROS: dict[str, object] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "uint16": 0,
+    "int32": 0,
+    "int64": 0,
+    "string": "",
+    "bytes": b"",
+    "uuid": bytes(16),
+}
 MILLISECOND = timedelta(milliseconds=1)
 
 

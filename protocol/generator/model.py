@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 NEVER = 32767  # FLEXIBLE_FROM of a message that has no flexible version
-FIXED_SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
-FIXED_LETTERS = {"bool": "t", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "u"}
+FIXED_SIZES = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "uuid": 16}
+FIXED_LETTERS = {"bool": "t", "int8": "b", "int16": "h", "uint16": "w", "int32": "i", "int64": "q", "uuid": "u"}
 
 Versions = tuple[int, int]  # first and last, both included
 

@@ -173,8 +173,8 @@ def render_index(apis: list[dict[str, Any]]) -> str:
     return "\n".join(out.lines) + "\n"
 
 
-CODES = {"b": "b", "h": "h", "i": "i", "q": "q", "t": "?", "u": "16s"}
-SIZES = {"b": 1, "h": 2, "i": 4, "q": 8, "t": 1, "u": 16}
+CODES = {"b": "b", "h": "h", "w": "H", "i": "i", "q": "q", "t": "?", "u": "16s"}
+SIZES = {"b": 1, "h": 2, "w": 2, "i": 4, "q": 8, "t": 1, "u": 16}
 TYPES = {"t": "bool", "u": "bytes"}
 BITS = {"h": "16", "i": "32", "q": "64"}
 
@@ -183,7 +183,7 @@ def render_fixed(names: set[str]) -> str:
     """protocol/messages/fixed.py: a reader and a writer for each run of fixed-size fields."""
     out = Lines()
     out.put(
-        '"""Runs of fixed-size fields: t bool, b int8, h int16, i int32, q int64, u uuid.',
+        '"""Runs of fixed-size fields: t bool, b int8, h int16, w uint16, i int32, q int64, u uuid.',
         "",
         "Compiled, each function here is a few machine instructions. Interpreted, one call of a Struct's method is faster than any",
         "function could be: at the end of the file those take the functions' places.",
@@ -233,6 +233,8 @@ def render_fixed(names: set[str]) -> str:
 def unpacked(letter: str, where: str, end: str) -> str:
     if letter in BITS:
         return f"read_i{BITS[letter]}_be(data, {where})"
+    if letter == "w":
+        return f"read_i16_be(data, {where}) & 65535"
     if letter == "b":
         return f"(data[{where}] ^ 128) - 128"
     return f"data[{where}] != 0" if letter == "t" else f"data[{where} : {end}]"
@@ -241,6 +243,10 @@ def unpacked(letter: str, where: str, end: str) -> str:
 def pack_one(out: Lines, argument: str) -> None:
     if argument[0] in BITS:
         out.put(f"write_i{BITS[argument[0]]}_be(out, {argument})")
+    elif argument[0] == "w":
+        with out.block(f"if not 0 <= {argument} < 65536:"):
+            out.put(f'raise ValueError(f"{{{argument}}} is not a uint16")')
+        out.put(f"write_i16_be(out, {argument} - 65536 if {argument} > 32767 else {argument})")
     elif argument[0] == "t":
         out.put(f"out.append(1 if {argument} else 0)")
     else:

@@ -1,4 +1,4 @@
-"""Runs of fixed-size fields: t bool, b int8, h int16, i int32, q int64, u uuid.
+"""Runs of fixed-size fields: t bool, b int8, h int16, w uint16, i int32, q int64, u uuid.
 
 Compiled, each function here is a few machine instructions. Interpreted, one call of a Struct's method is faster than any
 function could be: at the end of the file those take the functions' places.
@@ -362,6 +362,14 @@ def pack_iiiib(i0: int, i1: int, i2: int, i3: int, b4: int) -> bytes:
     return out.getvalue()
 
 
+def pack_iiq(i0: int, i1: int, q2: int) -> bytes:
+    out = BytesWriter()
+    write_i32_be(out, i0)
+    write_i32_be(out, i1)
+    write_i64_be(out, q2)
+    return out.getvalue()
+
+
 def pack_iiqb(i0: int, i1: int, q2: int, b3: int) -> bytes:
     out = BytesWriter()
     write_i32_be(out, i0)
@@ -631,6 +639,17 @@ def pack_ttb(t0: bool, t1: bool, b2: int) -> bytes:
     return out.getvalue()
 
 
+def pack_wb(w0: int, b1: int) -> bytes:
+    out = BytesWriter()
+    if not 0 <= w0 < 65536:
+        raise ValueError(f"{w0} is not a uint16")
+    write_i16_be(out, w0 - 65536 if w0 > 32767 else w0)
+    if not -128 <= b1 < 128:
+        raise ValueError(f"{b1} is not an int8")
+    out.append(b1 & 255)
+    return out.getvalue()
+
+
 def unpack_b(data: bytes, at: int) -> tuple[int]:
     return ((data[at] ^ 128) - 128,)
 
@@ -819,6 +838,10 @@ def unpack_ut(data: bytes, at: int) -> tuple[bytes, bool]:
     return data[at : at + 16], data[at + 16] != 0
 
 
+def unpack_w(data: bytes, at: int) -> tuple[int]:
+    return (read_i16_be(data, at) & 65535,)
+
+
 STRUCTS: Final = {
     "b": Struct(">b"),
     "bb": Struct(">bb"),
@@ -892,6 +915,8 @@ STRUCTS: Final = {
     "u": Struct(">16s"),
     "uiq": Struct(">16siq"),
     "ut": Struct(">16s?"),
+    "w": Struct(">H"),
+    "wb": Struct(">Hb"),
 }
 
 if not COMPILED:

@@ -15,6 +15,7 @@ from broker.handlers.configs import DescribeConfigsHandlers
 from broker.handlers.delete_records import RecordDeletionHandlers
 from broker.handlers.log_dirs import LogDirHandlers
 from broker.handlers.metadata import MetadataHandlers
+from broker.handlers.replicas import ReplicaHandlers
 from broker.handlers.serving import Serving
 from broker.handlers.topic_changes import DeletionHandlers
 from broker.handlers.topic_partitions import TopicPartitionHandlers
@@ -84,6 +85,7 @@ class TopicDesk(Desk):
             *RecordDeletionHandlers(serving, clerk, lambda starts: None).routes(),
             *TopicPartitionHandlers(serving).routes(),
             *LogDirHandlers(serving, "data").routes(),
+            *ReplicaHandlers(serving, "data", self.clock).routes(),
             *DescribeConfigsHandlers(serving, "info").routes(),
             *ConfigChangeHandlers(serving).routes(),
         )

@@ -96,6 +96,8 @@ def made_up_value(kind: str, random: Random) -> Any:
         limit = 1 << (BITS[kind] - 1)
         return random.choice((0, 1, -1, limit - 1, -limit, random.randrange(-limit, limit), random.randrange(0, 128)))
     match kind:
+        case "uint16":
+            return random.choice((0, 1, 32_767, 32_768, 65_535, random.randrange(65_536)))
         case "bool":
             return random.random() < 0.5
         case "string":

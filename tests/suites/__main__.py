@@ -14,12 +14,13 @@ from tests.suites.known import judge, known
 from tests.suites.results import Result, Tests, count
 from tests.suites.suite import CACHE, Run, Suite, SuiteError, fetched
 
-MODULES = {"kafka-python": "kafka_python"}
+SUITES = {"franz-go": "go_clients:FRANZ_GO_SUITE", "kafka-go": "go_clients:KAFKA_GO_SUITE", "kafka-python": "kafka_python:SUITE"}
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    suite: Suite = import_module(f"tests.suites.{MODULES[options.name]}").SUITE
+    module, _, name = SUITES[options.name].partition(":")
+    suite: Suite = getattr(import_module(f"tests.suites.{module}"), name)
     broker = "kafka" if options.kafka else "tenure"
     report = CACHE / "reports" / f"{suite.name}-{broker}"
     try:
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
-    made.add_argument("name", choices=sorted(MODULES))
+    made.add_argument("name", choices=sorted(SUITES))
     made.add_argument("--kafka", action="store_true", help="against Apache Kafka instead of this broker (needs Java)")
     made.add_argument("--only", default="", metavar="WORDS", help="a part of the suite, in the words of its own runner")
     made.add_argument("--verbose", action="store_true", help="every failure and skip, also those that are known")

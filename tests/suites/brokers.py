@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.kafka_process import kafka_folder, running_kafka
+from tests.kafka_process import free_ports, kafka_folder, running_kafka
 from tests.oracle import find_jars
 from tests.running import broker
 from tests.suites.suite import Suite, SuiteError
@@ -24,8 +24,8 @@ def started(suite: Suite, name: str, report: Path) -> Iterator[int]:
 def tenure(suite: Suite, report: Path) -> Iterator[int]:
     settings = [f"--set={name}={value}" for name, value in suite.settings.items()]
     with tempfile.TemporaryDirectory(prefix="tenure-suite-", ignore_cleanup_errors=True) as folder:
-        listen = f"localhost:{suite.port}" if suite.port else "127.0.0.1:0"
-        with broker("--listen", listen, "--data", f"{folder}/data", *settings) as running:
+        address = f"127.0.0.1:{suite.port or free_ports(1)[0]}"
+        with broker("--listen", address, "--advertise", address, "--data", f"{folder}/data", *settings) as running:
             try:
                 yield running.port
             finally:

@@ -1,0 +1,81 @@
+"""Clients in Go: their modules hold their tests, and `go test` runs them from a copy of the module."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.suites.results import Tests, go_json
+from tests.suites.suite import Run, Suite, SuiteError, call, watch
+
+SECONDS = 2400
+ENDLESS_SECONDS = 60
+FLAGS = "-mod=mod"  # some modules' go.mod wants a later release of Go to say the same in its own way
+
+
+def fetcher(module: str, version: str) -> Callable[[Path], None]:
+    def fetch(folder: Path) -> None:
+        found = json.loads(call(["go", "mod", "download", "-json", f"{module}@{version}"], folder))
+        source = folder / "source"
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.copytree(found["Dir"], source)
+        for path in (source, *source.rglob("*")):  # what the module cache holds is read only
+            path.chmod(path.stat().st_mode | 0o200)
+        call(["go", "test", "-count=1", "-run=^$", "./..."], source, GOFLAGS=FLAGS)  # builds
+
+    return fetch
+
+
+def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], endless: Mapping[str, str] = {}) -> Callable[[Run], Tests]:
+    """`endless` names, for a kind of broker, tests that would wait for ever for what it lacks: they run last, for a minute."""
+
+    def run(run: Run) -> Tests:
+        log = run.report / "log"
+        waiting = endless.get(run.broker)
+        goes = [("log", SECONDS, ["-run", run.only] if run.only else ["-skip", waiting] if waiting else [])]
+        if waiting and not run.only:
+            goes.append(("log.endless", ENDLESS_SECONDS, ["-run", waiting]))
+        tests: Tests = {}
+        for name, seconds, which in goes:
+            command = ["go", "test", "-json", "-count=1", f"-timeout={seconds}s", *which, packages]
+            watch(command, run.folder / "source", run.report / name, seconds=seconds + 60, GOFLAGS=FLAGS, **environment(run))
+            with (run.report / name).open(errors="replace") as lines:
+                tests |= go_json(lines)
+        if not tests:
+            raise SuiteError(f"no test ran; see {log}")
+        return tests
+
+    return run
+
+
+FRANZ_GO = "v1.22.2"
+KAFKA_GO = "v0.4.51"
+
+FRANZ_GO_SUITE = Suite(
+    name="franz-go",
+    client="franz-go",
+    version=FRANZ_GO,
+    source="its Go module",
+    fetch=fetcher("github.com/twmb/franz-go", FRANZ_GO),
+    # Its default of 500,000 records through each chain of groups is for machines with more than two cores.
+    run=runner(
+        "./pkg/kgo",
+        lambda run: {"KGO_SEEDS": f"127.0.0.1:{run.port}", "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": os.environ.get("KGO_TEST_RECORDS", "20000")},
+        {"tenure": "^TestTxnEtl$"},  # there are no transactions yet
+    ),
+    settings={"group.initial.rebalance.delay.ms": "0"},
+)
+
+KAFKA_GO_SUITE = Suite(
+    name="kafka-go",
+    client="segmentio/kafka-go",
+    version=KAFKA_GO,
+    source="its Go module",
+    fetch=fetcher("github.com/segmentio/kafka-go", KAFKA_GO),
+    run=runner(".", lambda run: {"KAFKA_VERSION": "4.3.1", "KAFKA_SKIP_NETTEST": "1"}),
+    settings={"message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "0"},
+    port=9092,  # written into every test
+)
