@@ -1,7 +1,8 @@
 """A commit that comes again: the same partitions and metadata from the same member, and other offsets.
 
-A consumer sends it for hours. Everything but offsets and time is made once; whether it may be is asked of the group each
-time, and where the answer is no longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why.
+A consumer sends it for hours, and more of a broker's work is this than anything else but heartbeats: so it takes few steps.
+Everything but offsets and time is made once; whether it may be is asked of the group each time, and where the answer is no
+longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import Final
 from coordinator.calls import Commit
 from coordinator.facts import after_offset, offset_key, offset_key_prefix
 from coordinator.group import Group
-from coordinator.hold import RECORD_OVERHEAD_BYTES
+from coordinator.hold import RECORD_OVERHEAD_BYTES, Held
+from coordinator.rules import ROWS
+from coordinator.shard import Shard
+from coordinator.states import EMPTY
 from protocol.batch_writing import form_of
 
 OFFSET_BYTES: Final = 8  # big-endian, in requests as in records
@@ -30,7 +34,7 @@ def _cutter(value_bytes: int, count: int) -> Struct:
 class RepeatedCommit:
     """Who commits, what, and all that is the same each time."""
 
-    __slots__ = ("_afters", "_alike", "_cut", "_only", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
+    __slots__ = ("_after", "_afters", "_alike", "_cut", "_only", "_topic", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
 
     def __init__(self, commit: Commit) -> None:
         """`commit` was stored just now, whole, and has no retention of its own."""
@@ -52,21 +56,43 @@ class RepeatedCommit:
         self.size = sum(sizes) + sum([RECORD_OVERHEAD_BYTES + len(key) for key in keys])
         self._alike = all(after == self._afters[0] for after in self._afters)
         self._cut = _cutter(sizes[0], len(keys)).unpack
+        self._after = self._afters[0]
         if self._alike:
             del self._afters[1:]
         self._only = self.topics[0][1][0] if len(keys) == 1 else -1  # the one partition, of the one topic
+        self._topic = self.topics[0][0]
 
-    def store(self, group: Group, offsets: Sequence[bytes], now: int) -> Sequence[bytes] | None:
-        """Keep the offsets; their values, in the order of the request. None, and nothing is done: of a topic nothing is kept yet."""
+    def again(self, shard: Shard, offsets: Sequence[bytes], reply: Held, now: int) -> bool:
+        """Store it with these offsets, and hold its reply; False, and nothing has happened, where that may not be any more."""
+        group = shard.groups.get(self.group_id)
+        if group is None or ROWS[group.state].commit:
+            return False
+        member = group.members.get(self.member_id)
+        if member is None:
+            if self.generation >= 0 or group.state is not EMPTY:
+                return False
+        elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
+            return False
         if self._only >= 0:  # as most commits are
-            stored = group.offsets.get(self.topics[0][0])
+            stored = group.offsets.get(self._topic)
             if stored is None:
-                return None
-            stored.values[self._only] = value = _VERSION + offsets[0] + self._afters[0] + _TIME(now)
-            return (value,)
-        for topic, _ in self.topics:
-            if topic not in group.offsets:
-                return None
+                return False
+            value = b"".join((_VERSION, offsets[0], self._after, _TIME(now)))
+            stored.values[self._only] = value
+            values: Sequence[bytes] = (value,)
+        else:
+            for topic, _ in self.topics:
+                if topic not in group.offsets:
+                    return False
+            values = self._store(group, offsets, now)
+        group.offsets_mark = object()
+        if member is not None:
+            shard.lives(member, now)
+        shard.hold.emit_values(self.form, values, self.size, reply)
+        return True
+
+    def _store(self, group: Group, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
+        """Keep the offsets; their values, in the order of the request."""
         values = self._values(offsets, now)
         at = 0
         for topic, partitions in self.topics:
@@ -80,5 +106,5 @@ class RepeatedCommit:
         if not self._alike:
             return [_VERSION + offset + after + time for offset, after in zip(offsets, self._afters, strict=True)]
         # One join and one cut for all of them.
-        behind = self._afters[0] + time
+        behind = self._after + time
         return self._cut(_VERSION + (behind + _VERSION).join(offsets) + behind)

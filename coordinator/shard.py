@@ -6,7 +6,7 @@ changes memory at once, and what it produced (facts, replies, notes) goes to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from coordinator import admin, expiry, identity, offsets
@@ -26,17 +26,16 @@ from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
-from coordinator.hold import Fact, Held, Hold
+from coordinator.hold import Fact, Hold
 from coordinator.join import add, hand_out_id, has_room, make_way, repeats_a_name
 from coordinator.leave import depart
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
 from coordinator.outcome import Outcome
 from coordinator.rebalance import join_phase_over, pending_over, prepare, session_over, sync_phase_over
-from coordinator.repeats import RepeatedCommit
 from coordinator.replay import Replay, open_group
 from coordinator.rules import ROWS
-from coordinator.states import EMPTY, PREPARING
+from coordinator.states import PREPARING
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import Gaps, Refusals
 from protocol.errors import ErrorCode
@@ -285,10 +284,10 @@ class Shard:
             return ErrorCode.ILLEGAL_GENERATION
         error = ROWS[group.state].heartbeat
         if error is not UNKNOWN_MEMBER_ID:
-            self._lives(member, now)
+            self.lives(member, now)
         return error
 
-    def _lives(self, member: Member, now: int) -> None:
+    def lives(self, member: Member, now: int) -> None:
         """Its session begins anew. A deadline that moves later needs no scheduling."""
         gap = now - member.seen_ms
         member.seen_ms = now
@@ -356,28 +355,8 @@ class Shard:
         if refused:
             return refused
         if member is not None:
-            self._lives(member, out.now)
+            self.lives(member, out.now)
         return offsets.store(out, group, commit)
-
-    def commit_again(self, commit: RepeatedCommit, offsets: Sequence[bytes], reply: Held, now: int) -> bool:
-        """A commit like one before that was stored whole, and its reply; False, and nothing has happened, where it may not be so again."""
-        group = self.groups.get(commit.group_id)
-        if group is None or ROWS[group.state].commit:
-            return False
-        member = group.members.get(commit.member_id)
-        if member is None:
-            if commit.generation >= 0 or group.state is not EMPTY:
-                return False
-        elif commit.generation != group.generation or (commit.instance_id is not None and member.instance_id != commit.instance_id):
-            return False
-        values = commit.store(group, offsets, now)
-        if values is None:
-            return False
-        group.offsets_mark = object()
-        if member is not None:
-            self._lives(member, now)
-        self.hold.emit_values(commit.form, values, commit.size, reply)
-        return True
 
     def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int) -> tuple[int, list[int]]:
         """OffsetDelete: an error for the whole, or one code for each."""

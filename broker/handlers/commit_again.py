@@ -172,7 +172,7 @@ class CommitAgain:
         self._correlation_id = fields[1]
         connection.busy = True
         try:
-            if not shard.commit_again(self._commit, fields[_OFFSETS], self, self._clock.now):
+            if not self._commit.again(shard, fields[_OFFSETS], self, self._clock.now):
                 connection.busy = False
                 return None
         except Exception:

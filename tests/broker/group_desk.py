@@ -142,7 +142,7 @@ class Refusing:
 
 
 class Defective:
-    """A shard of which one call ends in an exception, before or after it did what it does."""
+    """A shard, or a part of one, of which one call ends in an exception, before or after it did what it does."""
 
     def __init__(self, shard: Any, call: str, after: bool = False) -> None:
         self._shard = shard

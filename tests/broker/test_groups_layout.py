@@ -153,7 +153,7 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
 
     journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
-        patched.setattr(journal, "shard", Defective(journal.shard, "commit_again", after))
+        patched.setattr(journal.shard, "hold", Defective(journal.shard.hold, "emit_values", after))
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing

@@ -163,7 +163,7 @@ class Asking(Stage):
         shard = self._serving
         offsets = [pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions]
         before = shard.hold.emitted
-        if shard.commit_again(repeat, offsets, Nobody(), self.now):
+        if repeat.again(shard, offsets, Nobody(), self.now):
             return True
         assert shard.hold.emitted == before
         return False

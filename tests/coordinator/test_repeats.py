@@ -57,7 +57,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
     deadlines = {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
-    assert not shard.commit_again(repeat, [bytes(8)] * 3, Nobody(), play.now)
+    assert not repeat.again(shard, [bytes(8)] * 3, Nobody(), play.now)
     assert (shard.hold.emitted, play.fetch_all()) == (emitted, offsets)
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
@@ -121,7 +121,7 @@ def test_not_where_nothing_is_kept_of_the_only_topic(play: Play) -> None:
     (repeat, _) = play.repeats.values() if play.repeats else (None, None)
     play.offset_delete(("t0", 0))
     assert repeat is not None
-    assert not play._serving.commit_again(repeat, [bytes(8)], Nobody(), play.now)
+    assert not repeat.again(play._serving, [bytes(8)], Nobody(), play.now)
 
 
 def test_it_keeps_a_member_alive(play: Play) -> None:
