@@ -222,8 +222,10 @@ def document(options: argparse.Namespace, records: int, rows: Sequence[tuple[int
 
 
 def explained(stopped: Stopped, records: int) -> str:
-    parts = [plain(stopped.reason.line), written(records)]
-    if stopped.refused:
+    parts = [plain(stopped.reason.line)]
+    if records or not stopped.in_doubt:
+        parts.append(written(records))
+    if stopped.refused and (records or stopped.in_doubt):
         parts.append(f"{lines_of(stopped.refused)} {verb(stopped.refused)} not")
     if stopped.in_doubt:
         parts.append(f"whether {lines_of(stopped.in_doubt)} {verb(stopped.in_doubt)} is not known: look before sending again")

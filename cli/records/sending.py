@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, failure
+from cli.client import EXIT, Failure, check, failure
 from cli.client.connection import Broken
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
@@ -32,6 +32,7 @@ OFFSET_UNKNOWN: Final = -1
 NOT_WRITTEN: Final = frozenset({E.LEADER_NOT_AVAILABLE, E.NOT_LEADER_OR_FOLLOWER, E.NOT_ENOUGH_REPLICAS, E.UNKNOWN_TOPIC_OR_PARTITION})
 # Perhaps written; only what is numbered may be sent again.
 IN_DOUBT: Final = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.KAFKA_STORAGE_ERROR, E.NETWORK_EXCEPTION, E.CORRUPT_MESSAGE})
+NO_IDS_YET: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.REQUEST_TIMED_OUT})
 TOO_LARGE: Final = frozenset({E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE})
 
 
@@ -96,15 +97,20 @@ class Sender:
         if self._asked or self._acks != -1:
             return
         self._asked = True
-        try:
-            reply = self._cluster.any(InitProducerIdRequest(None, 60_000))
-        except Failure as refused:
-            if refused.code != EXIT.LACKING:
-                raise
-            return
+        deadline = time.monotonic() + self._cluster.timeout
+        while True:
+            try:
+                reply = self._cluster.any(InitProducerIdRequest(None, 60_000))
+            except Failure as refused:
+                if refused.code != EXIT.LACKING:
+                    raise
+                return
+            # A broker that has just started may have no ids yet.
+            if reply.error_code not in NO_IDS_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
+                break
+            time.sleep(PAUSE_SECONDS)
         if reply.error_code != E.CLUSTER_AUTHORIZATION_FAILED:
-            if reply.error_code:
-                raise failure(reply.error_code, "a producer id", None)
+            check(reply.error_code, "a producer id")
             self._producer = (reply.producer_id, reply.producer_epoch)
 
     def _take(self, partition: int, count: int) -> int:

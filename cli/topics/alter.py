@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from cli.client import EXIT, Cluster, Failure, check
 from cli.shown import Screen, plain
-from cli.topics.finding import required
+from cli.topics.finding import await_known, required
 from cli.topics.settings import TOPIC, Setting, topic_settings
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
             send_partitions(cluster, options, dry_run=options.dry_run)
         if settings and not options.dry_run:
             send_settings(cluster, options, settings, dry_run=False)
+        if partitions and not options.dry_run:
+            await_known(cluster, [options.topic], lambda topic: len(topic.partitions) >= options.partitions)
     if screen.json:
         screen.document({"topic": options.topic, "dry_run": options.dry_run, "changes": [document(change) for change in changes]})
     elif not changes:

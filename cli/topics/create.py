@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, check, name_of
 from cli.shown import Screen
+from cli.topics.finding import await_known
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
 
@@ -21,8 +22,10 @@ def run(options: argparse.Namespace) -> int:
         if not options.dry_run and not screen.confirm(question(options, names), options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
         reply = cluster.controller(request(options, names), oldest=4)
-    results = {result.name: result for result in reply.topics}
-    entries = [entry(name, results.get(name), options) for name in names]
+        results = {result.name: result for result in reply.topics}
+        entries = [entry(name, results.get(name), options) for name in names]
+        made = [told["name"] for told in entries if told["outcome"] == "created"]
+        await_known(cluster, made, lambda topic: not topic.error and all(one.leader >= 0 for one in topic.partitions.values()))
     if screen.json:
         screen.document({"dry_run": options.dry_run, "topics": entries})
     failure: Failure | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure, name_of
 from cli.shown import Screen, plain
 from cli.topics.create import counted
-from cli.topics.finding import absent, existing
+from cli.topics.finding import absent, await_known, existing
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from cli.topics.readers import groups_with_offsets
 from cli.topics.sizes import partition_sizes, shown_bytes
@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
             confirm(screen, options, entries)
             outcome = "deleted"
             refused = delete(cluster, options, list(topics)) if topics else {}
+            await_known(cluster, [name for name in topics if name not in refused], lambda topic: bool(topic.error))
             for entry in entries:
                 entry["error"] = name_of(refused[entry["name"]].error_code) if entry["name"] in refused else None
     if screen.json:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from cli.client import EXIT, Failure, check
 from protocol.errors import ErrorCode
@@ -12,11 +13,18 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from cli.client import Cluster, TopicInfo
 
+KNOWN_SECONDS: Final = 0.2
+SPREAD_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.02
+
 
 def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInfo], list[str]]:
     """Those that are there, in the order asked for, and the names of those that are not. Failure: the cluster refuses one."""
     names = list(dict.fromkeys(names))
     found = cluster.topics(names)
+    if any(topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in found.values()):
+        time.sleep(KNOWN_SECONDS)  # made a moment ago, perhaps, by way of another broker
+        found = cluster.topics(names)
     there: dict[str, TopicInfo] = {}
     missing: list[str] = []
     for name in names:
@@ -30,6 +38,13 @@ def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInf
                 check(topic.error, f"topic {name}")
             there[name] = topic
     return there, missing
+
+
+def await_known(cluster: Cluster, names: Sequence[str], known: Callable[[TopicInfo], bool]) -> None:
+    """Until the brokers know what the controller has done: whoever asks next must not find it otherwise. Not for long: it is done."""
+    until = time.monotonic() + min(SPREAD_SECONDS, cluster.timeout)
+    while names and not all(known(topic) for topic in cluster.topics(names, refresh=True).values()) and time.monotonic() < until:
+        time.sleep(PAUSE_SECONDS)
 
 
 def required(cluster: Cluster, names: Sequence[str], *, makes: bool = False) -> dict[str, TopicInfo]:

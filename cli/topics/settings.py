@@ -16,9 +16,9 @@ OWN: Final = 1  # the source of what was set for the topic itself
 DEFAULT: Final = 5
 SOURCES: Final = {
     OWN: "topic",
-    2: "broker, changed while it ran",
-    3: "all brokers, changed while they ran",
-    4: "broker",
+    2: "broker (while it ran)",
+    3: "cluster (while it ran)",
+    4: "broker (as it started)",
     DEFAULT: "default",
 }
 

@@ -95,7 +95,7 @@ def test_records_in_full_and_by_template_and_as_json(consume, name):
         (("--from", "6", "--partition", "0"), 66, "{name}-0 has offsets 0 to 4, not 6"),
         (("--partition", "2"), 66, "--partition: topic {name} has 2 partitions, and no 2"),
         (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a place to begin: earliest, latest, an offset,"),
-        (("--from", "1", "--from-beginning"), 64, "argument --from-beginning: not allowed with argument --from"),
+        (("--from", "1", "--from-beginning"), 64, "--from-beginning: not allowed with argument --from"),
         (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
         (("--format", "{value}", "--json"), 64, "--json has a look of its own"),
         (("--instance", "i"), 64, "--instance is for members of a group"),
@@ -205,7 +205,7 @@ def test_a_signal_ends_it_quietly_and_at_once(bootstrap, name, number, code):
 
 @pytest.mark.once
 def test_a_reader_that_goes_away_ends_it_quietly(bootstrap, name, tenure):
-    tenure("produce", name, "--bootstrap", bootstrap, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 20_000)
+    tenure("produce", name, "--bootstrap", bootstrap, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
     with consuming(bootstrap, name, "--from-beginning") as process:
         assert process.stdout is not None
         os.read(process.stdout.fileno(), 10)

@@ -1,0 +1,108 @@
+"""Topics, produce and consume beside Apache Kafka itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cli.client import Cluster
+from cli.records.commits import committed_offsets
+from tests.cli.conftest import Result, Tenure
+from tests.cli.test_consume import consuming
+from tests.cli.test_consume_beside_clients import await_members, end
+from tests.cli.test_consume_group import member
+from tests.kafka_process import kafka
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with kafka(group_initial_rebalance_delay_ms="0", offsets_topic_num_partitions="4") as port:
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def ask(tenure: Tenure, server: str) -> Callable[..., Result]:
+    return lambda *arguments, **more: tenure(*arguments, "--bootstrap", server, "--timeout", "30", **more)
+
+
+@pytest.fixture
+def cluster(server: str) -> Iterator[Cluster]:
+    host, _, port = server.rpartition(":")
+    with Cluster([(host, int(port))], 30) as opened:
+        yield opened
+
+
+def test_a_topics_whole_life(ask):
+    assert ask("topic", "create", "life", "--partitions", "2", "--set", "retention.ms=86400000").out == (
+        "life created: 2 partitions, replication factor 1, retention.ms=86400000\n"
+    )
+    assert ask("topic", "create", "life").code == 1
+    assert ask("topic", "create", "lives", "--dry-run").out.startswith("lives would be created: 1 partition")
+    would = ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--dry-run")
+    assert "  partitions: 2 -> 3\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> its default\n" in would.out
+    assert ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms").code == 0
+    described = json.loads(ask("topic", "describe", "life", "--json").out)["topics"][0]
+    assert len(described["partitions"]) == 3
+    assert [setting["name"] for setting in described["settings"] if setting["source"] == "topic"] == ["cleanup.policy"]
+    refused = ask("produce", "life", "--value", "no key")
+    assert (refused.code, "Compacted topic cannot accept message without key" in refused.err) == (1, True), refused
+    assert ask("topic", "alter", "life", "--set", "retention.ms=soon").err.startswith("tenure: topic life: Invalid value soon")
+    assert ask("topic", "alter", "life", "--set", "x.y=1").err == "tenure: topic life: Unknown topic config name: x.y\n"
+    assert ask("produce", "life", "--key", "k", "--value", "v").code == 0
+    assert ask("consume", "life", "--group", "readers-of-life", "--from-beginning", "--no-follow").out == "v\n"
+    told = r"3 partitions, 1 record \(\d+ B\), offsets of group readers-of-life\n"
+    assert re.fullmatch(f"life would be deleted: {told}", ask("topic", "delete", "life", "--dry-run").out)
+    assert re.fullmatch(f"life deleted: {told}", ask("topic", "delete", "life").out)
+    assert ask("topic", "describe", "life").code == 66
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_of_every_codec_there_and_back(ask, codec):
+    name = f"codec-{codec}"
+    ask("topic", "create", name, "--partitions", "3")
+    values = [f"value {n}" for n in range(5000)]
+    sent = ask("produce", name, "--compression", codec, stdin="\n".join(values))
+    assert sent.code == 0, sent.err
+    read = ask("consume", name, "--from-beginning", "--no-follow")
+    assert sorted(read.out.splitlines()) == sorted(values)
+    assert len(ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()) == 2 * len(json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"])
+
+
+def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask):
+    ask("topic", "create", "narrow", "--set", "max.message.bytes=500")
+    assert ask("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
+    refused = ask("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
+    assert refused.err.startswith("tenure: line 2: 600 bytes are more than topic narrow takes in one record")
+    assert refused.err.endswith("1 record was written before; line 2 was not\n")
+
+
+def test_members_share_a_group_there_and_the_second_of_an_instance_fences_the_first(ask, server, cluster):
+    ask("topic", "create", "shared", "--partitions", "4")
+    arguments = ("shared", "--group", "sharers", "--from-beginning", "--json", "--heartbeat", "0.1", "--timeout", "30")
+    with consuming(server, *arguments) as one, consuming(server, *arguments, "--instance", "desk") as two:
+        await_members(cluster, "sharers", 2)
+        assert ask("produce", "shared", "--key-separator", ":", stdin="".join(f"{n}:v\n" for n in range(200))).code == 0
+        until = time.monotonic() + 30
+        while sum(committed_offsets(cluster, "sharers", [("shared", partition) for partition in range(4)]).values()) < 200:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        usurper = member(cluster, "sharers", "shared", instance_id="desk")
+        with usurper._cluster:
+            usurper.join()
+            out, err = two.communicate(timeout=30)
+            assert two.returncode == 1
+            assert err == b"tenure: group sharers: another process has joined as instance desk and has its seat now; this one is fenced\n"
+            usurper.leave()
+        seen = end(one, signal.SIGINT)
+    await_members(cluster, "sharers", 0)
+    seen += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines())]
+    assert len(seen) == 200
+    assert max(Counter(seen).values()) == 1
