@@ -4,10 +4,13 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -16,24 +19,29 @@ import org.apache.kafka.common.utils.Exit;
  * than most of them run.
  */
 public class Tools {
-    private static final class Exited extends RuntimeException {
-        final int code;
+    private static final List<Runnable> ENDINGS = new ArrayList<>();
 
-        Exited(int code) {
-            super("exit " + code, null, false, false);
-            this.code = code;
+    /** What the tool said first: some catch whatever is thrown, and say another code. */
+    private static volatile Integer exitCode;
+
+    private static final class Exited extends RuntimeException {
+        Exited() {
+            super("exited", null, false, false);
         }
+    }
+
+    private static void exited(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+        }
+        throw new Exited();
     }
 
     public static void main(String[] nothing) throws Exception {
         PrintStream answers = System.out;
-        Exit.setExitProcedure((code, message) -> {
-            throw new Exited(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Exited(code);
-        });
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setExitProcedure((code, message) -> exited(code));
+        Exit.setHaltProcedure((code, message) -> exited(code));
+        Exit.setShutdownHookAdder((name, hook) -> ENDINGS.add(hook));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = Arrays.stream(line.split(" ", -1)).map(Tools::decoded).toArray(String[]::new);
@@ -49,19 +57,34 @@ public class Tools {
         System.setIn(new ByteArrayInputStream(input.getBytes(StandardCharsets.UTF_8)));
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        exitCode = null;
         try {
-            Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            Class<?> program = Class.forName(tool);
+            forgetCount(program);
+            ENDINGS.clear();
+            program.getMethod("main", String[].class).invoke(null, (Object) arguments);
+            ENDINGS.forEach(Runnable::run);
+            return exitCode == null ? 0 : exitCode;
         } catch (InvocationTargetException failed) {
-            Throwable cause = failed.getCause();
-            if (cause instanceof Exited) {
-                return ((Exited) cause).code;
+            if (exitCode != null) {
+                return exitCode;
             }
-            cause.printStackTrace();
+            failed.getCause().printStackTrace();
             return 1;
         } finally {
             System.out.flush();
             System.err.flush();
+        }
+    }
+
+    /** The console consumer counts to --max-messages in a static field. */
+    private static void forgetCount(Class<?> program) throws IllegalAccessException {
+        try {
+            Field count = program.getDeclaredField("messageCount");
+            count.setAccessible(true);
+            count.setInt(null, 0);
+        } catch (NoSuchFieldException none) {
+            // any other program
         }
     }
 
