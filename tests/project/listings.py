@@ -48,14 +48,14 @@ def named(page: Path, name: str) -> str:
     return listing.text
 
 
-_TENURE = re.compile(r"(?:^|[|;&] *)(?:\S*/)?tenure ")
+_TENURE = re.compile(r"(?:^(?: *|\$ )|[|;&] *)(?:\S*/)?tenure ")
 
 
 def commands(text: str) -> Iterator[list[str]]:
     """The words of each command line with a `tenure` in it: continued lines joined, pipes taken apart."""
     for line in filter(_TENURE.search, text.replace("\\\n", " ").splitlines()):
         words: list[str] = []
-        for word in shlex.split(line, comments=True):
+        for word in shlex.split(line.removeprefix("$ "), comments=True):
             if word in _SEPARATORS:
                 yield words
                 words = []

@@ -1,0 +1,129 @@
+"""Writes docs/examples.txt: what the commands print, about a broker and consumers that are started for it: python -m docs.capture
+
+Not part of `make generate`, for it takes half a minute, and times and ids are new ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from docs.commands import EXAMPLES
+
+ROOT = Path(__file__).resolve().parents[1]
+PORT = 9092
+HERE = f"127.0.0.1:{PORT}"
+WAIT_SECONDS = 20
+
+# What is run, in this order. A command that begins with "(" is not shown.
+BEFORE = [
+    "tenure health 127.0.0.1:9092 --wait 10",
+    "tenure cluster",
+    "tenure topic create orders --partitions 4 --set retention.ms=86400000",
+    "(seq 1 40 | sed 's/.*/&:order &/' | tenure produce orders --key-separator :",
+    "printf '41:two apples\\n42:a pear\\n' | tenure produce orders --key-separator :",
+]
+WHILE_CONSUMED = [
+    "tenure topic list",
+    "tenure topic describe orders",
+    "tenure topic alter orders --partitions 6 --dry-run",
+    "tenure group list",
+    "tenure group describe billing",
+    "tenure group members billing",
+    "tenure group list --json",
+    "tenure group offsets show billing",
+    "tenure group remove-member billing --instance billing-2 --dry-run",
+    "tenure group offsets reset billing --to-earliest --all-topics",
+    "tenure group remove-member billing --instance billing-2 --reason 'scaled in'",
+    "(sleep 4",
+    "tenure group history billing",
+]
+AFTERWARDS = [
+    "tenure group offsets reset billing --shift-by -5 --topic orders:0 --dry-run",
+    "tenure group offsets reset billing --shift-by -5 --topic orders:0 --yes",
+    "tenure group offsets delete billing --topic orders:3 --yes",
+    "tenure group delete billing --dry-run",
+    "tenure consume orders --from -1 --no-follow --long",
+    "tenure topic delete orders --dry-run",
+    "tenure log verify ./data",
+    "tenure log dump ./data --group billing --kind offsets --limit 2",
+]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON", "COLUMNS"))}
+    return plain | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+def say(command: str, folder: Path, shown: list[str]) -> None:
+    """Run it as it is shown, its two outputs together as on a terminal."""
+    hidden = command.startswith("(")
+    done = subprocess.run(
+        ["bash", "-c", command.removeprefix("(")], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+    )
+    if not hidden:
+        code = f"exit code {done.returncode}\n" if done.returncode else ""
+        shown.append(f"$ {command}\n{done.stdout}{done.stderr}{code}\n")
+        print(shown[-1])
+
+
+def main() -> int:
+    shown: list[str] = []
+    running: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bin").mkdir()
+        tenure = folder / "bin" / "tenure"
+        tenure.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m cli "$@"\n')
+        tenure.chmod(0o755)
+
+        def start(*words: str) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(
+                ["tenure", *words], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            running.append(process)
+            return process
+
+        def end(process: subprocess.Popen[bytes]) -> None:
+            process.send_signal(signal.SIGINT)
+            process.wait(WAIT_SECONDS)
+            running.remove(process)
+
+        broker = start("serve", "--data", "./data", "--listen", HERE, "--set", "group.initial.rebalance.delay.ms=1000")
+        try:
+            for command in BEFORE:
+                say(command, folder, shown)
+            begin = ("consume", "orders", "--group", "billing", "--from-beginning", "--session-timeout", "45")
+            consumers = [start(*begin, "--instance", f"billing-{number}") for number in (1, 2)]
+            time.sleep(4)
+            consumers.append(start(*begin))  # a dynamic one
+            time.sleep(6)
+            end(consumers[0])
+            consumers[0] = start(*begin, "--instance", "billing-1")
+            time.sleep(4)
+            for command in WHILE_CONSUMED:
+                if "--reason" in command:
+                    end(consumers.pop(1))  # as one does before
+                say(command, folder, shown)
+            for consumer in consumers:
+                end(consumer)
+            say("(tenure group remove-member billing --all --yes", folder, shown)
+            for command in AFTERWARDS:
+                if "log" in command.split()[1:2] and broker in running:
+                    end(broker)
+                say(command, folder, shown)
+        finally:
+            for process in running:
+                process.kill()
+                process.wait(WAIT_SECONDS)
+    EXAMPLES.write_text("\n".join(block.rstrip("\n") + "\n" for block in shown))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
