@@ -77,6 +77,15 @@ def test_every_python_listing_compiles(listing: Listing) -> None:
     compile(listing.text, str(listing), "exec")
 
 
+def test_the_tests_that_pages_name_are_there() -> None:
+    files = list(ROOT.glob("tests/**/*.py"))
+    there = {name for file in files for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
+    said = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert len(said) > 20
+    assert said <= there
+    assert {name for page in PAGES for name in re.findall(r"`(?:tests/[\w/]*)?(test_\w+\.py)`", page.read_text())} <= {file.name for file in files}
+
+
 def test_the_readme_starts_the_broker_as_make_does() -> None:
     recipe = (ROOT / "Makefile").read_text()
     assert "\tmake run\n" not in recipe
