@@ -78,8 +78,10 @@ def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Commit
         screen.line("these offsets go with it:" if len(names) == 1 else "these offsets go with them:")
         screen.table([Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED"], rows)
     for name in names:
-        if not committed.get(name):
+        if name in committed and not committed[name]:
             screen.line(f"{plain(name)} has committed no offsets")
+        elif name not in committed:
+            screen.line(f"{plain(name)} keeps offsets of another kind, which go with it")
 
 
 def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[Key, Committed]]) -> dict[str, object]:

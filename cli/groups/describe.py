@@ -10,7 +10,7 @@ from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking
 from cli.groups.described import by_topic, describe
 from cli.groups.listing import state_role
-from cli.shown import Column, Painted, Role, Screen
+from cli.shown import Column, Painted, Role, Screen, plain
 from history.moves import spans
 from history.words import called
 
@@ -145,8 +145,8 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         facts.append(f"protocol {group.protocol}")
     if group.epoch is not None:
         facts.append(f"epoch {group.epoch}")
-    state = screen.paint(group.state, state_role(group.state))
-    screen.line(f"{screen.paint(group.id, Role.STRONG)}: {state}, {', '.join(facts)}, coordinator {where}")
+    state = screen.paint(plain(group.state), state_role(group.state))
+    screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(where)}")
     if not group.readable:
         screen.line(f"members and offsets of a {group.type} group are not for this command; it reads those of type classic and consumer")
         return
@@ -156,10 +156,10 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         table(screen, group, rows)
     if idle(group) and group.state == "Stable":
         names = ", ".join(called(one.member_id, one.instance_id) for one in idle(group))
-        screen.line(screen.paint(f"without a partition: {names}", Role.CAREFUL))
+        screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))
     behind = unread(group, rows)
     if behind and group.members:
-        screen.line(screen.paint(f"read by nobody: {spans((row.topic, row.partition) for row in behind)}", Role.CAREFUL))
+        screen.line(screen.paint(plain(f"read by nobody: {spans((row.topic, row.partition) for row in behind)}"), Role.CAREFUL))
 
 
 def members(group: Group) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster, Failure
 from cli.groups.described import describe_one
-from cli.shown import Column, Screen
+from cli.shown import Column, Screen, plain
 from history.moves import spans
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         }
         screen.document(document)
     elif not members:
-        screen.line(f"group {group.id} has no members (state {group.state})")
+        screen.line(plain(f"group {group.id} has no members (state {group.state})"))
     else:
         show(screen, members)
     return EXIT.DONE

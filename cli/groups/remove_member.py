@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
             if screen.json:
                 screen.document(document(group, foresee(group, [], {}), options.dry_run, {}))
             else:
-                screen.line(f"group {group.id} has no members: nothing was changed")
+                screen.line(plain(f"group {group.id} has no members: nothing was changed"))
             return EXIT.DONE
         removal = foresee(group, leaving, partition_counts(cluster, group))
         if not screen.json:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
             else:
                 screen.line("dry run: nothing was changed")
             return EXIT.DONE
-        if not screen.confirm(f"Remove {counted(leaving)} from group {group.id}?", options):
+        if not screen.confirm(plain(f"Remove {counted(leaving)} from group {group.id}?"), options):
             screen.line("nothing was changed")
             return EXIT.REFUSED
         if options.reason and cluster.version(LeaveGroupRequest.API_KEY, group.coordinator) < REASON_VERSION:
@@ -160,13 +160,15 @@ def consequences(group: Group, removal: Removal) -> list[str]:
     if not left:
         lines.append("no rebalance: nobody is left, and the group will be empty; its offsets stay")
     elif group.state in ("PreparingRebalance", "CompletingRebalance"):
-        lines.append(f"the group is rebalancing already; {members(left)} will share what there is")
+        lines.append(f"the group is rebalancing already; {who_stays(left)} will share what there is")
     elif removal.stops:
         lines.append(
-            f"a rebalance follows: {members(left)} stop reading until it is over ({group.protocol or 'the assignor'} reassigns everything)"
+            f"a rebalance follows: {who_stays(left)} will stop reading until it is over ({group.protocol or 'the assignor'} reassigns everything)"
         )
     else:
-        lines.append(f"a rebalance follows: {members(left)} keep what they have and read on meanwhile ({group.protocol or group.type})")
+        lines.append(
+            f"a rebalance follows: {who_stays(left)} will keep all partitions and read on meanwhile ({group.protocol or group.type})"
+        )
     lines += told_moves(removal)
     dynamic = [one for one in removal.leaving if one.instance_id is None]
     if dynamic:
@@ -177,8 +179,8 @@ def consequences(group: Group, removal: Removal) -> list[str]:
     return lines
 
 
-def members(count: int) -> str:
-    return "the 1 member that stays will" if count == 1 else f"the {count} members that stay will"
+def who_stays(count: int) -> str:
+    return "the 1 member that stays" if count == 1 else f"the {count} members that stay"
 
 
 def told_moves(removal: Removal) -> list[str]:
@@ -206,7 +208,7 @@ def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int
     gone = [one for one in removal.leaving if one.member_id not in errors]
     if gone and not screen.json:
         what = "it rebalances now" if removal.rebalances else "it is empty now"
-        screen.line(f"removed {counted(gone)} from group {plain(group.id)}: {what}")
+        screen.line(plain(f"removed {counted(gone)} from group {group.id}: {what}"))
     for one in removal.leaving:
         if one.member_id in errors:
             screen.warn(f"not removed: {failure(errors[one.member_id], called(one.member_id, one.instance_id)).line}")

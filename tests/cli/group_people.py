@@ -1,0 +1,125 @@
+"""Members of groups, on connections of their own, who join, are assigned what the test says, and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.records import with_version
+from tests.running import Client
+
+JOIN, SYNC = 5, 3  # the versions that bring instance ids
+JOIN_AT_ONCE = 3  # from 4 on a newcomer without one is given a member id first
+Given = Mapping[str, Mapping[str, Sequence[int]]]  # name of a member: topic: partitions
+
+
+class Person(NamedTuple):
+    client: Client
+    name: str
+    instance: str | None
+    session_ms: int
+
+
+class Party:
+    """All members of one group. Static ones are called by their instance id, which is their client id too."""
+
+    def __init__(self, port: int, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> None:
+        self.group = group
+        self.protocol = protocol
+        self.ids: dict[str, str] = {}
+        self.generation = 0
+        self._port = port
+        self._topics = list(topics)
+        self._people: dict[str, Person] = {}
+        self._stack = ExitStack()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000) -> Party:
+        """Whoever is named is a member then, newcomers included; the leader hands out what is given."""
+        new = [name for name in given if name not in self.ids]
+        for name in new:
+            client = self._stack.enter_context(Client(self._port, client_id=name))
+            self._people[name] = Person(client, name, name if name in static else None, session_ms)
+            self._send_join(name)
+            leader = self._rejoin(name)
+        if not new:
+            leader = self._rejoin()
+        parts = [SyncGroupRequestAssignment(self.ids[name], assignment(topics)) for name, topics in given.items()]
+        for name in [leader, *(name for name in given if name != leader)]:
+            request = SyncGroupRequest(
+                self.group, self.generation, self.ids[name], self._people[name].instance, assignments=parts if name == leader else []
+            )
+            assert self._people[name].client.ask(request, SYNC).error_code == 0
+        return self
+
+    def _rejoin(self, *newcomer: str) -> str:
+        """Everybody hears that a rebalance has begun, and joins; who leads."""
+        for name in self.ids:
+            while self.heartbeat(name) != ErrorCode.REBALANCE_IN_PROGRESS:
+                time.sleep(0.005)
+        for name in self.ids:
+            self._send_join(name)
+        leaders = [name for name in [*self.ids, *newcomer] if self._joined(name)]  # every answer is read
+        assert len(leaders) == 1
+        return leaders[0]
+
+    def _send_join(self, name: str) -> None:
+        person = self._people[name]
+        metadata = with_version(ConsumerProtocolSubscription(self._topics), 0)
+        protocols = [JoinGroupRequestProtocol(self.protocol, metadata)]
+        request = JoinGroupRequest(self.group, person.session_ms, 60_000, self.ids.get(name, ""), person.instance, "consumer", protocols)
+        person.client.send(request, self._version(name))
+
+    def _version(self, name: str) -> int:
+        return JOIN if self._people[name].instance is not None else JOIN_AT_ONCE
+
+    def _joined(self, name: str) -> bool:
+        """Whether it leads."""
+        reply = self._people[name].client.receive(JoinGroupRequest(), self._version(name))
+        assert reply.error_code == 0, reply
+        self.ids[name] = reply.member_id
+        self.generation = reply.generation_id
+        return bool(reply.leader == reply.member_id)
+
+    def restart(self, name: str) -> None:
+        """A static member's process comes back under a new member id, and takes its seat."""
+        del self.ids[name]
+        self._send_join(name)
+        self._joined(name)
+
+    def leave(self, *names: str, reason: str | None = None) -> None:
+        identities = [MemberIdentity(self.ids.pop(name), self._people.pop(name).instance, reason) for name in names]
+        with Client(self._port) as client:
+            assert client.ask(LeaveGroupRequest(self.group, identities), 5).error_code == 0
+
+    def heartbeat(self, name: str) -> int:
+        person = self._people[name]
+        return int(person.client.ask(HeartbeatRequest(self.group, self.generation, self.ids[name], person.instance), 3).error_code)
+
+
+def assignment(topics: Mapping[str, Sequence[int]]) -> bytes:
+    parts = [ConsumerProtocolAssignmentTopicPartition(topic, list(partitions)) for topic, partitions in topics.items()]
+    return with_version(ConsumerProtocolAssignment(parts), 0)
+
+
+@contextmanager
+def party(bootstrap: str, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> Iterator[Party]:
+    gathered = Party(int(bootstrap.rpartition(":")[2]), group, topics, protocol)
+    try:
+        yield gathered
+    finally:
+        gathered.close()

@@ -1,0 +1,163 @@
+"""tenure group list, describe, members: a broker of ours, and groups as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Tenure
+from tests.cli.group_offsets import Yard
+from tests.cli.group_people import Party, party
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def orders(bootstrap: str) -> Iterator[Party]:
+    """Topic `described`, three partitions; two members, of whom one is static, and one partition that nobody has."""
+    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
+        yard.topic("described", counts=(10, 10, 10), begins={})
+        yard.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
+        yard.commit("alone", {("described", 0): 3})
+    with party(bootstrap, "orders", ["described"]) as people:
+        yield people.settle({"worker-1": {"described": [0]}, "adhoc": {"described": [1]}}, static=["worker-1"])
+
+
+def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "list", "--bootstrap", bootstrap)
+    assert done.code == 0
+    head, *rows = [line.split() for line in done.out.splitlines()]
+    assert head == ["GROUP", "STATE", "TYPE", "PROTOCOL", "MEMBERS", "STATIC", "COORDINATOR"]
+    assert ["orders", "Stable", "classic", "range", "2", "1", "1", f"({bootstrap})"] in rows
+    assert ["alone", "Empty", "classic", "-", "0", "0", "1", f"({bootstrap})"] in rows
+
+
+def test_groups_are_listed_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    listed = json.loads(tenure("group", "list", "--bootstrap", bootstrap, "--json").out)["groups"]
+    assert {
+        "group": "orders",
+        "state": "Stable",
+        "type": "classic",
+        "protocol_type": "consumer",
+        "protocol": "range",
+        "coordinator": 1,
+        "members": 2,
+        "static_members": 1,
+    } in listed
+
+
+@pytest.mark.parametrize(("filters", "found"), [(["stable"], True), (["Empty", "STABLE"], True), (["Empty"], False)])
+def test_groups_of_a_state_are_listed(orders: Party, bootstrap: str, tenure: Tenure, filters: list[str], found: bool) -> None:
+    asked = [word for state in filters for word in ("--state", state)]
+    done = tenure("group", "list", "--bootstrap", bootstrap, *asked, "--json")
+    assert ("orders" in {one["group"] for one in json.loads(done.out)["groups"]}) is found
+
+
+def test_groups_of_a_type_are_listed(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    assert "orders" in tenure("group", "list", "--bootstrap", bootstrap, "--type", "Classic").out
+    assert tenure("group", "list", "--bootstrap", bootstrap, "--type", "share").out == "no group is of this state and type\n"
+
+
+@pytest.mark.parametrize(("option", "value", "hint"), [("--state", "bogus", "PreparingRebalance"), ("--type", "bogus", "streams")])
+def test_a_state_or_type_that_is_none_is_named_with_those_there_are(tenure: Tenure, option: str, value: str, hint: str) -> None:
+    done = tenure("group", "list", "--bootstrap", "127.0.0.1:1", option, value)
+    assert (done.code, done.out) == (64, "")
+    assert "'bogus'" in done.err
+    assert hint in done.err
+
+
+def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "describe", "orders", "--bootstrap", bootstrap)
+    lines = done.out.splitlines()
+    assert lines[0] == f"orders: Stable, type classic, protocol range, coordinator 1 ({bootstrap})"
+    assert lines[1] == "2 members (1 static, 1 dynamic); 3 partitions, lag 9"
+    assert lines[3].split() == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "INSTANCE", "MEMBER", "CLIENT", "HOST"]
+    static, dynamic = orders.ids["worker-1"], orders.ids["adhoc"]
+    assert lines[4].split() == ["described", "0", "10", "10", "0", "worker-1", static, "worker-1", "127.0.0.1"]
+    assert lines[5].split() == ["described", "1", "4", "10", "6", "-", dynamic, "adhoc", "127.0.0.1"]
+    assert lines[6].split() == ["described", "2", "7", "10", "3", "-", "-", "-", "-"]
+    assert lines[7:] == ["read by nobody: described 2"]
+
+
+def test_a_group_is_described_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    (group,) = json.loads(tenure("group", "describe", "orders", "--bootstrap", bootstrap, "--json").out)["groups"]
+    assert (group["members"], group["static_members"], group["lag"], group["state"]) == (2, 1, 9, "Stable")
+    assert group["unread"] == [{"topic": "described", "partitions": [2]}]
+    assert group["partitions"][1] == {
+        "topic": "described",
+        "partition": 1,
+        "committed_offset": 4,
+        "end_offset": 10,
+        "lag": 6,
+        "member_id": orders.ids["adhoc"],
+        "instance_id": None,
+        "client_id": "adhoc",
+        "host": "127.0.0.1",
+        "note": None,
+    }
+
+
+def test_a_group_without_members_is_described(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    lines = tenure("group", "describe", "alone", "--bootstrap", bootstrap).out.splitlines()
+    assert lines[0].startswith("alone: Empty, type classic, coordinator 1")
+    assert lines[1] == "no members; 1 partition, lag 7"
+    assert lines[3].split() == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"]
+    assert len(lines) == 5
+
+
+def test_a_group_that_has_committed_nothing_is_described(bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "fresh", ["described"]) as people:
+        people.settle({"a": {}})
+        done = tenure("group", "describe", "fresh", "--bootstrap", bootstrap)
+    assert done.out.splitlines()[1:] == ["1 member (dynamic); nothing committed", f"without a partition: {people.ids['a'][:10]}"]
+
+
+def test_groups_that_are_not_there_are_named_and_the_others_described(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "describe", "nope", "alone", "--bootstrap", bootstrap)
+    assert done.code == 66
+    assert done.err == "tenure: there is no group nope\n"
+    assert done.out.startswith("alone: ")
+    alone = tenure("group", "describe", "nope", "--bootstrap", bootstrap)
+    assert (alone.code, alone.out) == (66, "")
+    assert alone.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
+
+
+def test_the_members_of_a_group_are_shown(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "members", "orders", "--bootstrap", bootstrap)
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["INSTANCE", "MEMBER", "CLIENT", "HOST", "TOPICS", "COUNT", "PARTITIONS"],
+        ["worker-1", orders.ids["worker-1"], "worker-1", "127.0.0.1", "described", "1", "described", "0"],
+        ["-", orders.ids["adhoc"], "adhoc", "127.0.0.1", "described", "1", "described", "1"],
+    ]
+
+
+def test_the_members_of_a_group_are_shown_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    found = json.loads(tenure("group", "members", "orders", "--bootstrap", bootstrap, "--json").out)
+    assert (found["state"], found["protocol"]) == ("Stable", "range")
+    assert found["members"][0] == {
+        "member_id": orders.ids["worker-1"],
+        "instance_id": "worker-1",
+        "client_id": "worker-1",
+        "host": "127.0.0.1",
+        "subscribed_topics": ["described"],
+        "assigned": [{"topic": "described", "partitions": [0]}],
+        "owned": None,
+        "target": None,
+        "epoch": None,
+    }
+
+
+def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: Party, bootstrap: str, tenure: Tenure) -> None:
+    assert tenure("group", "members", "alone", "--bootstrap", bootstrap).out == "group alone has no members (state Empty)\n"
+    assert tenure("group", "members", "nope", "--bootstrap", bootstrap).code == 66
+
+
+def test_a_name_that_would_write_on_a_terminal_is_written_as_what_it_is(bootstrap: str, tenure: Tenure) -> None:
+    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
+        yard.commit("red\x1b[31m", {("described", 0): 1})
+    for command in (("list",), ("describe", "red\x1b[31m")):
+        done = tenure("group", *command, "--bootstrap", bootstrap)
+        assert "\x1b" not in done.out
+        assert "red\\x1b[31m" in done.out

@@ -1,0 +1,183 @@
+"""tenure group history, on a broker of ours: what it tells is what its notes say, by way of Fetch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Tenure
+from tests.cli.group_offsets import Yard
+from tests.cli.group_people import Party, party
+from tests.running import environment
+
+pytestmark = pytest.mark.once
+
+WRITTEN_SECONDS = 10  # notes come a moment behind
+
+
+@pytest.fixture(scope="module")
+def lived(bootstrap: str) -> str:
+    """A group that was formed, grew, kept a seat through a restart, lost a member and its last ones. Its name."""
+    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
+        yard.topic("told", counts=(1, 1, 1, 1), begins={})
+    with party(bootstrap, "lived", ["told"]) as people:
+        people.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
+        people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}})
+        people.restart("a")
+        people.leave("b", reason="enough for today")
+        people.settle({"a": {"told": [0, 1, 2, 3]}})
+        people.leave("a")
+    return "lived"
+
+
+def entries_of(tenure: Tenure, bootstrap: str, group: str, ready: int, *words: str) -> list[dict[str, Any]]:
+    """As soon as so many rebalances are over."""
+    until = time.monotonic() + WRITTEN_SECONDS
+    while True:
+        done = tenure("group", "history", group, "--bootstrap", bootstrap, "--json", *words)
+        if done.code == 0:
+            entries: list[dict[str, Any]] = json.loads(done.out)["entries"]
+            if sum(entry["kind"] == "rebalance" and entry["end"] != "open" for entry in entries) >= ready:
+                return entries
+        assert time.monotonic() < until, done
+        time.sleep(0.05)
+
+
+def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, bootstrap: str, tenure: Tenure) -> None:
+    formed, grown, back, left, emptied = entries_of(tenure, bootstrap, lived, 4)
+    assert [one["kind"] for one in (formed, grown, back, left, emptied)] == [
+        "rebalance",
+        "rebalance",
+        "static_member_returned",
+        "rebalance",
+        "rebalance",
+    ]
+    assert (formed["cause"], formed["from_generation"], formed["to_generation"], formed["end"]) == ("new_member", 0, 1, "stable")
+    assert [(move["partition"], move["from"], move["to"]) for move in formed["moved"]] == [(index, None, "a") for index in range(4)]
+    assert (grown["cause_text"].endswith(" joined"), grown["members_before"], grown["members_after"]) == (True, 1, 2)
+    b = grown["joined"][0]["member_id"]
+    assert [(move["partition"], move["from"], move["to"]) for move in grown["moved"]] == [(2, "a", b), (3, "a", b)]
+    assert (back["instance_id"], back["outcome"]) == ("a", "no_rebalance")
+    assert (left["cause"], left["gone"][0]["how"], left["gone"][0]["reason"]) == ("member_left", "left", "enough for today")
+    assert [(move["partition"], move["from"], move["to"]) for move in left["moved"]] == [(2, b, "a"), (3, b, "a")]
+    assert (emptied["end"], emptied["members_after"], len(emptied["moved"])) == ("empty", 0, 4)
+    assert emptied["ended"].endswith("Z")
+    assert formed["took_ms"] >= 0
+
+
+def test_the_story_is_told_in_words(lived: str, bootstrap: str, tenure: Tenure) -> None:
+    entries_of(tenure, bootstrap, lived, 4)
+    done = tenure("group", "history", lived, "--bootstrap", bootstrap)
+    assert (done.code, done.err) == (0, "")
+    shown = done.out
+    assert "why       a joined the empty group" in shown
+    assert "joined    a (a on 127.0.0.1)" in shown
+    assert "moved     told 2,3: a -> b-" in shown
+    assert "2 partitions stayed" in shown
+    assert "stopped   every partition, for " in shown
+    assert "b-" in shown
+    assert ': "enough for today"' in shown
+    assert "and kept its seat: no rebalance" in shown
+    assert "end       nobody is left" in shown
+    assert shown.endswith("1 restart of static members made no rebalance\n")
+    assert "\x1b" not in shown
+
+
+def test_the_newest_are_told_and_how_many_were_before(lived: str, bootstrap: str, tenure: Tenure) -> None:
+    entries_of(tenure, bootstrap, lived, 4)
+    document = json.loads(tenure("group", "history", lived, "--bootstrap", bootstrap, "--json", "--limit", "1").out)
+    assert (document["earlier"], [one["end"] for one in document["entries"]]) == (4, ["empty"])
+    done = tenure("group", "history", lived, "--bootstrap", bootstrap, "--limit", "2")
+    assert done.out.startswith("3 earlier entries are left out (--limit 0 shows all)\n")
+    assert len(json.loads(tenure("group", "history", lived, "--bootstrap", bootstrap, "--json", "--limit", "0").out)["entries"]) == 5
+
+
+def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, bootstrap: str, tenure: Tenure) -> None:
+    *_, emptied = entries_of(tenure, bootstrap, lived, 4)
+    told = entries_of(tenure, bootstrap, lived, 1, "--since", emptied["at"])
+    assert told[-1] == emptied
+    assert all(max(one["at"], one["ended"]) >= emptied["at"] for one in told)
+    assert len(told) <= 2  # the one before may have ended in the same millisecond
+    done = tenure("group", "history", lived, "--bootstrap", bootstrap, "--since", "2100-01-01")
+    assert (done.code, done.out) == (0, "nothing is noted of group lived since 2100-01-01T00:00:00Z\n")
+    assert len(entries_of(tenure, bootstrap, lived, 4, "--since", "1h")) == 5
+
+
+@pytest.mark.parametrize("text", ["yesterday", "12:00", "", "5"])
+def test_a_time_that_is_none_is_named(tenure: Tenure, text: str) -> None:
+    done = tenure("group", "history", "g", "--since", text, "--bootstrap", "127.0.0.1:1")
+    assert done.code == 64
+    assert "how long ago" in done.err
+
+
+def test_a_group_that_never_was_has_no_history(bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "history", "never", "--bootstrap", bootstrap)
+    assert (done.code, done.out) == (66, "")
+    assert done.err == "tenure: there is no group never (tenure group list shows what there is)\n"
+
+
+def test_a_group_that_only_commits_has_nothing_to_tell(bootstrap: str, tenure: Tenure) -> None:
+    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
+        yard.topic("quiet", counts=(1,), begins={})
+        yard.commit("quiet", {("quiet", 0): 1})
+    done = tenure("group", "history", "quiet", "--bootstrap", bootstrap)
+    assert (done.code, done.out) == (0, "nothing is noted of group quiet\n")
+
+
+def test_a_rebalance_under_way_is_told_as_such(bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "open", ["told"]) as people:
+        people.settle({"a": {}, "b": {}})
+        people.leave("b")
+        until = time.monotonic() + WRITTEN_SECONDS
+        while "rebalance under way" not in (shown := tenure("group", "history", "open", "--bootstrap", bootstrap).out):
+            assert time.monotonic() < until, shown
+            time.sleep(0.05)
+    assert "end       not over yet" in shown
+
+
+def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-m", "cli", "group", "history", group, "--follow", "--bootstrap", bootstrap, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+
+def test_what_happens_is_followed_until_somebody_interrupts(bootstrap: str) -> None:
+    people: Party
+    with party(bootstrap, "followed", ["told"]) as people:
+        people.settle({"a": {"told": [0]}}, static=["a"])
+        process = follow(bootstrap, "followed", "--json", "--limit", "1")
+        try:
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())
+            assert (first["kind"], first["to_generation"]) == ("rebalance", 1)
+            people.leave("a")
+            second = json.loads(process.stdout.readline())
+            assert (second["end"], second["gone"][0]["instance_id"]) == ("empty", "a")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_a_reader_who_goes_away_ends_it_quietly(bootstrap: str, lived: str) -> None:
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cli", "group", "history", lived, "--bootstrap", bootstrap],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    os.close(write)
+    os.close(read)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (141, "")

@@ -1,0 +1,88 @@
+"""What is foreseen of a removal: pure, from the group as it is described."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.groups.described import Group, GroupMember, Partition
+from cli.groups.removal import Removal, foresee
+
+
+def member(id: str, *assigned: int, instance: str | None = None, topics: tuple[str, ...] = ("t",)) -> GroupMember:
+    return GroupMember(id, instance, "client", "host", topics, tuple(("t", partition) for partition in assigned))
+
+
+def group(*members: GroupMember, protocol: str = "range", state: str = "Stable", type: str = "classic") -> Group:
+    return Group("g", state, type, "consumer", protocol, 1, members)
+
+
+def moves(removal: Removal) -> dict[Partition, str | None]:
+    return {move.partition: move.after.member_id if move.after else "?" if not move.known else None for move in removal.moves}
+
+
+def test_range_is_dealt_anew_as_its_rule_says() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5))
+    removal = foresee(before, [before.members[0]], {"t": 6})
+    assert removal.rebalances
+    assert removal.stops
+    # b gets the first three, c the last: what b had of the second half moves too
+    assert moves(removal) == {("t", 0): "b", ("t", 1): "b", ("t", 3): "c"}
+
+
+def test_static_members_come_first_in_javas_order() -> None:
+    before = group(member("a", 3), member("z", 0, 1, instance="z1"), member("y", 2, instance="z2"))
+    removal = foresee(before, [before.members[2]], {"t": 4})
+    assert moves(removal) == {("t", 2): "a"}
+
+
+def test_round_robin_is_dealt_anew() -> None:
+    before = group(member("a", 0, 3), member("b", 1), member("c", 2), protocol="roundrobin")
+    removal = foresee(before, [before.members[2]], {"t": 4})
+    assert moves(removal) == {("t", 2): "a", ("t", 3): "b"}
+
+
+def test_an_assignment_that_the_rule_does_not_explain_is_not_foreseen() -> None:
+    before = group(member("a", 5, 1), member("b", 2, 3), member("c", 4, 0))
+    removal = foresee(before, [before.members[0]], {"t": 6})
+    assert moves(removal) == {("t", 1): "?", ("t", 5): "?"}
+
+
+def test_a_topic_that_nobody_knows_is_not_guessed_at() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3))
+    assert moves(foresee(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # there is but one to take them
+    three = group(member("a", 0), member("b", 1), member("c", 2))
+    assert moves(foresee(three, [three.members[0]], {})) == {("t", 0): "?"}
+
+
+def test_the_only_one_left_does_not_take_what_it_is_not_subscribed_to() -> None:
+    before = group(member("a", 0), member("b", topics=("other",)), protocol="sticky")
+    assert moves(foresee(before, [before.members[0]], {"t": 1, "other": 1})) == {("t", 0): "?"}
+
+
+def test_sticky_members_stop_and_cooperative_ones_do_not() -> None:
+    for protocol, stops in (("sticky", True), ("cooperative-sticky", False)):
+        before = group(member("a", 0), member("b", 1), member("c", 2), protocol=protocol)
+        removal = foresee(before, [before.members[0]], {"t": 3})
+        assert removal.stops is stops
+        assert moves(removal) == {("t", 0): "?"}
+
+
+def test_groups_of_kip_848_do_not_stop() -> None:
+    before = group(member("a", 0), member("b", 1), protocol="uniform", type="consumer")
+    removal = foresee(before, [before.members[0]], {"t": 2})
+    assert not removal.stops
+    assert moves(removal) == {("t", 0): "b"}
+
+
+def test_nobody_is_left_and_nothing_rebalances() -> None:
+    before = group(member("a", 0), member("b", 1))
+    removal = foresee(before, before.members, {"t": 2})
+    assert not removal.rebalances
+    assert not removal.stops
+    assert moves(removal) == {("t", 0): None, ("t", 1): None}
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_a_group_that_rebalances_is_not_foreseen(state: str) -> None:
+    before = group(member("a"), member("b"), member("c"), state=state)
+    assert moves(foresee(before, [before.members[0]], {"t": 3})) == {}

@@ -1,0 +1,202 @@
+"""tenure group remove-member and delete, on a broker of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import Tenure
+from tests.cli.group_offsets import Yard
+from tests.cli.group_people import party
+from tests.running import environment
+
+pytestmark = pytest.mark.once
+
+FENCED, UNKNOWN = 82, 25
+
+
+@pytest.fixture(scope="module")
+def yard(bootstrap: str) -> Yard:
+    with Yard(int(bootstrap.rpartition(":")[2])) as opened:
+        opened.topic("removed", counts=(1, 1, 1, 1), begins={})
+        yield opened
+
+
+def members_of(tenure: Tenure, bootstrap: str, group: str) -> list[str]:
+    found = json.loads(tenure("group", "members", group, "--bootstrap", bootstrap, "--json").out)
+    return sorted(one["instance_id"] or one["member_id"] for one in found["members"])
+
+
+def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "dry", ["removed"]) as people:
+        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+        done = tenure("group", "remove-member", "dry", "--instance", "b", "--dry-run", "--bootstrap", bootstrap)
+        assert done.code == 0
+        lines = done.out.splitlines()
+        assert lines[0] == "leaving group dry (state Stable):"
+        assert lines[2].split() == ["b", people.ids["b"], "b", "127.0.0.1", "removed", "2,3"]
+        assert lines[3:] == [
+            "a rebalance follows: the 1 member that stays will stop reading until it is over (range reassigns everything)",
+            "2 partitions will move:",
+            "  removed 2,3: from b to a",
+            "a static member whose process still runs joins again with its instance id: stop it first",
+            "dry run: nothing was changed",
+        ]
+        assert members_of(tenure, bootstrap, "dry") == ["a", "b"]
+        assert people.heartbeat("a") == 0
+
+
+def test_a_seat_is_removed_by_its_instance_id_with_the_reason(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "seat", ["removed"]) as people:
+        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+        done = tenure("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in", "--bootstrap", bootstrap)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.splitlines()[-1] == "removed b from group seat: it rebalances now"
+        assert people.heartbeat("b") == UNKNOWN
+        assert members_of(tenure, bootstrap, "seat") == ["a"]
+        del people.ids["b"]
+        people.settle({"a": {"removed": [0, 1, 2, 3]}})
+    told = told_when_written(tenure, bootstrap, "seat", 2)
+    assert (told[-1]["cause"], told[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
+
+
+def told_when_written(tenure: Tenure, bootstrap: str, group: str, count: int) -> list[dict[str, object]]:
+    """Notes are written a moment behind."""
+    until = time.monotonic() + 10
+    while True:
+        entries = json.loads(tenure("group", "history", group, "--bootstrap", bootstrap, "--json").out)["entries"]
+        if sum(entry["end"] != "open" for entry in entries if entry["kind"] == "rebalance") >= count or time.monotonic() > until:
+            return entries
+        time.sleep(0.05)
+
+
+def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "all", ["removed"]) as people:
+        people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
+        one = tenure("group", "remove-member", "all", "--member", people.ids["b"], "--bootstrap", bootstrap, "--json")
+        document = json.loads(one.out)
+        assert [(gone["member_id"], gone["error"]) for gone in document["removed"]] == [(people.ids["b"], None)]
+        assert (document["rebalances"], document["members_left"], document["dry_run"]) == (True, 2, False)
+        rest = tenure("group", "remove-member", "all", "--all", "--bootstrap", bootstrap)
+        assert rest.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
+        assert members_of(tenure, bootstrap, "all") == []
+        again = tenure("group", "remove-member", "all", "--all", "--bootstrap", bootstrap)
+        assert (again.code, again.out) == (0, "group all has no members: nothing was changed\n")
+
+
+def test_a_name_that_is_not_there_stops_everything(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "halves", ["removed"]) as people:
+        people.settle({"a": {"removed": [0]}}, static=["a"])
+        done = tenure("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y", "--bootstrap", bootstrap)
+        assert (done.code, done.out) == (66, "")
+        assert done.err == "tenure: group halves has no instance z and no member y; it has a; nothing was changed\n"
+        assert people.heartbeat("a") == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--all", "--instance", "a")])
+def test_who_shall_go_has_to_be_said(tenure: Tenure, words: tuple[str, ...]) -> None:
+    done = tenure("group", "remove-member", "g", *words, "--bootstrap", "127.0.0.1:1")
+    assert done.code == 64
+    assert "--instance ID" in done.err
+
+
+def test_a_group_that_is_not_there_has_nobody_to_remove(bootstrap: str, tenure: Tenure) -> None:
+    done = tenure("group", "remove-member", "nope", "--all", "--bootstrap", bootstrap)
+    assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
+
+
+def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as people:
+        people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
+        done = tenure("group", "remove-member", "dynamic", "--member", people.ids["c"], "--dry-run", "--bootstrap", bootstrap)
+    assert "a rebalance follows: the 2 members that stay will keep all partitions and read on meanwhile (cooperative-sticky)" in done.out
+    assert "removed 2,3: from c" in done.out
+    assert "to others, as the group's leader decides" in done.out
+    assert "a process that still runs joins again at once" in done.out
+
+
+# On a terminal
+
+
+def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cli", *words], stdin=follower, stdout=follower, stderr=follower, env=environment(TERM="xterm")
+    )
+    os.close(follower)
+    os.write(leader, answer)
+    shown = b""
+    try:
+        while select.select([leader], [], [], 20)[0]:
+            try:
+                piece = os.read(leader, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        return process.wait(20), shown.decode()
+    finally:
+        process.kill()
+        os.close(leader)
+
+
+def test_a_terminal_is_asked_and_may_say_no(yard: Yard, bootstrap: str) -> None:
+    with party(bootstrap, "asked", ["removed"]) as people:
+        people.settle({"a": {"removed": [0]}}, static=["a"])
+        code, shown = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
+        assert code == 1
+        assert "Remove a from group asked? [y/N]" in shown
+        assert "nothing was changed" in shown
+        assert "\x1b[1masked\x1b[0m" in shown
+        assert people.heartbeat("a") == 0
+        code, shown = asked_on_a_terminal(b"", "group", "remove-member", "asked", "--instance", "a", "--yes", "--bootstrap", bootstrap)
+        assert (code, "[y/N]" in shown) == (0, False)
+        assert people.heartbeat("a") == UNKNOWN
+
+
+# delete
+
+
+def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    yard.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
+    done = tenure("group", "delete", "lost", "--dry-run", "--bootstrap", bootstrap)
+    assert done.code == 0
+    assert [line.split() for line in done.out.splitlines()[1:4]] == [
+        ["GROUP", "TOPIC", "PARTITION", "COMMITTED"],
+        ["lost", "removed", "0", "1"],
+        ["lost", "removed", "1", "0"],
+    ]
+    assert done.out.splitlines()[-1] == "dry run: nothing was changed, group lost would be deleted"
+    assert yard.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
+
+
+def test_groups_are_deleted_and_one_that_is_not_there_is_named(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    yard.commit("gone-1", {("removed", 0): 1})
+    yard.commit("gone-2", {("removed", 0): 1})
+    done = tenure("group", "delete", "gone-1", "nope", "gone-2", "--bootstrap", bootstrap)
+    assert done.code == 66
+    assert done.out.splitlines()[-1] == "deleted 2 groups"
+    assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
+    assert yard.committed("gone-1") == {}
+    assert tenure("group", "delete", "gone-2", "--bootstrap", bootstrap).code == 66
+
+
+def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "busy", ["removed"]) as people:
+        people.settle({"a": {"removed": [0]}}, static=["a"])
+        for words in ((), ("--dry-run",)):
+            done = tenure("group", "delete", "busy", *words, "--bootstrap", bootstrap)
+            assert (done.code, done.out) == (1, "")
+            assert done.err == "tenure: group busy has 1 member: stop them first, or remove them (tenure group remove-member busy --all)\n"
+    assert tenure("group", "remove-member", "busy", "--all", "--bootstrap", bootstrap).code == 0
+    done = tenure("group", "delete", "busy", "--bootstrap", bootstrap, "--json")
+    assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": []}]}
+    assert tenure("group", "describe", "busy", "--bootstrap", bootstrap).code == 66
