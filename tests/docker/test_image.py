@@ -6,7 +6,6 @@ needs docker/certificates.pem (docker/README.md).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,6 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -23,48 +21,37 @@ from cli import VERSION
 from project.distribution import PACKAGES
 from project.install import DEVELOPMENT
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.docker.daemon import docker, port_of
+from tests.docker.files import FOLDER, Dockerfile
+from tests.kafka_process import free_ports
 from tests.running import ROOT, Client, broker, environment
 
-DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
-DEFAULT_BASE = re.search(r"^ARG BASE=(.*)$", DOCKERFILE, re.MULTILINE)[1]  # type: ignore[index]
+DOCKERFILE = Dockerfile(FOLDER / "Dockerfile")
+SETTINGS = ("TENURE_LISTENERS", "TENURE_ADVERTISED_LISTENERS", "TENURE_LOG_DIRS")
 HEALTHY_SECONDS = 20
 STOP_SECONDS = 5  # docker waits ten before it kills
 CANNOT_WRITE = 73
+# As a program of its own: what this client's import warns of would be an error here.
+SEND = "import kafka, sys; print(kafka.KafkaProducer(bootstrap_servers=sys.argv[1]).send('orders', b'order').get(10).offset)"
 
 Run = Callable[..., str]
 
 
-def last(instruction: str) -> str:
-    """What follows the last instruction of this name; it is the one that counts."""
-    found: list[str] = re.findall(rf"^{instruction} (.*)$", DOCKERFILE, re.MULTILINE)
-    return found[-1]
-
-
-def command(instruction: str) -> list[str]:
-    """The words of an instruction in exec form. In the other form a shell would stand between SIGTERM and the broker."""
-    words: list[str] = json.loads(re.sub(r"^[^\[]*", "", last(instruction)))
-    return words
-
-
-def after(flag: str) -> str:
-    words = command("CMD")
-    return words[words.index(flag) + 1]
-
-
-def docker(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-
-
 def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_path: Path) -> None:
     here = {"0.0.0.0:9092": "127.0.0.1:0", "localhost:9092": "localhost:0", "/data": str(tmp_path / "data")}
-    serve, *arguments = command("CMD")
-    assert (serve, here.keys() - set(arguments)) == ("serve", set())
-    with broker(*(here.get(word, word) for word in arguments)) as started:
-        _, *health = [f"127.0.0.1:{started.port}" if word == "127.0.0.1:9092" else word for word in command("HEALTHCHECK")]
-        asked = subprocess.run([sys.executable, "-P", "-m", "cli", *health], env=environment(), capture_output=True, text=True, check=False)
-        assert (asked.returncode, asked.stderr) == (0, "")
+    settings = {name: value for name, value in DOCKERFILE.environment().items() if name.startswith("TENURE_")}
+    mapped = {name: settings[name].replace(there, place) for (there, place), name in zip(here.items(), SETTINGS, strict=True)}
+    assert settings.keys() == set(SETTINGS)
+    assert not mapped.items() & settings.items()
+    serve, *arguments = DOCKERFILE.words("CMD")
+    assert serve == "serve"
+    with broker(*arguments, **mapped) as started:
         assert advertised(started.port) == ("localhost", started.port)
+        mapped["TENURE_LISTENERS"] = f"PLAINTEXT://127.0.0.1:{started.port}"
+        command = [sys.executable, "-P", "-m", "cli", *DOCKERFILE.words("HEALTHCHECK")[1:]]
+        asked = subprocess.run(command, env=environment(**mapped), capture_output=True, text=True, check=False)
+        assert (asked.returncode, asked.stderr) == (0, "")
         assert started.stop() == 0
     assert list((tmp_path / "data").iterdir())
 
@@ -75,22 +62,23 @@ def advertised(port: int) -> tuple[str, int]:
     return node.host, node.port
 
 
-def test_the_image_exposes_checks_and_stores_what_its_command_says() -> None:
-    port = after("--listen").rpartition(":")[2]
-    assert (last("EXPOSE"), last("VOLUME")) == (port, after("--data"))
-    assert command("HEALTHCHECK")[-1] == f"127.0.0.1:{port}"
-    assert command("HEALTHCHECK")[0] == command("ENTRYPOINT")[0]
-    assert int(last("USER").split(":")[0]) > 0
+def test_the_image_exposes_checks_and_stores_what_its_settings_say() -> None:
+    settings = DOCKERFILE.environment()
+    assert settings["TENURE_LISTENERS"] == f"PLAINTEXT://0.0.0.0:{DOCKERFILE.last('EXPOSE')}"
+    assert settings["TENURE_LOG_DIRS"] == DOCKERFILE.last("VOLUME")
+    assert DOCKERFILE.words("HEALTHCHECK")[0] == DOCKERFILE.words("ENTRYPOINT")[0]
+    assert settings["PATH"].split(":")[0] == str(Path(DOCKERFILE.words("ENTRYPOINT")[0]).parent)
+    assert int(DOCKERFILE.last("USER").split(":")[0]) > 0
 
 
 def test_the_entry_point_is_the_projects_command() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    (entry_point,) = command("ENTRYPOINT")
+    (entry_point,) = DOCKERFILE.words("ENTRYPOINT")
     assert Path(entry_point).name in scripts
 
 
 def test_what_builds_the_wheel_comes_from_the_lock_with_its_hashes() -> None:
-    (script,) = re.findall(r"sed -n '([^']+)'", DOCKERFILE)
+    (script,) = re.findall(r"sed -n '([^']+)'", DOCKERFILE.text)
     cut = subprocess.run(["sed", "-n", script, str(DEVELOPMENT)], capture_output=True, text=True, check=True).stdout
     assert re.fullmatch(r"setuptools==\S+ \\\n(    --hash=sha256:[0-9a-f]{64} \\\n)*    --hash=sha256:[0-9a-f]{64}\n", cut)
 
@@ -100,28 +88,7 @@ def test_the_build_gets_every_file_that_the_wheel_is_made_of() -> None:
     wanted = {"pyproject.toml", "setup.py", declared["readme"], *declared["license-files"], *PACKAGES}
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert wanted <= sent
-    assert set(re.search(r"^COPY (.*) \./$", DOCKERFILE, re.MULTILINE)[1].replace("pe[m]", "pem").split()) <= sent  # type: ignore[index]
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[str]:
-    """The image, built from this checkout; removed at the end."""
-    try:
-        answer = docker("version", "--format", "{{.Server.Version}}", timeout=20)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"needs Docker: {error}")
-    if answer.returncode:
-        pytest.skip(f"needs a Docker daemon: {answer.stderr.strip()}")
-    name = f"tenure-test-{uuid4().hex[:12]}"
-    base = os.environ.get("DOCKER_BASE") or DEFAULT_BASE
-    if docker("image", "inspect", base).returncode:
-        pulled = docker("pull", base, timeout=300)
-        if pulled.returncode:
-            pytest.skip(f"needs the base image {base}, or another one named by DOCKER_BASE: {pulled.stderr.strip()}")
-    built = docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), "--tag", name, f"--build-arg=BASE={base}", str(ROOT), timeout=900)
-    assert built.returncode == 0, built.stdout + built.stderr
-    yield name
-    docker("image", "rm", name)
+    assert set(DOCKERFILE.all("COPY")[0].replace("pe[m]", "pem").split()[:-1]) <= sent
 
 
 @pytest.fixture
@@ -158,7 +125,7 @@ def healthy(container: str) -> int:
     while (state := inspect(container, ".State.Health.Status")) != "healthy":
         assert time.monotonic() < until, f"{state}: {docker('logs', container)}"
         time.sleep(0.1)
-    return int(docker("port", container, "9092/tcp").stdout.splitlines()[0].rpartition(":")[2])
+    return port_of(container)
 
 
 def stop(container: str) -> None:
@@ -178,7 +145,7 @@ def topics(port: int) -> set[str]:
         return {topic.name for topic in client.ask(MetadataRequest(None), 9).topics}
 
 
-@pytest.mark.alone
+@pytest.mark.clients
 def test_a_container_becomes_healthy_stops_in_order_and_its_volume_keeps_the_topics(run: Run, volume: str) -> None:
     first = run("--volume", f"{volume}:/data")
     port = healthy(first)
@@ -189,7 +156,7 @@ def test_a_container_becomes_healthy_stops_in_order_and_its_volume_keeps_the_top
     docker("rm", "--force", first)
 
 
-@pytest.mark.alone
+@pytest.mark.clients
 @pytest.mark.parametrize(
     "options", ["--user=12345:54321", "--read-only", "--user=12345 --read-only --cap-drop=ALL --security-opt=no-new-privileges"]
 )
@@ -199,16 +166,55 @@ def test_it_serves_as_any_user_and_with_a_read_only_root(run: Run, options: str)
     stop(container)
 
 
-@pytest.mark.alone
-def test_a_volume_that_it_may_not_write_is_one_line_and_an_exit_code(run: Run, tmp_path: Path) -> None:
-    container = run("--user", str(os.getuid() + 1), "--volume", f"{tmp_path}:/data")
+@pytest.mark.clients
+@pytest.mark.parametrize("mode", [0o755, 0o000])
+def test_a_volume_that_it_may_not_write_is_one_line_that_says_who_and_where_and_an_exit_code(run: Run, tmp_path: Path, mode: int) -> None:
+    user, folder = os.getuid() + 4242, tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(mode)
+    container = run("--user", str(user), "--volume", f"{folder}:/data")
     assert docker("wait", container).stdout.strip() == str(CANNOT_WRITE)
     (line,) = [line for line in docker("logs", container).stderr.splitlines() if not line.startswith("{")]
-    assert line.startswith("tenure: ")
-    assert "/data" in line
+    assert line.startswith("tenure: data directory /data: Permission denied; ")
+    assert f"runs as user {user}, and /data belongs to user {os.getuid()} (mode {mode:o})" in line
 
 
-@pytest.mark.alone
+@pytest.mark.clients
+def test_a_volume_that_nobody_may_write_is_one_line_too(run: Run, tmp_path: Path) -> None:
+    container = run("--volume", f"{tmp_path}:/data:ro")
+    assert docker("wait", container).stdout.strip() == str(CANNOT_WRITE)
+    (line,) = [line for line in docker("logs", container).stderr.splitlines() if not line.startswith("{")]
+    assert line.startswith("tenure: data directory /data: ")
+    assert "this process runs as user 1000" in line
+
+
+@pytest.mark.clients
+def test_another_address_and_another_setting_come_as_variables(run: Run) -> None:
+    container = run("--env", "TENURE_ADVERTISED_LISTENERS=PLAINTEXT://kafka.example.com:19092", "--env", "TENURE_NUM_PARTITIONS=3")
+    port = healthy(container)
+    assert advertised(port) == ("kafka.example.com", 19092)
+    with Client(port) as client:
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name="orders")], allow_auto_topic_creation=True), 9).topics
+        assert len(topic.partitions) == 3
+
+
+@pytest.mark.clients
+def test_a_container_alone_serves_a_client_on_this_machine(image: str) -> None:
+    """`docker run -p 9092:9092 IMAGE`, on whatever port is free: the client is told the address that it came by."""
+    (port,) = free_ports(1)
+    name = f"{image}-alone"
+    address = f"TENURE_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{port}"
+    assert docker("run", "--detach", "--name", name, "--publish", f"{port}:9092", "--health-interval=1s", "--env", address, image).returncode == 0
+    try:
+        healthy(name)
+        sent = subprocess.run([sys.executable, "-P", "-c", SEND, f"localhost:{port}"], capture_output=True, text=True, timeout=30, check=False)
+        assert sent.stdout == "0\n", sent.stderr
+        assert docker("exec", name, "tenure", "health").stdout == "127.0.0.1:9092 is ready\n"
+    finally:
+        docker("rm", "--force", "--volumes", name)
+
+
+@pytest.mark.clients
 def test_the_image_holds_the_project_and_nothing_that_built_it(image: str) -> None:
     assert docker("run", "--rm", image, "--version").stdout == f"tenure {VERSION}\n"
     look = "import importlib.metadata as m, pathlib; print(sorted(d.name for d in m.distributions()), *pathlib.Path('/').glob('build*'))"

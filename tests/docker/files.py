@@ -1,0 +1,56 @@
+"""What the Dockerfiles and the compose files say, as data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.running import ROOT
+
+FOLDER = ROOT / "docker"
+EXAMPLE = FOLDER / "compose.yaml"
+TESTS = FOLDER / "compose.test.yaml"
+
+
+class Dockerfile:
+    """Its last stage counts, and of each instruction the last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = path.read_text()
+        # What a backslash continues is one line; comments between such lines are no part of it.
+        self._lines = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", self.text, flags=re.MULTILINE)).splitlines()
+
+    def all(self, instruction: str) -> list[str]:
+        return [line.removeprefix(instruction).strip() for line in self._lines if line.startswith(f"{instruction} ")]
+
+    def last(self, instruction: str) -> str:
+        return self.all(instruction)[-1]
+
+    def words(self, instruction: str) -> list[str]:
+        """Of an instruction in exec form. In the other form a shell would stand between SIGTERM and the process."""
+        found: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
+        return found
+
+    def environment(self) -> dict[str, str]:
+        return dict(setting.split("=", 1) for line in self.all("ENV") for setting in line.split())
+
+    @property
+    def base(self) -> str:
+        found = re.search(r"^ARG BASE=(.*)$", self.text, re.MULTILINE)
+        assert found
+        return found[1]
+
+
+def compose_file(path: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """As Compose reads it: ${NAME:-default} by the variables."""
+    given = variables or {}
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1]) or found[2], path.read_text())
+    assert "$" not in text, "another form of a variable: teach it to this function"
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document

@@ -1,0 +1,108 @@
+"""The compose files are what docker-compose 1.29 and its successors accept, and name only what is there."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+import pytest
+
+from tests.docker import daemon
+from tests.docker.files import EXAMPLE, FOLDER, TESTS, Dockerfile, compose_file
+from tests.running import ROOT
+
+FORMATS = {
+    "duration": r"^((\d+)(h|m|s|ms|us))+$",
+    "ports": r"^([0-9.]+:)?\d+(-\d+)?(:\d+(-\d+)?)?(/[a-z]+)?$",
+    "expose": r"^\d+(-\d+)?(/[a-z]+)?$",
+}
+FILES = pytest.mark.parametrize("path", [EXAMPLE, TESTS], ids=lambda path: path.name)
+
+
+@pytest.fixture(scope="module")
+def valid() -> Callable[[dict[str, Any]], object]:
+    schema = json.loads((ROOT / "tests" / "docker" / "compose_spec.json").read_text())
+    checked: Callable[[dict[str, Any]], object] = fastjsonschema.compile(schema, formats=FORMATS)
+    return checked
+
+
+@FILES
+def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callable[[dict[str, Any]], object]) -> None:
+    document = compose_file(path)
+    valid(document)
+    assert document["version"] == "3.8"  # 1.29 takes a file without a version for one of 2014
+
+
+def spoilt(document: dict[str, Any], how: str) -> dict[str, Any]:
+    other = copy.deepcopy(document)
+    service = other["services"]["tenure"]
+    match how:
+        case "a key that is not there":
+            service["helthcheck"] = service.pop("healthcheck")
+        case "a condition that is not there":
+            other["services"]["late"] = {"image": "late", "depends_on": {"tenure": {"condition": "healthy"}}}
+        case "a port that is none":
+            service["ports"] = ["9092:http"]
+        case "a time without a unit":
+            service["healthcheck"]["interval"] = "1"
+    return other
+
+
+@pytest.mark.parametrize("how", ["a key that is not there", "a condition that is not there", "a port that is none", "a time without a unit"])
+def test_the_schema_refuses(how: str, valid: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(fastjsonschema.JsonSchemaValueException):
+        valid(spoilt(compose_file(EXAMPLE), how))
+
+
+@FILES
+def test_what_a_compose_file_builds_and_waits_for_is_there(path: Path) -> None:
+    services = compose_file(path)["services"]
+    for service in services.values():
+        if build := service.get("build"):
+            file = Dockerfile((path.parent / build["context"] / build["dockerfile"]).resolve())
+            declared = set(re.findall(r"^ARG (\w+)", file.text, re.MULTILINE))
+            assert build["args"].keys() <= declared
+            assert build["args"]["BASE"] == file.base
+        assert service.get("depends_on", {}).keys() <= services.keys()
+
+
+@FILES
+def test_a_port_of_a_compose_file_is_opened_on_this_machine_only(path: Path) -> None:
+    published = [port for service in compose_file(path)["services"].values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_another_port_is_published_and_advertised_alike() -> None:
+    tenure = compose_file(EXAMPLE, {"KAFKA_PORT": "29092"})["services"]["tenure"]
+    assert tenure["ports"] == ["127.0.0.1:29092:9092"]
+    assert "HOST://localhost:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
+
+
+def test_the_clients_image_takes_everything_from_the_lock_and_everything_that_it_copies_is_sent() -> None:
+    file = Dockerfile(FOLDER / "clients.Dockerfile")
+    packages = {*file.last("ARG").removeprefix("PACKAGES=").split(), *compose_file(TESTS)["services"]["tests"]["build"]["args"]["PACKAGES"].split()}
+    lock = (ROOT / "requirements" / "development.txt").read_text()
+    assert {name for name in packages if re.search(rf"^{name}==", lock, re.MULTILINE)} == packages
+    (script,) = re.findall(r'sed -n "([^"]+)"', file.text)
+    for name in packages:
+        cut = script.replace("$name", name).replace(r"\\", "\\").replace(r"\$", "$")
+        lines = subprocess.run(["sed", "-n", cut, str(ROOT / "requirements" / "development.txt")], capture_output=True, text=True, check=True).stdout
+        assert re.fullmatch(rf"{name}==\S+ \\\n(    --hash=sha256:[0-9a-f]{{64}} \\\n)*    --hash=sha256:[0-9a-f]{{64}}\n", lines)
+    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {source.replace("pe[m]", "pem") for line in file.all("COPY") for source in line.split()[:-1]}
+    assert copied <= sent
+
+
+@FILES
+@pytest.mark.once
+def test_the_compose_that_is_here_accepts_a_file(path: Path) -> None:
+    if not daemon.compose():
+        pytest.skip("needs Compose: Debian's docker-compose, or Docker's compose plugin")
+    read = subprocess.run([*daemon.compose(), "--file", str(path), "config"], capture_output=True, text=True, timeout=60, check=False)
+    assert read.returncode == 0, read.stderr

@@ -1,0 +1,116 @@
+"""docker/compose.yaml is what it says: its consumers keep their partitions through restarts of their own and of the broker.
+
+In containers where a Docker daemon answers; and always as processes of this machine that run what the containers would.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from protocol.messages.metadata import MetadataRequest
+from tests.docker.daemon import InDocker
+from tests.docker.files import EXAMPLE
+from tests.docker.standing_in import Here
+from tests.kafka_process import free_ports
+from tests.running import Client
+
+pytestmark = pytest.mark.clients
+
+SECONDS = 60
+CONSUMERS = ("consumer-1", "consumer-2")
+ASSIGNED = re.compile(r"assigned in generation (\d+): (.+)")
+ORDER = re.compile(r"generation (\d+), orders-(\d) offset (\d+): order (\d+)")
+SENT = re.compile(r"(\d+) orders sent")
+OVER = re.compile(r"generation \d+ is over")
+
+Example = Here | InDocker
+
+
+class Seat(NamedTuple):
+    generation: str
+    partitions: str
+
+
+@pytest.fixture(params=["here", "in Docker"])
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
+    (port,) = free_ports(1)
+    started: Example
+    if request.param == "here":
+        started = Here(EXAMPLE, tmp_path, SECONDS="0.2")
+        for service in (*CONSUMERS, "producer"):
+            started.up(service)
+    else:
+        started = InDocker(EXAMPLE, KAFKA_PORT=str(port))
+        started.up()
+    yield started
+    started.down()
+
+
+def eventually(holds: Callable[[], object], example: Example) -> None:
+    until = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < until, {service: example.lines(service)[-20:] for service in (*CONSUMERS, "tenure")}
+        time.sleep(0.1)
+
+
+def found(pattern: re.Pattern[str], example: Example, service: str, after: int = 0) -> list[re.Match[str]]:
+    return [match for line in example.lines(service)[after:] if (match := pattern.search(line))]
+
+
+def seats(example: Example) -> list[Seat]:
+    """Who has which partitions; [] while some have none, or another generation than the others."""
+    last = [Seat(*match.groups()) for consumer in CONSUMERS for match in found(ASSIGNED, example, consumer)[-1:]]
+    held = [partition for seat in last for partition in seat.partitions.split(", ")]
+    settled = sorted(held) == [f"orders-{number}" for number in range(4)] and len({seat.generation for seat in last}) == 1
+    return last if settled else []
+
+
+def test_consumers_keep_their_partitions_whatever_restarts_and_no_order_is_lost_or_seen_twice(example: Example) -> None:
+    eventually(lambda: seats(example), example)
+    before = seats(example)
+    begun = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
+
+    def each_goes_on() -> None:
+        said = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
+        eventually(lambda: all(len(found(ORDER, example, consumer, said[consumer])) > 1 for consumer in CONSUMERS), example)
+
+    each_goes_on()
+    example.restart("consumer-1")
+    eventually(lambda: found(ASSIGNED, example, "consumer-1", begun["consumer-1"]), example)
+    each_goes_on()
+    example.restart("tenure")
+    each_goes_on()
+
+    assert example.stop("producer") == 0
+    (sent,) = found(SENT, example, "producer")
+    orders = set(range(1, int(sent[1]) + 1))
+    eventually(lambda: orders <= {int(order[4]) for consumer in CONSUMERS for order in found(ORDER, example, consumer)}, example)
+    for consumer in CONSUMERS:
+        assert example.stop(consumer) == 0
+
+    seen = [order for consumer in CONSUMERS for order in found(ORDER, example, consumer)]
+    assert sorted(int(order[4]) for order in seen) == sorted(orders)
+    assert len({order.group(2, 3) for order in seen}) == len(orders)  # each at a place of its own
+    assert seats(example) == before
+    assert not [match for consumer in CONSUMERS for match in found(OVER, example, consumer, begun[consumer])]
+    assert {order[1] for consumer in CONSUMERS for order in found(ORDER, example, consumer, begun[consumer])} == {before[0].generation}
+    assert not found(ASSIGNED, example, "consumer-2", begun["consumer-2"])
+
+
+def test_it_is_reached_from_this_machine_and_from_containers_as_it_is_advertised_to_each() -> None:
+    (port,) = free_ports(1)
+    example = InDocker(EXAMPLE, KAFKA_PORT=str(port))
+    example.up("tenure", "producer")
+    try:
+        with Client(port) as client:
+            (node,) = client.ask(MetadataRequest([]), 9).brokers
+        assert (node.host, node.port) == ("localhost", port)
+        eventually(lambda: example.compose("exec", "-T", "tenure", "tenure", "cluster").count("tenure"), example)
+    finally:
+        example.down()
