@@ -15,8 +15,8 @@ from broker.known_settings import KNOWN
 from broker.settings import ALIASES, FREE_PREFIXES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, PROFILES, SETTINGS
 
 PREFIX = "TENURE_"
-# Ours, but not settings; TENURE_BOOTSTRAP is for the commands that talk to a cluster.
-NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP")
+# Ours, but not settings; the last two are for the commands that talk to a cluster.
+NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
 # Patterns are compiled at first use: most starts have no use for them.
 # What Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
 INJECTED = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 VERSION = "0.1.0"
@@ -12,27 +13,28 @@ VERSION = "0.1.0"
 USAGE = 64
 SOFTWARE = 70
 PLATFORM = 71
+DISK = 74
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; what it returns is the exit code of the process."""
-    from cli.command_line import read
-
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if sys.platform == "win32":
-        print("tenure: Windows is not supported; run it in Docker or in WSL", file=sys.stderr)
-        return PLATFORM
     try:
-        options = read(given)
-        if options is None:
-            return 0
-        code = int(import_module(options.run).run(options))
+        if sys.platform == "win32":
+            print("tenure: Windows is not supported; run it in Docker or in WSL", file=sys.stderr)
+            return PLATFORM
+        from cli.command_line import read
+
+        options = read(sys.argv[1:] if arguments is None else list(arguments))
+        code = 0 if options is None else int(import_module(options.run).run(options))
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
+    except SystemExit as end:  # help, or a command line that cannot be understood
+        return int(end.code or 0) if flushed() else PIPE_CLOSED
     except KeyboardInterrupt:
+        flushed()
         return INTERRUPTED
     except BrokenPipeError:
         let_go_of_output()
@@ -44,31 +46,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def complain(error: Exception) -> int:
     """One line for whatever went wrong; no traceback, except for whoever asks for one."""
     from cli.failure import Failure
+    from cli.shown import plain
 
     if os.environ.get("TENURE_DEBUG"):
         raise error
     if isinstance(error, Failure):
         line, code = error.line, error.code
     elif isinstance(error, OSError):
-        line, code = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 74
+        line, code = f"{error.filename or 'standard output'}: {error.strerror or error}", DISK
     else:
         line, code = f"a defect of this command: {type(error).__name__}: {error} (TENURE_DEBUG=1 shows where)", SOFTWARE
-    from cli.shown import plain
+    flushed()
+    with suppress(OSError):
+        print(f"tenure: {plain(line)}", file=sys.stderr, flush=True)
+    return code
 
+
+def flushed() -> bool:
+    """Writes what is still buffered, if anybody takes it."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-        print(f"tenure: {plain(line)}", file=sys.stderr, flush=True)
-    except OSError:
+    except (OSError, KeyboardInterrupt):
         let_go_of_output()
-    return code
+        return False
+    return True
 
 
 def let_go_of_output() -> None:
     """Nobody reads any more: what is still buffered must not be tried again when Python ends."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):
-        pass
+    with suppress(OSError, ValueError, AttributeError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

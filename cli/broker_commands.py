@@ -8,12 +8,6 @@ from typing import Any
 from cli.arguments import BOOTSTRAP, add_command, addresses, seconds, whole_number
 
 
-def add(commands: Any) -> None:
-    add_serve(commands)
-    add_health(commands)
-    add_log(commands)
-
-
 def add_serve(commands: Any) -> None:
     serve = add_command(
         commands,

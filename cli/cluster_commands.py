@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from cli.arguments import add_cluster, add_command
@@ -9,7 +10,7 @@ from cli.arguments import add_cluster, add_command
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add(commands: Any) -> None:
+def add_cluster_command(commands: Any) -> None:
     cluster = add_command(
         commands,
         "cluster",
@@ -20,6 +21,9 @@ def add(commands: Any) -> None:
     )
     cluster.add_argument("--versions", action="store_true", help="list every request that it serves, and in which versions")
     add_cluster(cluster)
+
+
+def add_completion(commands: Any) -> None:
     completion = add_command(
         commands,
         "completion",
@@ -27,9 +31,13 @@ def add(commands: Any) -> None:
         help="print a script that completes commands in a shell",
         description="Print a script for a shell: with it TAB completes commands, options and their values, also names of groups and topics.",
         examples=(
-            'eval "$(tenure completion bash)"                                      # in ~/.bashrc',
-            'eval "$(tenure completion zsh)"                                       # in ~/.zshrc, after compinit',
-            "tenure completion fish > ~/.config/fish/completions/tenure.fish",
+            'eval "$(tenure completion bash)"                                  # in ~/.bashrc',
+            'eval "$(tenure completion zsh)"                                   # in ~/.zshrc, behind compinit',
+            "tenure completion fish > ~/.config/fish/completions/tenure.fish   # once",
         ),
+        notes="Names of groups and topics are those of --bootstrap on the line or of $TENURE_BOOTSTRAP, where it answers within a second.",
     )
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="which shell")
+    # What the scripts ask: the words so far, the last of them unfinished, each behind a colon, so that none looks like an option; bash
+    # passes its line as it stands.
+    completion.add_argument("--words", nargs="+", help=argparse.SUPPRESS)

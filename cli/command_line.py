@@ -6,25 +6,23 @@ Only the arguments of the command that is named are built, and all of them for h
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from cli import USAGE, VERSION
 
-# Where the arguments of a command stand.
+# Where the arguments of a command stand; a family's stand together.
 ARGUMENTS = {
-    "serve": "cli.broker_commands",
-    "health": "cli.broker_commands",
-    "log": "cli.broker_commands",
-    "group": "cli.groups.arguments",
-    "topic": "cli.topics.arguments",
-    "produce": "cli.records.arguments",
-    "consume": "cli.records.arguments",
-    "cluster": "cli.cluster_commands",
-    "completion": "cli.cluster_commands",
+    "serve": ("cli.broker_commands", "add_serve"),
+    "health": ("cli.broker_commands", "add_health"),
+    "log": ("cli.broker_commands", "add_log"),
+    "group": ("cli.groups.arguments", "add"),
+    "topic": ("cli.topics.arguments", "add"),
+    "produce": ("cli.records.arguments", "add"),
+    "consume": ("cli.records.arguments", "add"),
+    "cluster": ("cli.cluster_commands", "add_cluster_command"),
+    "completion": ("cli.cluster_commands", "add_completion"),
 }
 # Understood in front of the command too: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--timeout")
@@ -35,7 +33,15 @@ class Parser(argparse.ArgumentParser):
     """One line for what cannot be understood, with what was probably meant; and not with exit code 2, which says something else in `tenure health`."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"tenure: {printable(message)} (see {self.prog} --help)\n")
+        self.exit(USAGE, f"tenure: {printable(self._reworded(message))} (see {self.prog} --help)\n")
+
+    def _reworded(self, message: str) -> str:
+        """argparse's own messages in the words of the others."""
+        _, separator, missing = message.partition("the following arguments are required: ")
+        if separator:
+            actions = subcommands(self)
+            return f"{missing} is missing" + (f": {', '.join(actions)}" if actions else "")
+        return message.removeprefix("argument ").replace("expected one argument", "a value is missing")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Whoever reads its own arguments says what it does not know, and not the command above it, which has other options."""
@@ -60,6 +66,16 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{f'there is no {what} {value!r}' if what in ('command', 'value') else f'{what} cannot be {value!r}'}{meant}")
 
 
+class Commands(Parser):
+    """The parser of `tenure` itself, whose help is a page."""
+
+    def format_help(self) -> str:
+        from cli.help import page
+
+        commands = next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        return page(commands.choices, {choice.dest: choice.help or "" for choice in commands._choices_actions})
+
+
 def closest(word: str, among: Iterable[str]) -> str:
     from difflib import get_close_matches
 
@@ -68,45 +84,62 @@ def closest(word: str, among: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace | None:
     """What to run, None when help was shown instead. Ends the process for --help, --version and what cannot be understood."""
-    leading, rest = split(arguments)
-    parser = build_parser(rest[0] if rest else None)
-    if not rest and not leading:
+    parser = build_parser(first_word(arguments))
+    if not arguments:
         parser.print_help()
         return None
-    options = parser.parse_args(behind_the_command(parser, rest, leading))
+    options = parser.parse_args(arranged(parser, arguments))
     if getattr(options, "run", None) is None:
         parser.error("name a command")
     return options
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options about the cluster in front of the command, and the rest."""
-    rest = list(arguments)
-    leading: list[str] = []
-    while rest:
-        name, equals, _ = rest[0].partition("=")
-        if rest[0] in WITHOUT_VALUE or (equals and name in WITH_VALUE):
-            leading.append(rest.pop(0))
-        elif rest[0] in WITH_VALUE and len(rest) > 1:
-            leading += [rest.pop(0), rest.pop(0)]
+def first_word(arguments: Sequence[str]) -> str | None:
+    """The command, behind whatever options stand in front of it."""
+    at = 0
+    while at < len(arguments):
+        size = option_size(arguments[at])
+        if not size:
+            return arguments[at]
+        at += size
+    return None
+
+
+def option_size(word: str) -> int:
+    """How many words an option takes that is understood in front of the command; 0: it is none."""
+    name, equals, _ = word.partition("=")
+    return (1 if equals else 2) if name in WITH_VALUE else word in WITHOUT_VALUE
+
+
+def arranged(parser: Parser, arguments: Sequence[str]) -> list[str]:
+    """Options that stand in front of a command or its action go behind it, where they are known."""
+    words: list[str] = []
+    options: list[str] = []
+    at = 0
+    below = subcommands(parser)
+    while below and at < len(arguments):
+        word = arguments[at]
+        if word in below:
+            words.append(word)
+            below = subcommands(below[word])
+            at += 1
+        elif size := option_size(word):
+            if at + size > len(arguments):
+                parser.error(f"{word}: a value is missing")
+            options += arguments[at : at + size]
+            at += size
+        elif not words and word.startswith("-") and word not in ("-h", "--help", "--version"):
+            parser.error(f"there is no option {word}{closest(word, (*WITH_VALUE, *WITHOUT_VALUE, '--help', '--version'))}")
         else:
             break
-    return leading, rest
-
-
-def behind_the_command(parser: argparse.ArgumentParser, rest: Sequence[str], leading: Sequence[str]) -> list[str]:
-    """Options go behind the last word that names a command, where they are known."""
-    words = 0
-    below = subcommands(parser)
-    while below and words < len(rest) and rest[words] in below:
-        below = subcommands(below[rest[words]])
-        words += 1
-    return [*rest[:words], *leading, *rest[words:]]
+    if not words and at == len(arguments):
+        parser.error("name a command")
+    return [*words, *options, *arguments[at:]]
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -116,23 +149,11 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return {}
 
 
-def build_parser(command: str | None = None) -> Parser:
+def build_parser(command: str | None = None) -> Commands:
     """All commands, or only those beside the one that is named."""
-    parser = Parser(
-        prog="tenure",
-        usage="tenure COMMAND ...",
-        description="A Kafka-compatible broker whose heart is the consumer-group coordinator with static membership, and a tool for any Kafka cluster.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Commands(prog="tenure", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"tenure {VERSION}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog="tenure")
-    modules = [ARGUMENTS[command]] if command in ARGUMENTS else list(dict.fromkeys(ARGUMENTS.values()))
-    for module in modules:
-        if find_spec(module.rpartition(".")[0]) and find_spec(module):
-            import_module(module).add(commands)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="tenure", parser_class=Parser)
+    for module, add in [ARGUMENTS[command]] if command in ARGUMENTS else dict.fromkeys(ARGUMENTS.values()):
+        getattr(import_module(module), add)(commands)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit("this is a part of tenure: python -m cli")

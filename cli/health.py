@@ -13,11 +13,11 @@ import os
 import socket
 import struct
 import sys
-import threading
 import time
-from typing import Any
 
 from broker.endpoints import format_endpoint, is_wildcard, parse_endpoint
+from cli.arguments import BOOTSTRAP, bootstrap_of
+from cli.dial import dial, remaining
 
 READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 
@@ -36,19 +36,59 @@ class NotKafkaError(Exception):
     """Something answers, but not in Kafka's protocol."""
 
 
+# Host, port, exit code, and a predicate: "is ready".
+Answer = tuple[str, int, int, str]
+
+
 def run(options: argparse.Namespace) -> int:
-    target = named(options.broker) if options.broker else configured(options.config)
-    if isinstance(target, int):
-        return target
-    host, port = target
+    targets = asked_for(options)
+    if isinstance(targets, int):
+        return targets
+    patience = options.timeout or PROBE_SECONDS
     deadline = time.monotonic() + options.wait
     while True:
-        left = deadline - time.monotonic()
-        code, line = probe(host, port, min(PROBE_SECONDS, left) if left > PAUSE_SECONDS else PROBE_SECONDS)
+        answers = []
+        for host, port in targets:
+            left = deadline - time.monotonic()
+            answers.append((host, port, *probe(host, port, min(patience, left) if left > PAUSE_SECONDS else patience)))
+        code = worst(answers)
         if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
-            print(f"{format_endpoint(host, port)} {line}")
+            show(answers, options.json)
             return code
         time.sleep(PAUSE_SECONDS)
+
+
+def worst(answers: list[Answer]) -> int:
+    codes = {code for _, _, code, _ in answers}
+    return next(code for code in (SILENT, NOT_READY, READY) if code in codes)
+
+
+def show(answers: list[Answer], as_json: bool) -> None:
+    if not as_json:
+        for host, port, _, text in answers:
+            print(f"{format_endpoint(host, port)} {text}")
+        return
+    import json
+
+    brokers = [
+        {"host": host, "port": port, "ready": code == READY, "answers": code != SILENT, "text": f"{format_endpoint(host, port)} {text}"}
+        for host, port, code, text in answers
+    ]
+    print(json.dumps({"ready": worst(answers) == READY, "brokers": brokers}, indent=2, ensure_ascii=False))
+
+
+def asked_for(options: argparse.Namespace) -> list[tuple[str, int]] | int:
+    """What the command line names, the environment, or the broker that is configured here; an exit code when that cannot be known."""
+    if options.broker:
+        found = named(options.broker)
+    elif options.bootstrap or (os.environ.get(BOOTSTRAP, "").strip() and not options.config):
+        try:
+            return bootstrap_of(options)
+        except ValueError as error:
+            return fail(USAGE, str(error))
+    else:
+        found = configured(options.config)
+    return found if isinstance(found, int) else [found]
 
 
 def named(text: str) -> tuple[str, int] | int:
@@ -87,7 +127,7 @@ def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
     """The exit code and what to say; never longer than the seconds, whatever is at the other end."""
     deadline = time.monotonic() + seconds
     try:
-        with connect(host, port, deadline) as connection:
+        with dial(host, port, deadline) as connection:
             return ask(Exchange(connection, deadline))
     except NotKafkaError as error:
         return SILENT, f"does not answer as Kafka: {error}"
@@ -95,51 +135,6 @@ def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
         return SILENT, f"does not answer within {seconds:.3g} s"
     except OSError as error:
         return SILENT, f"does not answer: {error.strerror or error}"
-
-
-def connect(host: str, port: int, deadline: float) -> socket.socket:
-    """The first address of the name that accepts us. Looking the name up has no timeout of its own, so a thread does it."""
-    found: list[Any] = []
-
-    def look_up() -> None:
-        try:
-            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            found.append(error)
-
-    thread = threading.Thread(target=look_up, daemon=True)
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
-    if not found:
-        raise TimeoutError
-    failure: Exception = TimeoutError()
-    for entry in found:
-        if isinstance(entry, Exception):
-            raise OSError(f"{host}: {getattr(entry, 'strerror', entry)}")
-        try:
-            return connect_one(entry, deadline)
-        except OSError as error:
-            failure = error
-    raise failure
-
-
-def connect_one(entry: Any, deadline: float) -> socket.socket:
-    family, kind, protocol, _, address = entry
-    connection = socket.socket(family, kind, protocol)
-    try:
-        connection.settimeout(remaining(deadline))
-        connection.connect(address)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def remaining(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 class Exchange:

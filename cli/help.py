@@ -1,6 +1,40 @@
-"""What `tenure --help` says below the commands."""
+"""What `tenure --help` says: every command with what it can do, the environment, and every exit code."""
 
 from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+GROUPS = {
+    "a broker on this machine": ("serve", "health", "log"),
+    "consumer groups of any Kafka cluster": ("group",),
+    "topics of any Kafka cluster": ("topic", "produce", "consume"),
+    "the cluster, and this command": ("cluster", "completion"),
+}
+
+OPENING = """\
+usage: tenure COMMAND ...           tenure COMMAND --help shows its options and examples
+
+A Kafka-compatible broker whose heart is the consumer-group coordinator with static membership,
+and a tool for the groups and topics of any Kafka cluster from Kafka 2.4 on.
+"""
+
+ENVIRONMENT = """\
+options in front of the command or behind it:
+  --bootstrap HOST:PORT[,...]  brokers to begin with (127.0.0.1:9092)
+  --timeout SECONDS            how long to wait for any one answer (10)
+  --json                       JSON instead of tables
+
+environment:
+  TENURE_BOOTSTRAP             what --bootstrap is by default
+  TENURE_...                   settings of serve: TENURE_GROUP_MAX_SIZE=50
+  NO_COLOR                     no colour on a terminal
+  TENURE_DEBUG=1               a traceback instead of a line, to report a defect
+
+other options:
+  -h, --help                   show this
+  --version                    show which version this is
+"""
 
 EXIT_CODES = """\
 exit codes of serve:
@@ -42,3 +76,28 @@ exit codes of the commands for a cluster:
   76  the cluster does not serve such a request, or only older versions
   77  not allowed for this user
 """
+
+
+def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
+    """The parts in order; `parsers` are those of the commands."""
+    parts = [OPENING]
+    for title, names in GROUPS.items():
+        lines = [f"{title}:"]
+        for name in names:
+            lines.append(f"  {name:<12} {summaries[name]}")
+            below = actions(parsers[name])
+            lines += [f"    {line}" for line in below]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join([*parts, ENVIRONMENT, EXIT_CODES])
+
+
+def actions(parser: argparse.ArgumentParser, prefix: str = "") -> list[str]:
+    """A line for each action of a command, those of actions behind them."""
+    lines = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, below in action.choices.items():
+                further = actions(below, f"{prefix}{name} ")
+                lines += further or [f"{prefix + name:<16} {helps.get(name, '')}"]
+    return lines

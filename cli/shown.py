@@ -6,6 +6,7 @@ What comes from a peer (names, messages, metadata) never reaches a terminal as i
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -58,15 +59,18 @@ class Screen:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Screen:
-        return cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout))
+        screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout))
+        if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for what it cannot show
+            screen.out.reconfigure(errors="backslashreplace")
+        return screen
 
     @property
     def out(self) -> TextIO:
-        return self._out or sys.stdout
+        return self._out or sys.stdout or nowhere()
 
     @property
     def err(self) -> TextIO:
-        return self._err or sys.stderr
+        return self._err or sys.stderr or nowhere()
 
     def line(self, text: str = "") -> None:
         self.out.write(text + "\n")
@@ -117,7 +121,19 @@ class Screen:
             return True
         self.out.write(f"{question} [y/N] ")
         self.out.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self.line()
+            raise
+        if not answer.endswith("\n"):
+            self.line()
+        return answer.strip().lower() in ("y", "yes")
+
+
+def nowhere() -> TextIO:
+    """For whom whoever started us has closed it."""
+    return io.StringIO()
 
 
 def shows_colour(stream: TextIO | None) -> bool:

@@ -1,0 +1,119 @@
+"""`tenure completion`: the script for a shell, and the answers to what that script asks at each TAB.
+
+The scripts know nothing: they hand over the words and show what comes back, so that they never have to be made anew. An answer is one
+line that says what follows (`words`, or that the shell may offer `files` or `folders` itself), then a word a line, for zsh and fish with a
+tab and a few words about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from cli.completion_words import offer
+
+BASH = r"""
+_tenure() {
+    local line kind=
+    COMPREPLY=()
+    while IFS= read -r line; do
+        if [ -z "$kind" ]; then kind=$line; else COMPREPLY[${#COMPREPLY[@]}]=$line; fi
+    done < <("${COMP_WORDS[0]}" completion bash --words ":${COMP_LINE:0:$COMP_POINT}" 2>/dev/null)
+    case $kind in
+        files) compopt -o filenames 2>/dev/null
+            while IFS= read -r line; do COMPREPLY[${#COMPREPLY[@]}]=$line; done < <(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") ;;
+        folders) compopt -o filenames 2>/dev/null
+            while IFS= read -r line; do COMPREPLY[${#COMPREPLY[@]}]=$line; done < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}") ;;
+    esac
+}
+complete -F _tenure tenure
+"""
+
+ZSH = r"""#compdef tenure
+_tenure() {
+    local line
+    local -a lines offered
+    lines=("${(@f)$("${(Q)words[1]}" completion zsh --words "${(@)${(@Q)words[1,CURRENT-1]}/#/:}" ":${(Q)PREFIX}" 2>/dev/null)}")
+    case $lines[1] in
+        files) _files ;;
+        folders) _files -/ ;;
+        words)
+            for line in "${(@)lines[2,-1]}"; do
+                offered+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+            done
+            _describe -t words word offered ;;
+    esac
+}
+if [ "$funcstack[1]" = "_tenure" ]; then _tenure "$@"; else compdef _tenure tenure; fi
+"""
+
+FISH = r"""
+function __tenure_offer
+    set -l words (commandline -opc)
+    set -l lines ($words[1] completion fish --words :$words ":"(commandline -ct | string collect --allow-empty) 2>/dev/null)
+    switch "$lines[1]"
+        case files
+            __fish_complete_path (commandline -ct)
+        case folders
+            __fish_complete_directories (commandline -ct)
+        case words
+            printf '%s\n' $lines[2..-1]
+    end
+end
+complete -c tenure -f -a '(__tenure_offer)'
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+# What bash takes for the end of a word, unless it is quoted: only what is behind it is replaced.
+BASH_BREAKS = "=:@"
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.words is None:
+        sys.stdout.write(SCRIPTS[options.shell].lstrip("\n"))
+        return 0
+    words = [word.removeprefix(":") for word in options.words]
+    if options.shell == "bash":
+        words = bash_words(words[0])
+    found = offer(words[1:-1], words[-1])
+    print(found.kind)
+    for word, about in found.words:
+        if options.shell == "bash":
+            print(for_bash(word, words[-1]))
+        else:
+            print(f"{word}\t{about}" if about else word)
+    return 0
+
+
+def bash_words(line: str) -> list[str]:
+    """A line into words, the last of which may be unfinished or empty."""
+    words = [""]
+    quote = ""
+    escaped = False
+    for char in line:
+        if escaped:
+            words[-1] += char
+            escaped = False
+        elif char == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            if char == quote:
+                quote = ""
+            else:
+                words[-1] += char
+        elif char in "'\"":
+            quote = char
+        elif char.isspace():
+            if words[-1]:
+                words.append("")
+        else:
+            words[-1] += char
+    return words
+
+
+def for_bash(word: str, current: str) -> str:
+    cut = max(current.rfind(char) for char in BASH_BREAKS) + 1
+    return re.sub(r"([^\w@%+=:,./-])", r"\\\1", word[cut:])
+
+

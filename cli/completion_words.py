@@ -1,0 +1,213 @@
+"""What may follow some words of a command line: read off argparse's own tree, with names from the cluster where it answers quickly."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from cli.command_line import WITH_VALUE, WITHOUT_VALUE, build_parser, first_word, subcommands
+
+NAMES_SECONDS = 0.7
+NAMES_MAX = 1000
+
+
+class Offer(NamedTuple):
+    kind: str  # words, files, folders
+    words: list[tuple[str, str]] = []  # noqa: RUF012 (never changed): each with what it is about
+
+
+class Place(NamedTuple):
+    """Where in the tree the words have led."""
+
+    parser: argparse.ArgumentParser
+    path: list[str]  # commands
+    positionals: list[str]
+    given: list[argparse.Action]
+    values: dict[str, str]  # of options, by the action's name
+    pending: argparse.Action | None  # an option whose value is next
+
+
+def offer(before: list[str], current: str) -> Offer:
+    """What the word that begins with `current` may be, behind the words `before` (without `tenure` itself)."""
+    place = follow(before)
+    if place.pending is not None:
+        return values_of(place.pending, place, current)
+    name, equals, value = current.partition("=")
+    if equals and name.startswith("--") and (action := option(place.parser, name)) is not None:
+        found = values_of(action, place, value)
+        return Offer(found.kind, [(f"{name}={word}", about) for word, about in found.words])
+    if current.startswith("-"):
+        return beginning(current, options(place))
+    below = subcommands(place.parser)
+    if below:
+        words = [] if place.positionals else list(below)  # behind a command that nobody knows nothing follows
+        return beginning(current, ((word, summary(place.parser, word)) for word in words))
+    action = next_positional(place)
+    if action is None:
+        return beginning(current, options(place)) if not current else Offer("words")
+    return values_of(action, place, current)
+
+
+def follow(words: list[str]) -> Place:
+    parser: argparse.ArgumentParser = build_parser(first_word(words))
+    place = Place(parser, [], [], [], {}, None)
+    only_positionals = False
+    for word in words:
+        below = subcommands(place.parser)
+        if place.pending is not None:
+            place.values[place.pending.dest] = word
+            place = place._replace(pending=None)
+        elif only_positionals:
+            place.positionals.append(word)
+        elif word == "--":
+            only_positionals = True
+        elif word.startswith("-") and len(word) > 1:
+            name, equals, value = word.partition("=")
+            action = option(place.parser, name)
+            if action is not None:
+                place.given.append(action)
+                if equals:
+                    place.values[action.dest] = value
+                elif takes_value(action):
+                    place = place._replace(pending=action)
+        elif word in below:
+            place = place._replace(parser=below[word], path=[*place.path, word])
+        else:
+            place.positionals.append(word)
+    return place
+
+
+# Options
+
+
+def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
+    found: argparse.Action | None = parser._option_string_actions.get(name)
+    if found is None and subcommands(parser) and name in (*WITH_VALUE, *WITHOUT_VALUE):  # understood in front of a command too
+        return argparse.Action([name], name.lstrip("-"), nargs=None if name in WITH_VALUE else 0)
+    return found
+
+
+def takes_value(action: argparse.Action) -> bool:
+    return action.nargs != 0
+
+
+def options(place: Place) -> Iterable[tuple[str, str]]:
+    """Those that may still be given: not twice what counts once, and nothing that something given excludes."""
+    excluded = {
+        id(other)
+        for group in place.parser._mutually_exclusive_groups
+        if any(action in place.given for action in group._group_actions)
+        for other in group._group_actions
+    }
+    for action in place.parser._actions:
+        if action.help == argparse.SUPPRESS or not action.option_strings:
+            continue
+        if (action in place.given or id(action) in excluded) and not isinstance(action, argparse._AppendAction):
+            continue
+        for name in action.option_strings:
+            if name.startswith("--"):
+                yield name, short(action.help)
+    if subcommands(place.parser):
+        yield from ((name, "") for name in (*WITH_VALUE, *WITHOUT_VALUE))
+
+
+# Values
+
+
+def next_positional(place: Place) -> argparse.Action | None:
+    left = len(place.positionals)
+    for action in place.parser._actions:
+        if action.option_strings or isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+            continue
+        if action.nargs in ("*", "+") or left == 0:
+            return action
+        left -= 1
+    return None
+
+
+def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
+    if action.choices is not None:
+        return beginning(current, ((str(choice), "") for choice in action.choices))
+    metavar = str(action.metavar or "")
+    if "FILE" in metavar:
+        return Offer("files")
+    if "DIR" in metavar:
+        return Offer("folders")
+    names = names_for(action, place)
+    if names is None:
+        return Offer("words")
+    taken = set(place.positionals)
+    return beginning(current, ((name, "") for name in asked(names, place) if name not in taken))
+
+
+def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Namespace], list[str]] | None:
+    """Groups and topics that are there, in the commands that are about a cluster; what is made anew has no name yet."""
+    if "--bootstrap" not in place.parser._option_string_actions or place.path == ["topic", "create"]:
+        return None
+    if action.dest in ("group", "groups"):
+        return group_names
+    if action.dest in ("topic", "topics"):
+        return topic_names
+    if action.dest == "instances" and place.positionals:
+        return lambda options: instance_names(options, place.positionals[0])
+    return None
+
+
+def asked(names: Callable[[argparse.Namespace], list[str]], place: Place) -> list[str]:
+    """Nobody waits long for a TAB, and nobody wants to read there what went wrong."""
+    from cli.arguments import addresses
+    from cli.failure import Failure
+
+    try:
+        given = place.values.get("bootstrap")
+        found = names(argparse.Namespace(bootstrap=addresses(given) if given else None, timeout=NAMES_SECONDS))
+    except (Failure, OSError, argparse.ArgumentTypeError):
+        return []
+    return sorted(name for name in found if name.isprintable())[:NAMES_MAX]
+
+
+def group_names(options: argparse.Namespace) -> list[str]:
+    from cli.client import Cluster, Failure
+    from protocol.messages.list_groups import ListGroupsRequest
+
+    missing: dict[int, Failure] = {}
+    with Cluster.of(options) as cluster:
+        replies = cluster.everywhere(ListGroupsRequest(), missing=missing)
+    return [group.group_id for reply in replies.values() for group in reply.groups]
+
+
+def topic_names(options: argparse.Namespace) -> list[str]:
+    from cli.client import Cluster
+
+    with Cluster.of(options) as cluster:
+        return [name for name, topic in cluster.topics(None).items() if not topic.internal]
+
+
+def instance_names(options: argparse.Namespace, group: str) -> list[str]:
+    from cli.client import Cluster
+    from protocol.messages.describe_groups import DescribeGroupsRequest
+
+    with Cluster.of(options) as cluster:
+        reply = cluster.coordinator(group, DescribeGroupsRequest([group]))
+    return [member.group_instance_id for entry in reply.groups for member in entry.members if member.group_instance_id]
+
+
+# Words
+
+
+def beginning(current: str, words: Iterable[tuple[str, str]]) -> Offer:
+    return Offer("words", [(word, about) for word, about in words if word.startswith(current)])
+
+
+def summary(parser: argparse.ArgumentParser, command: str) -> str:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return next((short(choice.help) for choice in action._choices_actions if choice.dest == command), "")
+    return ""
+
+
+def short(help: str | None) -> str:
+    """What a list has room for: up to the first stop."""
+    text = (help or "").partition(";")[0].partition(":")[0]
+    return " ".join(text.split())

@@ -1,0 +1,250 @@
+"""What TAB offers: asked of the command itself, and in bash, zsh and fish where they are installed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.completion_words import NAMES_SECONDS, offer
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker
+from tests.running import ROOT, Client, broker, environment
+
+SECONDS = 20
+
+
+def words(line: str) -> list[str]:
+    *before, current = line.split(" ")
+    found = offer(before, current)
+    assert found.kind == "words"
+    return [word for word, _ in found.words]
+
+
+@pytest.fixture(scope="module")
+def named() -> Iterator[str]:
+    """A cluster of its own, so that no other test's names are in it."""
+    with broker("--profile", "test") as started:
+        with Client(started.port) as client:
+            for name in ("orders", "orders.eu", "payments"):
+                client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 5000), 5)
+            for group in ("billing", "billing: late & odd", "shipping", "bill\x1b[31m"):
+                topics = [OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, 1)])]
+                client.ask(OffsetCommitRequest(group, -1, topics=topics), 7)
+        yield f"127.0.0.1:{started.port}"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gr", ["group"]),
+        ("group de", ["describe", "delete"]),
+        ("--bootstrap a:1 gro", ["group"]),
+        ("--timeout=3 --json gro", ["group"]),
+        ("group --bootstrap a:1 off", ["offsets"]),
+        ("group offsets ", ["show", "reset", "delete"]),
+        ("completion ", ["bash", "zsh", "fish"]),
+        ("log dump --kind o", ["offsets"]),
+        ("log dump --kind=o", ["--kind=offsets"]),
+        ("nothing ", []),
+        ("serve --set x", []),
+        ("cluster --vers", ["--versions"]),
+        ("cluster --versions --vers", []),
+        ("--boot", ["--bootstrap"]),
+    ],
+)
+def test_commands_options_and_choices_are_those_of_the_command_line(line: str, expected: list[str]) -> None:
+    assert words(line) == expected
+
+
+def test_every_command_and_option_can_be_completed() -> None:
+    commands = words("")
+    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "cluster", "completion"]
+    for command in commands:
+        below = words(f"{command} ") if command in ("group", "topic", "log") else []
+        for line in [f"{command} {name}" for name in below] or [command]:
+            assert "--help" in words(f"{line} --") or words(f"{line} ")
+
+
+def test_an_option_that_excludes_another_takes_it_away() -> None:
+    assert "--to-latest" in words("group offsets reset g --to")
+    assert "--to-latest" not in words("group offsets reset g --to-earliest --to")
+    assert "--topic" in words("group offsets reset g --topic t --to")
+
+
+def test_files_and_folders_are_left_to_the_shell() -> None:
+    assert offer(["log", "dump"], "").kind == "files"
+    assert offer(["serve", "--data"], "").kind == "folders"
+    assert offer(["serve", "--config"], "x").kind == "files"
+
+
+def test_names_of_groups_and_topics_come_from_the_cluster(named: str) -> None:
+    assert words(f"group --bootstrap {named} describe ship") == ["shipping"]
+    assert words(f"group members --bootstrap {named} ship") == ["shipping"]
+    assert words(f"topic delete --bootstrap={named} orders") == ["orders", "orders.eu"]
+    assert words(f"topic delete --bootstrap={named} orders orders") == ["orders.eu"]
+    assert words(f"consume pay --bootstrap {named} --group ship") == ["shipping"]
+    assert words(f"topic create --bootstrap {named} ord") == []
+
+
+def test_names_that_would_harm_a_terminal_are_not_offered(named: str) -> None:
+    assert words(f"group --bootstrap {named} describe bill") == ["billing", "billing: late & odd"]
+
+
+def test_nobody_waits_for_a_cluster_that_does_not_answer() -> None:
+    with FakeBroker({18: lambda request, version: None}) as silent:
+        begin = time.monotonic()
+        assert words(f"group --bootstrap {silent.address} describe x") == []
+        assert time.monotonic() - begin < NAMES_SECONDS + 2
+    assert words(f"group --bootstrap {silent.address} describe x") == []
+    assert words("group --bootstrap a:b describe x") == []
+
+
+def test_bash_gets_what_it_takes_for_the_end_of_the_word(tenure: Tenure, named: str) -> None:
+    def offered(line: str) -> list[str]:
+        result = tenure("completion", "bash", "--words", f":{line}")
+        assert (result.code, result.err) == (0, "")
+        return result.out.splitlines()
+
+    assert "--kind" in offered("tenure log dump --")
+    assert offered("tenure log dump --kind=o") == ["words", "offsets"]
+    assert offered(f"tenure --bootstrap {named} group describe bill") == ["words", "billing", r"billing:\ late\ \&\ odd"]
+    assert offered(f"tenure --bootstrap {named} group describe 'billing: l") == ["words", r"\ late\ \&\ odd"]
+    assert offered("tenure log dump --kind  \"off") == ["words", "offsets"]
+
+
+def test_zsh_and_fish_get_a_few_words_about_each(tenure: Tenure) -> None:
+    for shell in ("zsh", "fish"):
+        assert tenure("completion", shell, "--words", ":tenure", ":lo").out == "words\nlog\tshow and check the logs on disk\n"
+        assert "--kind\tonly records of this kind\n" in tenure("completion", shell, "--words", ":tenure", ":log", ":dump", ":--").out
+
+
+def test_it_is_a_command_like_the_others(tenure: Tenure) -> None:
+    assert "~/.bashrc" in tenure("completion", "bash", "--help").out
+    assert "--words" not in tenure("completion", "bash", "--help").out
+    assert tenure("completion", "bash", "more").code == 64
+    assert tenure("completion", "tcsh").err == "tenure: there is no value 'tcsh'; there is bash, zsh, fish (see tenure completion --help)\n"
+
+
+# In the shells themselves
+
+in_shells = pytest.mark.once
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with a `tenure` in it, and the scripts."""
+    program = tmp_path / "tenure"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m cli "$@"\n')
+    program.chmod(0o755)
+    for shell in ("bash", "zsh", "fish"):
+        printed = subprocess.run([program, "completion", shell], env=environment(), capture_output=True, text=True, check=True, timeout=SECONDS)
+        (tmp_path / f"tenure.{shell}").write_text(printed.stdout)
+    return tmp_path
+
+
+def shell(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not here: apt-get install {name}")
+    return found
+
+
+def settings(folder: Path, **more: str) -> dict[str, str]:
+    plain = environment(PATH=f"{folder}{os.pathsep}{os.environ['PATH']}", TERM="dumb", HOME=str(folder), LC_ALL="C.UTF-8", PYTHONPATH=str(ROOT))
+    return plain | more
+
+
+@in_shells
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_the_script_is_understood_by_its_shell(installed: Path, name: str) -> None:
+    checked = subprocess.run([shell(name), "-n", installed / f"tenure.{name}"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+class Typing:
+    """A shell on a terminal, and somebody who types."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True)
+        os.close(slave)
+        self.text = ""
+
+    def type(self, keys: str, until: str) -> str:
+        """What has come since, once that pattern is in it."""
+        self.text = ""
+        os.write(self._master, keys.encode())
+        deadline = time.monotonic() + SECONDS
+        while not re.search(until, self.text):
+            assert time.monotonic() < deadline, self.text
+            if select.select([self._master], [], [], 0.1)[0]:
+                self.text += os.read(self._master, 10_000).decode()
+        return self.text
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS)
+        os.close(self._master)
+
+
+@in_shells
+def test_tab_completes_in_bash(installed: Path, named: str) -> None:
+    typing = Typing([shell("bash"), "--noprofile", "--norc", "-i"], settings(installed, PS1="ready> "))
+    try:
+        typing.type(f"cd {installed}; source ./tenure.bash; export TENURE_BOOTSTRAP={named}; echo do''ne\n", r"done\r?\n")
+        typing.type("tenure gr\t", "tenure group ")
+        typing.type("offs\t", "offsets ")
+        typing.type("sh\t", "show ")
+        typing.type("ship\t", "shipping ")
+        typing.type("--top\t", "--topic ")
+        typing.type("pay\t", "payments ")
+        assert "--kind=offsets" in typing.type("\x15tenure log dump --kind=off\t", "offsets ")
+        typing.type("\x15tenure log dump tenure.f\t", r"tenure\.fish")
+        typing.type("\x15tenure group describe billing:\t", r"billing:\\ late\\ \\&\\ odd ")
+    finally:
+        typing.close()
+
+
+@in_shells
+def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
+    typing = Typing([shell("zsh"), "-f", "-i"], settings(installed, PS1="ready> "))
+    try:
+        start = f"cd {installed}; autoload -U compinit; compinit -u -D; source ./tenure.zsh; export TENURE_BOOTSTRAP={named}; echo do''ne\n"
+        typing.type(start, r"done\r?\n")
+        typing.type("tenure gr\t", "oup ")
+        typing.type("mem\t", "bers ")
+        typing.type("ship\t", "ping ")
+        typing.type("--js\t", "on ")
+        typing.type("\x15tenure log dump --\t\t", "--batches")
+        typing.type("\x15tenure log dump --kind=off\t", "ets")
+        listed = typing.type("\x15tenure lo\t\x15tenure group offsets \t\t", r"(?s)reset.*show|show.*reset")
+        assert "committed offsets" in listed
+    finally:
+        typing.close()
+
+
+@in_shells
+def test_fish_offers_the_same(installed: Path, named: str) -> None:
+    def offered(line: str) -> list[str]:
+        code = f"source {installed}/tenure.fish; complete -C '{line}'"
+        command = [shell("fish"), "--no-config", "-c", code]
+        run = subprocess.run(command, env=settings(installed, TENURE_BOOTSTRAP=named), capture_output=True, text=True, timeout=SECONDS, check=True)
+        return run.stdout.splitlines()
+
+    assert offered("tenure gr") == ["group\tlist, describe and administer consumer groups"]
+    assert offered("tenure group members ship") == ["shipping"]
+    assert offered("tenure log dump --kind=o") == ["--kind=offsets"]
+    assert "--kind\tonly records of this kind" in offered("tenure log dump --")
+    assert f"{installed}/tenure.bash" in offered(f"tenure log dump {installed}/tenure.b")

@@ -1,0 +1,165 @@
+"""The command as a process of its own: on a terminal, into pipes that close, under Ctrl-C, and what it costs to start."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.fake_brokers import FakeBroker
+from tests.running import ROOT, environment
+
+pytestmark = pytest.mark.once
+
+COMMAND = (sys.executable, "-P", "-m", "cli")
+SECONDS = 20
+
+
+def run(*arguments: str, shell: str = "", stdout: int | None = subprocess.PIPE, **more: str) -> subprocess.CompletedProcess[str]:
+    command: list[str] = [*COMMAND, *arguments]
+    if shell:
+        command = ["bash", "-c", shell, "bash", *command]
+    return subprocess.run(command, env=environment(**more), stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
+
+
+class Terminal:
+    """A process whose standard streams are a terminal."""
+
+    def __init__(self, *arguments: str, **more: str) -> None:
+        self._master, slave = pty.openpty()
+        settings = {name: value for name, value in environment(TERM="xterm").items() if name != "NO_COLOR"} | more
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], env=settings, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=controls(slave)
+        )
+        os.close(slave)
+        self.text = ""
+
+    def until(self, *parts: str) -> str:
+        """Reads until all of these are there; without any, until the process has ended."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and not (parts and all(part in self.text for part in parts)):
+            if select.select([self._master], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self._master, 10_000).decode()
+                except OSError:  # nobody has the other end any more
+                    break
+        assert all(part in self.text for part in parts), self.text
+        return self.text
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def end(self) -> int:
+        self.until()
+        os.close(self._master)
+        return self.process.wait(SECONDS)
+
+
+def controls(slave: int) -> Callable[[], None]:
+    """The terminal becomes the process's own, so that Ctrl-C reaches it."""
+
+    def take() -> None:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    return take
+
+
+def test_on_a_terminal_there_is_colour_and_in_a_pipe_none(bootstrap: str) -> None:
+    terminal = Terminal("cluster", "--bootstrap", bootstrap)
+    assert "\x1b[32mcontroller\x1b[0m" in terminal.until("controller\x1b")
+    assert terminal.end() == 0
+    assert "\x1b" not in run("cluster", "--bootstrap", bootstrap).stdout
+
+
+def test_no_color_is_heeded(bootstrap: str) -> None:
+    terminal = Terminal("cluster", "--bootstrap", bootstrap, NO_COLOR="1")
+    assert terminal.end() == 0
+    assert "\x1b" not in terminal.text
+
+
+def test_ctrl_c_ends_quietly() -> None:
+    with FakeBroker({18: lambda request, version: None}) as broker:
+        terminal = Terminal("cluster", "--bootstrap", broker.address, "--timeout", "60")
+        deadline = time.monotonic() + SECONDS
+        while not broker.connections and time.monotonic() < deadline:
+            time.sleep(0.01)
+        terminal.press(b"\x03")
+        assert terminal.end() == 130
+    assert terminal.text in ("", "^C")
+
+
+@pytest.mark.parametrize("arguments", [("cluster", "--versions", "--json"), ("--help",), ("completion", "bash"), ("cluster", "--help")])
+def test_a_pipe_that_nobody_reads_ends_it_quietly(bootstrap: str, arguments: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    result = run(*arguments, stdout=write, TENURE_BOOTSTRAP=bootstrap)
+    os.close(write)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_a_disk_that_is_full_is_one_line(bootstrap: str) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    result = run("cluster", "--bootstrap", bootstrap, stdout=full)
+    os.close(full)
+    assert (result.returncode, result.stderr) == (74, "tenure: standard output: No space left on device\n")
+
+
+def test_without_standard_output_it_does_its_work(bootstrap: str) -> None:
+    result = run("cluster", "--bootstrap", bootstrap, shell='"$@" >&-')
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_environment_names_the_cluster(bootstrap: str) -> None:
+    assert run("cluster", TENURE_BOOTSTRAP=f"127.0.0.1:1,{bootstrap}").returncode == 0
+    wrong = run("cluster", TENURE_BOOTSTRAP="kafka:port")
+    assert (wrong.returncode, wrong.stderr) == (64, "tenure: TENURE_BOOTSTRAP=kafka:port: 'kafka:port': the port must be 0 to 65535, not 'port'\n")
+
+
+def test_a_defect_is_one_line_and_a_traceback_only_for_who_wants_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import cli.health\ncli.health.run = lambda options: 1 / 0\n")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    result = run("health", PYTHONPATH=path)
+    assert result.returncode == 70
+    assert result.stderr == "tenure: a defect of this command: ZeroDivisionError: division by zero (TENURE_DEBUG=1 shows where)\n"
+    assert "Traceback" in run("health", PYTHONPATH=path, TENURE_DEBUG="1").stderr
+
+
+def test_health_imports_no_more_than_it_needs() -> None:
+    """It is asked every second, by machines."""
+    code = "import sys, cli; cli.main(['health', '127.0.0.1:1']); print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-P", "-c", code], env=environment(), stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True)
+    imported = set(printed.stdout.splitlines()[-1].split())
+    ours = {name for name in imported if name.partition(".")[0] in ("cli", "protocol", "broker", "coordinator", "storage", "history")}
+    assert ours == {
+        "cli",
+        "cli.arguments",
+        "cli.broker_commands",
+        "cli.command_line",
+        "cli.dial",
+        "cli.health",
+        "broker",
+        "broker.endpoints",
+    }
+    assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop", "structlog"}
+
+
+def test_a_signal_to_stop_ends_it() -> None:
+    with FakeBroker({18: lambda request, version: None}) as broker:
+        process = subprocess.Popen([*COMMAND, "cluster", "--bootstrap", broker.address], env=environment(), stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + SECONDS
+        while not broker.connections and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (-signal.SIGTERM, "")
