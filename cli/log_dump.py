@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,7 +66,7 @@ class Dump:
         self.kind: str | None = KINDS[options.kind] if options.kind else None
         self.first: int = options.from_offset
         self.left: int = options.limit if options.limit is not None else -1
-        self.as_log: str | None = options.log
+        self.as_log: str | None = named_log(options.log)
         self.output = output
         self.in_use = False
         self._heading = ""
@@ -229,3 +230,9 @@ def lines_of(record: Record, found: Decoded) -> Iterator[str]:
 def holds_a_batch(data: bytes) -> bool:
     """The magic byte is that of a batch; of older formats too, which a scan then names."""
     return len(data) == 17 and data[16] in (0, 1, 2) and data[:2] in (b"\0\0", b"\0\1")
+
+
+def named_log(name: str | None) -> str | None:
+    """Also for whoever names an internal log by its folder, with the number of the partition."""
+    found = re.fullmatch(r"(.+)-\d+", name or "")
+    return found[1] if found and found[1] in LOGS_OF_KINDS.values() else name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,10 @@ def say(command: str, folder: Path, shown: list[str]) -> None:
 
 
 def main() -> int:
+    with socket.socket() as asking:
+        if asking.connect_ex(("127.0.0.1", PORT)) == 0:
+            print(f"capture: something listens on {HERE} already", file=sys.stderr)
+            return 1
     shown: list[str] = []
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as name:

@@ -143,6 +143,7 @@ def test_a_segment_outside_its_folder_can_be_named(folder: Folder, command: Comm
     copy.write_bytes(folder.segment(OFFSETS).read_bytes())
     assert {record["kind"] for record in command.records(copy)} == {"record"}
     assert [record["kind"] for record in command.records(copy, "--log", OFFSETS)][:2] == ["group", "offset"]
+    assert command.records(copy, "--log", f"{OFFSETS}-3") == command.records(copy, "--log", OFFSETS)
 
 
 def test_a_relative_path_is_as_good(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name}: {link}"
 
 
+def test_every_page_is_found_from_the_readme_and_from_the_index() -> None:
+    pages = {page for page in PAGES if page.parent == ROOT / "docs"} - {ROOT / "docs/README.md"}
+    for index in (README, ROOT / "docs/README.md"):
+        assert pages <= {(index.parent / link).resolve() for link in links(index)}
+
+
 @pytest.mark.parametrize("listing", [one for page in PAGES for one in listings(page, "python")], ids=str)
 def test_every_python_listing_compiles(listing: Listing) -> None:
     compile(listing.text, str(listing), "exec")
