@@ -1,0 +1,144 @@
+"""tenure group on clusters as old as Kafka 2.4, on several brokers, and on those that load or do not answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
+from tests.cli.group_offsets import Yard
+from tests.cli.group_people import party
+
+pytestmark = pytest.mark.once
+
+RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_everything_works_on_old_clusters(bootstrap: str, tenure: Tenure, release: tuple[int, int]) -> None:
+    group, topic = f"old-{release[0]}-{release[1]}", f"aged-{release[0]}-{release[1]}"
+    with ExitStack() as stack:
+        old = stack.enter_context(old_cluster(bootstrap, release))
+        where = ("--bootstrap", old.address)
+        yard = stack.enter_context(Yard(int(bootstrap.rpartition(":")[2])))
+        yard.topic(topic, counts=(10, 10), begins={})
+        yard.commit(group, {(topic, 0): 4})
+        people = stack.enter_context(party(bootstrap, group, [topic]))
+        people.settle({"a": {topic: [0]}, "b": {topic: [1]}}, static=["a", "b"])
+        (listed,) = [
+            one for one in json.loads(tenure("group", "list", "--state", "Stable", "--json", *where).out)["groups"] if one["group"] == group
+        ]
+        assert (listed["state"], listed["type"], listed["members"], listed["static_members"]) == ("Stable", "classic", 2, 2)
+        assert group not in tenure("group", "list", "--state", "Empty", *where).out.split()
+        described = tenure("group", "describe", group, "nope", *where)
+        assert (described.code, described.err) == (66, "tenure: there is no group nope\n")
+        assert described.out.splitlines()[1] == "2 members (static); 2 partitions, lag 6"
+        assert people.ids["a"] in tenure("group", "members", group, *where).out
+        removed = tenure("group", "remove-member", group, "--instance", "b", "--reason", "scaled in", *where)
+        assert removed.code == 0
+        assert ("takes no reasons" in removed.err) is (release < (3, 2))
+        assert removed.out.splitlines()[-1] == f"removed b from group {group}: it rebalances now"
+        assert tenure("group", "remove-member", group, "--all", *where).code == 0
+        assert tenure("group", "delete", group, *where).out.splitlines()[-1] == f"deleted group {group}"
+        until = time.monotonic() + 10
+        while (told := tenure("group", "history", group, "--json", *where)).code:  # notes are written a moment behind
+            assert time.monotonic() < until, told
+            time.sleep(0.05)
+        assert json.loads(told.out)["entries"][0]["cause"] == "new_member"
+
+
+def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "ancient", ["t"]) as people:
+        people.settle({"a": {}}, static=["a"])
+        with old_cluster(bootstrap) as old:
+            old.versions = {**old.versions, 13: (0, 2)}
+            done = tenure("group", "remove-member", "ancient", "--instance", "a", "--bootstrap", old.address)
+        assert done.code == 76
+        assert "LeaveGroup" in done.err
+        assert people.heartbeat("a") == 0
+
+
+def test_the_groups_of_every_broker_are_listed_and_one_that_does_not_answer_is_named(tenure: Tenure) -> None:
+    with FakeBroker() as first, FakeBroker() as second, socket.create_server(("127.0.0.1", 0)) as closed:
+        gone = closed.getsockname()[1]
+        closed.close()
+
+        def listing(name: str) -> object:
+            return lambda request, version: ListGroupsResponse(groups=[ListedGroup(name, "consumer", "Empty", "classic")])
+
+        def metadata(request: object, version: int) -> MetadataResponse:
+            ports = [first.port, second.port, gone]
+            return MetadataResponse(
+                brokers=[MetadataResponseBroker(at, "127.0.0.1", port) for at, port in enumerate(ports)], controller_id=0
+            )
+
+        def found(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+            return FindCoordinatorResponse(
+                coordinators=[Coordinator(key, int(key[-1]), "127.0.0.1", 1) for key in request.coordinator_keys]
+            )
+
+        def describing(request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+            return DescribeGroupsResponse(groups=[DescribedGroup(0, None, name, "Empty", "consumer", "") for name in request.groups])
+
+        for broker, name in ((first, "g-0"), (second, "g-1")):
+            broker.answers |= {
+                MetadataRequest.API_KEY: metadata,
+                ListGroupsRequest.API_KEY: listing(name),
+                FindCoordinatorRequest.API_KEY: found,
+                DescribeGroupsRequest.API_KEY: describing,
+            }
+        done = tenure("group", "list", "--bootstrap", first.address, "--timeout", "2")
+        assert done.code == 75
+        assert [line.split()[0] for line in done.out.splitlines()] == ["GROUP", "g-0", "g-1"]
+        assert done.err.count("\n") == 1
+        assert f":{gone}" in done.err
+        assert done.err.endswith("its groups are missing here\n")
+
+
+def test_a_broker_that_loads_is_asked_again(tenure: Tenure) -> None:
+    errors = [14, 15, 0]
+    with FakeBroker() as broker:
+        broker.answers |= {
+            MetadataRequest.API_KEY: metadata_of(broker),
+            ListGroupsRequest.API_KEY: lambda request, version: ListGroupsResponse(error_code=errors.pop(0)),
+        }
+        done = tenure("group", "list", "--bootstrap", broker.address)
+        assert (done.code, done.out) == (0, "there are no groups\n")
+        errors[:] = [14] * 50
+        done = tenure("group", "list", "--bootstrap", broker.address, "--timeout", "0.5")
+        assert (done.code, "still loading" in done.err) == (75, True)
+
+
+def test_what_the_cluster_refuses_to_delete_is_told_for_each_group(tenure: Tenure) -> None:
+    """Somebody joined between the look and the deletion."""
+    with FakeBroker() as broker:
+        broker.answers |= {
+            MetadataRequest.API_KEY: metadata_of(broker),
+            FindCoordinatorRequest.API_KEY: lambda request, version: FindCoordinatorResponse(
+                coordinators=[Coordinator(key, 0, broker.host, broker.port) for key in request.coordinator_keys]
+            ),
+            DescribeGroupsRequest.API_KEY: lambda request, version: DescribeGroupsResponse(
+                groups=[DescribedGroup(0, None, name, "Empty", "consumer", "") for name in request.groups]
+            ),
+            OffsetFetchRequest.API_KEY: lambda request, version: OffsetFetchResponse(
+                groups=[OffsetFetchResponseGroup(one.group_id) for one in request.groups]
+            ),
+            DeleteGroupsRequest.API_KEY: lambda request, version: DeleteGroupsResponse(
+                results=[DeletableGroupResult(name, 68 if name == "b" else 0) for name in request.groups_names]
+            ),
+        }
+        done = tenure("group", "delete", "a", "b", "--bootstrap", broker.address)
+        assert done.code == 1
+        assert done.out.splitlines()[-1] == "deleted group a"
+        assert done.err == "tenure: group b: has members; stop them first, or remove them (tenure group remove-member)\n"

@@ -1,0 +1,159 @@
+"""Notes and images out of batches, from a broker that gives what the test says: what is cut, moved, gone or not to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import EXIT, Cluster, Failure
+from cli.groups.history_reading import NOTES, OFFSETS, Notes
+from coordinator.facts import group_key
+from coordinator.notes import Kind
+from protocol.batch import build
+from protocol.batch_record import Record
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from protocol.records import with_version, write_note
+from tests.cli.fake_brokers import FakeBroker, metadata_of
+
+pytestmark = pytest.mark.once
+
+IDS = {NOTES: b"n" * 16, OFFSETS: b"o" * 16}
+NAMES = {id: name for name, id in IDS.items()}
+
+
+class Desk:
+    """A broker with one partition of each topic; `batches` and `errors` are what fetches get, in order."""
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.batches: list[bytes] = []
+        self.errors: list[int] = []
+        self.internal = True
+        self.asked: list[tuple[str, int]] = []
+        self.broker.answers |= {
+            MetadataRequest.API_KEY: metadata_of(self.broker, topics=self._topics),
+            FetchRequest.API_KEY: self._fetch,
+            ListOffsetsRequest.API_KEY: self._list,
+        }
+
+    def _topics(self, request: Any) -> list[MetadataResponseTopic]:
+        partitions = [MetadataResponsePartition(0, 0, 0, 0, [0], [0], [])]
+        return [MetadataResponseTopic(0, one.name, IDS[one.name], self.internal, partitions) for one in request.topics or []]
+
+    def _list(self, request: Any, version: int) -> ListOffsetsResponse:
+        topic = request.topics[0]
+        offset = {-2: 5, -1: 9}.get(topic.partitions[0].timestamp, -1)
+        return ListOffsetsResponse(0, [ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(0, offset=offset)])])
+
+    def _fetch(self, request: Any, version: int) -> FetchResponse:
+        wanted = request.topics[0]
+        name = NAMES[wanted.topic_id]
+        self.asked.append((name, wanted.partitions[0].fetch_offset))
+        error = self.errors.pop(0) if self.errors else 0
+        data = PartitionData(0, error, 9, 9, 0, aborted_transactions=[], records=b"" if error or not self.batches else self.batches.pop(0))
+        return FetchResponse(0, 0, 0, [FetchableTopicResponse(wanted.topic_id, name, [data])])
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    with made.broker:
+        yield made
+
+
+@pytest.fixture
+def notes(desk: Desk) -> Iterator[Notes]:
+    with Cluster(addresses(desk.broker.address), 1) as cluster:
+        yield Notes(cluster, "g")
+
+
+def batch(base: int, *records: tuple[bytes, bytes | None]) -> bytes:
+    made = bytearray(build([Record(number, 0, key, value, []) for number, (key, value) in enumerate(records)]))
+    made[:8] = base.to_bytes(8, "big")
+    return bytes(made)
+
+
+def note(group: str, generation: int, kind: int = Kind.ROUND_END) -> tuple[bytes, bytes]:
+    header = NoteHeader(kind, 1_000, 0, 0, generation, 3, -1, 0)
+    return with_version(NoteKey(group), 0), write_note(header, RoundEnd(0, 1, 1, []))
+
+
+def image(generation: int, group: str = "g") -> tuple[bytes, bytes]:
+    return group_key(group), with_version(GroupMetadataValue("consumer", generation, "range", None, -1, []), 3)
+
+
+def test_the_notes_of_this_group_are_read_from_where_we_were(desk: Desk, notes: Notes) -> None:
+    desk.batches = [batch(5, note("g", 1), note("other", 7), note("g", 2)), batch(8, note("g", 3))]
+    notes.begin(None)
+    assert [told.header.generation for told in notes.read()] == [1, 2, 3]
+    assert notes.offset == 9
+    assert desk.asked == [(NOTES, 5), (NOTES, 8)]
+
+
+def test_what_stands_before_the_place_in_a_batch_is_not_told_twice(desk: Desk, notes: Notes) -> None:
+    desk.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
+    notes.offset = 7
+    assert [told.header.generation for told in notes.read()] == [3, 4]
+
+
+def test_a_kind_that_is_newer_and_bytes_that_are_no_note_are_passed_over(desk: Desk, notes: Notes) -> None:
+    desk.batches = [batch(5, note("g", 1, kind=99), (b"\0\0", b"\1"), note("g", 2), (b"", None))]
+    notes.begin(None)
+    assert [told.header.generation for told in notes.read()] == [2]
+
+
+def test_a_partition_that_is_being_opened_is_asked_again(desk: Desk, notes: Notes) -> None:
+    desk.errors = [6, 6]
+    desk.batches = [batch(5, note("g", 1))]
+    notes.begin(None)
+    assert len(list(notes.read())) == 1
+
+
+def test_notes_that_were_deleted_meanwhile_are_left_out(desk: Desk, notes: Notes) -> None:
+    desk.errors = [1]
+    desk.batches = [batch(5, note("g", 1))]
+    notes.offset = 2
+    assert len(list(notes.read())) == 1
+    assert [offset for _, offset in desk.asked][:2] == [2, 5]
+
+
+def test_a_partition_that_stays_closed_is_a_line_within_the_timeout(desk: Desk, notes: Notes) -> None:
+    desk.errors = [56] * 50
+    notes.begin(None)
+    with pytest.raises(Failure) as raised:
+        list(notes.read())
+    assert raised.value.code == EXIT.AGAIN
+    assert raised.value.line.startswith(f"{NOTES}-0: ")
+
+
+def test_nothing_since_then_begins_at_the_end(desk: Desk, notes: Notes) -> None:
+    notes.begin(5_000_000)
+    assert notes.offset == 9
+
+
+def test_the_image_at_the_place_is_the_one(desk: Desk, notes: Notes) -> None:
+    both = batch(20, image(1), image(2), image(3, "other"))
+    for offset, generation in ((20, 1), (21, 2), (22, None), (19, None)):
+        desk.batches = [both]
+        found = notes.image(offset)
+        assert (found.generation if found else None) == generation
+    assert notes.image(-1) is None
+
+
+def test_an_image_that_may_not_be_read_is_none_and_no_failure(desk: Desk, notes: Notes) -> None:
+    desk.errors = [29]
+    assert notes.image(20) is None
+
+
+def test_a_topic_of_that_name_that_is_no_clusters_own_is_not_taken_for_notes(desk: Desk) -> None:
+    desk.internal = False
+    with Cluster(addresses(desk.broker.address), 1) as cluster, pytest.raises(Failure) as raised:
+        Notes(cluster, "g")
+    assert raised.value.code == EXIT.LACKING
