@@ -41,6 +41,16 @@ def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
     group.add_argument("--yes", action="store_true", help="do not ask on a terminal" if asks else "accepted as everywhere; this command never asks")
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Prose is wrapped, lines that are indented (examples) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        lines = (line if line.startswith(" ") else textwrap.fill(line, width) for line in text.splitlines())
+        return "".join(f"{indent}{line}\n" for line in lines)
+
+
 def add_command(
     commands: Any, name: str, *, run: str, help: str, description: str | None = None, examples: Sequence[str] = (), notes: str = ""
 ) -> argparse.ArgumentParser:
@@ -50,7 +60,7 @@ def add_command(
         help=help,
         description=description or f"{help[:1].upper()}{help[1:]}.",
         epilog=example_epilog(*examples, notes=notes),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)

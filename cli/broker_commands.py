@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from cli.arguments import BOOTSTRAP, add_command, addresses, seconds, whole_number
+from cli.arguments import BOOTSTRAP, Help, add_command, addresses, seconds, whole_number
 
 
 def add_serve(commands: Any) -> None:
@@ -49,7 +48,7 @@ def add_log(commands: Any) -> None:
         "log",
         help="show and check the logs on disk",
         description="Look into the logs of a data directory, also those that Apache Kafka wrote. Nothing is changed or locked; a broker may run on it.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     actions = log.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)

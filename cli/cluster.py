@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any, NamedTuple
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, looks_like, release_text
 from cli.shown import Column, Painted, Role, Screen, plain
@@ -126,8 +126,7 @@ def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None
         warnings.append(f"groups are not counted: {trouble.line}")
         return None
     refused = {id: reply.error_code for id, reply in replies.items() if reply.error_code}
-    for id, code in refused.items():
-        warnings.append(f"groups of broker {id} are not counted: error {code}")
+    warnings += [failure(code, f"groups of broker {id} are not counted").line for id, code in refused.items()]
     if missing or refused:
         return None
     return Counter(group.group_state for reply in replies.values() for group in reply.groups)
@@ -148,9 +147,9 @@ def show(screen: Screen, view: View) -> None:
         ("groups", "-" if view.groups is None else groups_text(view.groups)),
     ]
     if leaderless:
-        facts.append(("leaderless", screen.paint(f"{leaderless} partitions", Role.BAD)))
+        facts.append(("leaderless", screen.paint(partitions_text(leaderless), Role.BAD)))
     if behind:
-        facts.append(("behind", screen.paint(f"{behind} partitions have fewer replicas in sync than replicas", Role.CAREFUL)))
+        facts.append(("behind", screen.paint(f"{partitions_text(behind)} with replicas that are not in sync", Role.CAREFUL)))
     if finalized := [f"{plain(entry['name'])} {entry['finalized']}" for entry in view.features if entry["finalized"] is not None]:
         facts.append(("features", ", ".join(finalized)))
     for name, text in facts:
@@ -177,12 +176,15 @@ def state(broker: Seen) -> Painted:
 def topics_text(topics: dict[str, TopicInfo]) -> str:
     internal = {name: topic for name, topic in topics.items() if topic.internal}
     own = {name: topic for name, topic in topics.items() if not topic.internal}
-    more = f", and {len(internal)} internal with {counted_partitions(internal)}" if internal else ""
-    return f"{len(own)} with {counted_partitions(own)}{more}" if own else f"0{more}"
+    more = f", and {len(internal)} internal with {partitions_text(partitions_of(internal))}" if internal else ""
+    return f"{len(own)} with {partitions_text(partitions_of(own))}{more}" if own else f"0{more}"
 
 
-def counted_partitions(topics: dict[str, TopicInfo]) -> str:
-    number = sum(len(topic.partitions) for topic in topics.values())
+def partitions_of(topics: dict[str, TopicInfo]) -> int:
+    return sum(len(topic.partitions) for topic in topics.values())
+
+
+def partitions_text(number: int) -> str:
     return f"{number} partition{'' if number == 1 else 's'}"
 
 

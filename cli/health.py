@@ -74,7 +74,7 @@ def show(answers: list[Answer], as_json: bool) -> None:
         {"host": host, "port": port, "ready": code == READY, "answers": code != SILENT, "text": f"{format_endpoint(host, port)} {text}"}
         for host, port, code, text in answers
     ]
-    print(json.dumps({"ready": worst(answers) == READY, "brokers": brokers}, indent=2, ensure_ascii=False))
+    print(json.dumps({"ready": worst(answers) == READY, "brokers": brokers}, indent=2))
 
 
 def asked_for(options: argparse.Namespace) -> list[tuple[str, int]] | int:

@@ -50,6 +50,19 @@ def escaped(char: str) -> str:
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char) or char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
+def json_plain(text: str) -> str:
+    """JSON with its own escapes for what is not printable: between strings there are only line ends."""
+    if text.isprintable():
+        return text
+    return "".join(char if char == "\n" or char.isprintable() else json_escaped(char) for char in text)
+
+
+def json_escaped(char: str) -> str:
+    import json
+
+    return json.dumps(char)[1:-1].replace("\x7f", "\\u007f")  # ASCII, so json leaves it as it is
+
+
 class Screen:
     def __init__(self, *, json: bool = False, colour: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self.json = json
@@ -84,12 +97,12 @@ class Screen:
     def document(self, value: object) -> None:
         import json
 
-        self.line(json.dumps(value, indent=2, ensure_ascii=False))
+        self.line(json_plain(json.dumps(value, indent=2, ensure_ascii=False)))
 
     def json_line(self, value: object) -> None:
         import json
 
-        self.line(json.dumps(value, ensure_ascii=False))
+        self.line(json_plain(json.dumps(value, ensure_ascii=False)))
         self.out.flush()
 
     def paint(self, text: str, role: Role | None) -> str:

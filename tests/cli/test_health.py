@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -316,3 +317,60 @@ def test_a_port_that_is_found_at_start_cannot_be_known(monkeypatch: pytest.Monke
     monkeypatch.setenv("TENURE_PROFILE", "test")
     assert ask() == 64
     assert "takes a free port at each start" in capsys.readouterr().err
+
+
+# Several brokers, and for programs
+
+
+def test_the_environment_and_bootstrap_name_brokers_as_for_other_commands(
+    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = serving(Broker(0)), serving(Broker(0))
+    assert ask("--bootstrap", f"{first},{second}") == 0
+    assert capsys.readouterr().out == f"{first} is ready\n{second} is ready\n"
+    monkeypatch.setenv("TENURE_BOOTSTRAP", second)
+    assert ask() == 0
+    assert capsys.readouterr().out == f"{second} is ready\n"
+    assert ask(first) == 0
+    assert capsys.readouterr().out == f"{first} is ready\n"
+
+
+def test_a_file_that_is_named_wins_over_the_environment(
+    tmp_path: Path, configured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:1")
+    path = tmp_path / "tenure.toml"
+    path.write_text('listeners = "PLAINTEXT://[::1]:9097"')
+    assert ask("--config", str(path)) == 0
+    assert ask() == 0
+    assert configured == [("::1", 9097), ("kafka", 1)]
+
+
+def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:0")
+    assert ask() == 64
+    assert capsys.readouterr().err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': nobody listens on port 0")
+
+
+@pytest.mark.parametrize(("errors", "code"), [((0, 14), 2), ((0, 0), 0)])
+def test_the_worst_of_several_is_the_exit_code(serving: Callable[[Answer], str], errors: tuple[int, int], code: int) -> None:
+    assert ask("--bootstrap", ",".join(serving(Broker(error)) for error in errors)) == code
+
+
+def test_one_that_does_not_answer_counts_most(serving: Callable[[Answer], str]) -> None:
+    assert ask("--bootstrap", f"{serving(Broker(14))},127.0.0.1:1") == 1
+
+
+def test_json_is_for_programs(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = serving(Broker(14, message="12 of 50\x1b[31m"))
+    assert ask("--json", endpoint) == 2
+    host, _, port = endpoint.rpartition(":")
+    text = f"{endpoint} is loading: '12 of 50\\x1b[31m'"
+    broker = {"host": host, "port": int(port), "ready": False, "answers": True, "text": text}
+    assert json.loads(capsys.readouterr().out) == {"ready": False, "brokers": [broker]}
+
+
+def test_the_timeout_can_be_told(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = serving(hang)
+    assert ask(endpoint, "--timeout", "0.1") == 1
+    assert capsys.readouterr().out == f"{endpoint} does not answer within 0.1 s\n"

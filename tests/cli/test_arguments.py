@@ -1,0 +1,115 @@
+"""What people write on the command line, before anybody is asked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+
+import pytest
+
+from cli.arguments import address, addresses, bootstrap_of, positive_seconds
+from cli.command_line import ARGUMENTS, arranged, build_parser, subcommands
+from tests.cli.conftest import Tenure
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("kafka:9093", [("kafka", 9093)]),
+        ("kafka", [("kafka", 9092)]),
+        ("10.0.0.1", [("10.0.0.1", 9092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+        ("::1", [("::1", 9092)]),
+        ("PLAINTEXT://kafka:9093", [("kafka", 9093)]),
+        (" a:1 , b:2,a:1,", [("a", 1), ("b", 2)]),
+    ],
+)
+def test_brokers_are_written_as_people_write_them(text: str, found: list[tuple[str, int]]) -> None:
+    assert addresses(text) == found
+
+
+@pytest.mark.parametrize("text", ["", ",", "kafka:", "kafka:x", "kafka:0", "kafka:99999", ":9092", "http://kafka:9092", "a b:1", "1.2.3:1", "a:1;b:2"])
+def test_what_is_no_broker_is_refused_with_a_reason(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"\w"):
+        addresses(text)
+
+
+def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "TENURE_BOOTSTRAP", "env:1")
+    assert bootstrap_of(argparse.Namespace(bootstrap=[("given", 2)])) == [("given", 2)]
+    assert bootstrap_of(argparse.Namespace(bootstrap=None)) == [("env", 1)]
+    monkeypatch.setitem(os.environ, "TENURE_BOOTSTRAP", " ")
+    assert bootstrap_of(argparse.Namespace(bootstrap=None)) == [("127.0.0.1", 9092)]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e9", "inf"])
+def test_a_timeout_is_a_number_above_0(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive_seconds(text)
+
+
+def test_one_address_is_read_as_several_are() -> None:
+    assert address("kafka:1") == ("kafka", 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("--bootstrap a:1 cluster", "cluster --bootstrap a:1"),
+        ("--json --timeout=3 group list x", "group list --json --timeout=3 x"),
+        ("group --json offsets --bootstrap a:1 show g", "group offsets show --json --bootstrap a:1 g"),
+        ("cluster --json", "cluster --json"),
+        ("serve --set a=b", "serve --set a=b"),
+    ],
+)
+def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> None:
+    assert arranged(build_parser(), written.split()) == read.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("grop list", "there is no command 'grop'; did you mean group? (see tenure --help)"),
+        ("group lst", "there is no command 'lst'; did you mean list? (see tenure group --help)"),
+        ("cluster --jsn", "there is no option --jsn; did you mean --json? (see tenure cluster --help)"),
+        ("--bootstarp a:1 cluster", "there is no option --bootstarp; did you mean --bootstrap? (see tenure --help)"),
+        ("cluster more", "'more' is one word too many (see tenure cluster --help)"),
+        ("cluster --bootstrap", "--bootstrap: a value is missing (see tenure cluster --help)"),
+        ("--bootstrap", "--bootstrap: a value is missing (see tenure --help)"),
+        ("--json", "name a command (see tenure --help)"),
+        ("log dump --kind offests x", "--kind cannot be 'offests'; did you mean offsets? (see tenure log dump --help)"),
+        ("log", "ACTION is missing: dump, verify (see tenure log --help)"),
+        ("cluster --timeout soon", "--timeout: 'soon' is not a number of seconds (see tenure cluster --help)"),
+        ("\x1b[31m", r"there is no command '\x1b[31m'; there is serve, health, "),
+    ],
+)
+def test_what_was_meant_is_told_in_one_line(tenure: Tenure, line: str, told: str) -> None:
+    result = tenure(*line.split())
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith(f"tenure: {told}")
+    assert result.err.count("\n") == 1
+
+
+def test_the_help_names_every_command_and_action(tenure: Tenure) -> None:
+    page = tenure("--help").out
+    commands = subcommands(build_parser())
+    assert list(commands) == list(ARGUMENTS)
+    for name, parser in commands.items():
+        assert re.search(rf"^  {name}\b", page, re.MULTILINE)
+        for action in subcommands(parser):
+            assert re.search(rf"^    {action}\b", page, re.MULTILINE)
+
+
+def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> None:
+    def leaves(parser: argparse.ArgumentParser, path: list[str]) -> list[list[str]]:
+        below = subcommands(parser)
+        return [leaf for name, further in below.items() for leaf in leaves(further, [*path, name])] if below else [path]
+
+    for path in leaves(build_parser(), []):
+        result = tenure(*path, "--help")
+        assert result.code == 0
+        assert f"\n  tenure {' '.join(path)}" in result.out or "tenure completion" in result.out, path
+        prose = result.out.partition("\n\n")[2]  # behind the usage, which argparse does not break inside of alternatives
+        assert max(map(len, prose.splitlines())) <= 140, path

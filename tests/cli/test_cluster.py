@@ -1,0 +1,140 @@
+"""`tenure cluster`: what a cluster is, in a screenful; and of several brokers, who is up, behind, fenced or out of reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli.client.releases import SINCE, looks_like
+from protocol.message import Message
+from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster, versions_of
+
+METADATA, LIST, DESCRIBE = 3, 16, 60
+
+
+def test_a_broker_of_ours_is_shown_as_what_it_is(tenure: Tenure, bootstrap: str) -> None:
+    result = tenure("cluster", "--bootstrap", bootstrap)
+    lines = result.out.splitlines()
+    assert (result.code, result.err) == (0, "")
+    assert lines[1] == "software    Tenure, which serves what Kafka 4.0 does"
+    assert lines[2] == "controller  broker 1"
+    assert lines[-2:] == ["BROKER  HOST        PORT  RACK  STATE", f"     1  127.0.0.1  {bootstrap.rpartition(':')[2]}  -     controller"]
+
+
+def test_json_has_the_same_with_numbers_as_numbers(tenure: Tenure, bootstrap: str) -> None:
+    value = json.loads(tenure("cluster", "--bootstrap", bootstrap, "--json", "--versions").out)
+    port = int(bootstrap.rpartition(":")[2])
+    assert value["tenure"] is True
+    assert value["release"] == "4.0"
+    assert value["controller_id"] == 1
+    assert value["brokers"] == [
+        {
+            "id": 1,
+            "host": "127.0.0.1",
+            "port": port,
+            "rack": None,
+            "controller": True,
+            "fenced": False,
+            "reachable": True,
+            "problem": None,
+            "release": "4.0",
+        }
+    ]
+    assert {"key": 3, "name": "Metadata", "min_version": 0, "max_version": 13} in value["versions"]
+    assert value["warnings"] == []
+
+
+# Of 3.6 there is nothing among the requests that our broker serves, nor of what is newer than 4.0.
+@pytest.mark.parametrize("release", sorted({(2, 4), *SINCE.values()} - {(3, 6), (4, 1), (4, 2), (4, 3)}))
+def test_an_old_cluster_looks_its_age(tenure: Tenure, bootstrap: str, release: tuple[int, int]) -> None:
+    with old_cluster(bootstrap, release) as old:
+        result = tenure("cluster", "--bootstrap", old.address)
+        assert f"Kafka {release[0]}.{release[1]}" in result.out.splitlines()[1]
+        assert (result.code, result.err) == (0, "")
+
+
+def test_older_than_2_4_is_no_release_that_is_known() -> None:
+    assert looks_like({3: (0, 8), 18: (0, 2)}) is None
+    assert looks_like(versions_of((2, 4))) == (2, 4)
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """Brokers 0 and 1 with a topic that is not well, and two groups on each."""
+
+    def topics(request: Any) -> list[MetadataResponseTopic]:
+        partitions = [MetadataResponsePartition(0, 0, 0, 1, [0, 1], [0]), MetadataResponsePartition(5, 1, -1, 1, [0, 1], [])]
+        found = [MetadataResponseTopic(0, "orders", bytes(16), False, partitions)]
+        return found if request.topics is None else [MetadataResponseTopic(3, topic.name, bytes(16), False, []) for topic in request.topics]
+
+    with FakeBroker() as first, FakeBroker() as second:
+        for broker in (first, second):
+            broker.answers = {METADATA: metadata_of(first, second, topics=topics), LIST: lists("Stable", "Empty"), DESCRIBE: describes()}
+        yield first, second
+
+
+def lists(*states: str) -> Any:
+    return lambda request, version: ListGroupsResponse(groups=[ListedGroup(f"g-{state}", "consumer", state) for state in states])
+
+
+def describes(*fenced: DescribeClusterBroker) -> Any:
+    def answer(request: Any, version: int) -> Message:
+        return DescribeClusterResponse(cluster_id="fake", controller_id=0, brokers=list(fenced))
+
+    return answer
+
+
+def test_several_brokers_are_counted_together(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+    result = tenure("cluster", "--bootstrap", two[1].address)
+    assert (result.code, result.err) == (0, "")
+    assert [line.split(None, 1) for line in result.out.splitlines()[:7]] == [
+        ["cluster", "fake"],
+        ["software", "looks like a Kafka before 2.4"],
+        ["controller", "broker 0"],
+        ["topics", "1 with 2 partitions"],
+        ["groups", "4 (2 Empty, 2 Stable)"],
+        ["leaderless", "1 partition"],
+        ["behind", "2 partitions with replicas that are not in sync"],
+    ]
+    assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["controller", "up"]
+
+
+def test_brokers_of_two_releases_are_told_apart(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+    for broker, release in zip(two, ((2, 8), (3, 9)), strict=True):
+        broker._given = {key: span for key, span in versions_of(release).items() if key in (3, 16, 18, 35, 47, 1)}
+    result = tenure("cluster", "--bootstrap", two[0].address)
+    assert result.out.splitlines()[1] == "software    looks like Kafka 2.8 to 3.9"
+    assert [line.split("  ")[-1].strip() for line in result.out.splitlines()[-3:]] == ["LOOKS LIKE", "Kafka 2.8", "Kafka 3.9"]
+
+
+def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].host = "broker.invalid\x1b[31m"
+    result = tenure("cluster", "--bootstrap", two[0].address, "--timeout", "2")
+    assert result.code == 1
+    assert "not reachable from here" in result.out.splitlines()[-1]
+    assert "broker.invalid\\x1b[31m" in result.out.splitlines()[-1]
+    assert result.err.startswith("tenure: broker 1 cannot be reached from here as it is advertised: broker.invalid\\x1b[31m:")
+    assert "\x1b" not in result.out + result.err
+    assert "groups      -" in result.out
+
+
+def test_a_fenced_broker_is_shown_where_the_cluster_tells(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[0].answers[DESCRIBE] = describes(DescribeClusterBroker(7, "gone", 9092, "rack-a", True))
+    result = tenure("cluster", "--bootstrap", two[0].address)
+    assert result.out.splitlines()[-1].split() == ["7", "gone", "9092", "rack-a", "fenced"]
+    value = json.loads(tenure("cluster", "--bootstrap", two[0].address, "--json").out)
+    assert [(broker["id"], broker["fenced"], broker["reachable"]) for broker in value["brokers"]] == [(0, False, True), (1, False, True), (7, True, False)]
+
+
+def test_without_leave_to_list_groups_the_rest_is_shown(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
+    result = tenure("cluster", "--bootstrap", two[0].address)
+    assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user may not do that in this cluster\n")
+    assert "groups      -" in result.out

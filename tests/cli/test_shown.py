@@ -1,0 +1,137 @@
+"""Tables, JSON, colours and questions: what leaves the command, and in which shape."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+
+import pytest
+
+from cli.shown import Column, Painted, Role, Screen, plain, shows_colour, width
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def screen(**how: bool) -> Screen:
+    return Screen(out=io.StringIO(), err=io.StringIO(), **how)
+
+
+def written(screen: Screen) -> str:
+    assert isinstance(screen.out, io.StringIO)
+    return screen.out.getvalue()
+
+
+def table(*rows: tuple[object, ...], colour: bool = False, columns: tuple[Column | str, ...] = ("NAME", "COUNT")) -> list[str]:
+    shown = screen(colour=colour)
+    shown.table(columns, rows)
+    return written(shown).splitlines()
+
+
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    assert table(("a", 5), ("longer", 12345)) == ["NAME    COUNT", "a           5", "longer  12345"]
+
+
+def test_what_is_not_known_is_a_dash_and_does_not_move_a_column_of_numbers() -> None:
+    assert table(("a", None), (None, 7)) == ["NAME  COUNT", "a         -", "-         7"]
+
+
+def test_no_line_ends_in_spaces() -> None:
+    assert all(line == line.rstrip() for line in table(("a", "x"), ("b", "long"), ("c", "")))
+
+
+def test_truth_and_fractions_are_words_and_one_digit() -> None:
+    assert table((True, 0.25), (False, 10.0)) == ["NAME  COUNT", "yes     0.2", "no     10.0"]
+
+
+def test_a_table_without_rows_is_its_titles() -> None:
+    assert table() == ["NAME  COUNT"]
+
+
+def test_a_column_may_say_where_it_stands() -> None:
+    assert table(("a", "7%"), columns=("NAME", Column("USED", right=True))) == ["NAME  USED", "a       7%"]
+
+
+def test_wide_and_combining_characters_keep_columns_aligned() -> None:
+    assert width("日本") == 4
+    assert width("e\u0301") == 1
+    assert table(("日本", 1), ("abcd", 2)) == ["NAME  COUNT", "日本      1", "abcd      2"]
+
+
+def test_colours_do_not_move_columns() -> None:
+    rows = ((Painted("good", Role.GOOD), 1), (Painted("x", Role.BAD), 22))
+    coloured = table(*rows, colour=True)
+    assert coloured[1] == "\x1b[32mgood\x1b[0m      1"
+    assert [line.replace("\x1b[32m", "").replace("\x1b[31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") for line in coloured] == table(*rows)
+
+
+def test_nothing_from_a_peer_moves_the_cursor() -> None:
+    assert plain("a\x1b[31mb\rc\nd\te\x00\x9b\u202e\ud800") == "a\\x1b[31mb\\rc\\nd\\te\\x00\\x9b\\u202e\\ud800"
+    assert plain("Größe 日本") == "Größe 日本"
+    assert table(("a\x1b[2J", 1), colour=True)[1] == "a\\x1b[2J      1"
+    shown = screen()
+    shown.warn("the broker says \x1b]0;title\x07")
+    assert shown.err.getvalue() == "tenure: the broker says \\x1b]0;title\\x07\n"  # type: ignore[attr-defined]
+
+
+def test_json_is_one_document_or_an_object_a_line() -> None:
+    shown = screen(json=True)
+    shown.document({"group_id": "Größe", "lag": None})
+    assert json.loads(written(shown)) == {"group_id": "Größe", "lag": None}
+    assert written(shown).startswith('{\n  "group_id": "Größe"')
+    lines = screen(json=True)
+    lines.json_line({"a": 1})
+    lines.json_line({"b": "\x1b"})
+    assert written(lines) == '{"a": 1}\n{"b": "\\u001b"}\n'
+
+
+@pytest.mark.parametrize("c1", ["\x7f", "\x9b", "\u202e", "\ud800", "\U000e0001"])
+def test_json_moves_no_cursor_either(c1: str) -> None:
+    shown = screen(json=True)
+    shown.json_line({"a": c1})
+    assert c1 not in written(shown)
+    assert json.loads(written(shown)) == {"a": c1}
+
+
+def test_colour_is_for_terminals_that_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert shows_colour(Terminal())
+    assert not shows_colour(io.StringIO())
+    assert not shows_colour(None)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows_colour(Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_colour(Terminal())
+
+
+@pytest.mark.parametrize(("typed", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yesterday\n", False)])
+def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    shown = Screen(out=Terminal())
+    assert shown.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is goes_on
+    assert written(shown).startswith("delete 2 topics? [y/N] ")
+
+
+def test_it_does_not_ask_who_has_said_yes_or_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    shown = Screen(out=Terminal())
+    assert shown.confirm("delete?", argparse.Namespace(yes=True))
+    piped = screen()
+    assert piped.confirm("delete?", argparse.Namespace(yes=False))
+    monkeypatch.setattr(sys, "stdin", None)
+    assert shown.confirm("delete?", argparse.Namespace(yes=False))
+    assert written(shown) == written(piped) == ""
+
+
+def test_an_encoding_that_lacks_a_character_gets_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    Screen.of(argparse.Namespace()).line("Größe")
+    stream.flush()
+    assert stream.buffer.getvalue() == b"Gr\\xf6\\xdfe\n"  # type: ignore[attr-defined]
