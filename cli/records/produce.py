@@ -228,7 +228,7 @@ def explained(stopped: Stopped, records: int) -> str:
     if stopped.refused and (records or stopped.in_doubt):
         parts.append(f"{lines_of(stopped.refused)} {verb(stopped.refused)} not")
     if stopped.in_doubt:
-        parts.append(f"whether {lines_of(stopped.in_doubt)} {verb(stopped.in_doubt)} is not known: look before sending again")
+        parts.append(f"whether {lines_of(stopped.in_doubt)} {verb(stopped.in_doubt)} written is not known: look before sending again")
     return "; ".join(parts)
 
 
