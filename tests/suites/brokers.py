@@ -24,8 +24,8 @@ def started(suite: Suite, name: str, report: Path) -> Iterator[int]:
 def tenure(suite: Suite, report: Path) -> Iterator[int]:
     settings = [f"--set={name}={value}" for name, value in suite.settings.items()]
     with tempfile.TemporaryDirectory(prefix="tenure-suite-", ignore_cleanup_errors=True) as folder:
-        address = f"127.0.0.1:{suite.port or free_ports(1)[0]}"
-        with broker("--listen", address, "--advertise", address, "--data", f"{folder}/data", *settings) as running:
+        port = suite.port or free_ports(1)[0]
+        with broker("--listen", f"127.0.0.1:{port}", "--advertise", f"{suite.host}:{port}", "--data", f"{folder}/data", *settings) as running:
             try:
                 yield running.port
             finally:
@@ -40,8 +40,10 @@ def tenure(suite: Suite, report: Path) -> Iterator[int]:
 def kafka(suite: Suite, report: Path) -> Iterator[int]:
     if isinstance(jars := find_jars(), str):
         raise SuiteError(jars)
-    settings = {name.replace(".", "_"): value for name, value in (dict(suite.settings) | dict(suite.kafka_settings)).items()}
-    with kafka_folder(port=suite.port, **settings) as (folder, port), running_kafka(folder, port):
+    port = suite.port or free_ports(1)[0]
+    given = {"advertised.listeners": f"PLAINTEXT://{suite.host}:{port}", **suite.settings, **suite.kafka_settings}
+    settings = {name.replace(".", "_"): value for name, value in given.items()}
+    with kafka_folder(port, **settings) as (folder, _), running_kafka(folder, port):
         try:
             yield port
         finally:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.suites.results import Tests, junit
-from tests.suites.suite import ROOT, Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.suite import ANYBODY_MAY, ROOT, Run, Suite, SuiteError, call, unpack, watch
 
 VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "development.txt").read_text(), re.MULTILINE)
 PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
@@ -67,8 +67,5 @@ SUITE = Suite(
         "group.min.session.timeout.ms": "1000",
         "group.initial.rebalance.delay.ms": "0",
     },
-    kafka_settings={
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    },
+    kafka_settings=ANYBODY_MAY,
 )

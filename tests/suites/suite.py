@@ -16,6 +16,11 @@ from tests.suites.results import Tests
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "suites"
 FETCH_SECONDS = 600
+# What Kafka is told by suites that ask for access control: there is some, and it refuses nobody.
+ANYBODY_MAY = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 class SuiteError(Exception):
@@ -48,6 +53,7 @@ class Suite:
     run: Callable[[Run], Tests]
     settings: Mapping[str, str] = field(default_factory=dict)
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"  # that the broker says it is reached by
     port: int = 0
 
     @property
