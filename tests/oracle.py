@@ -49,8 +49,7 @@ def find_jars() -> Path | str:
 def fetch_jars(jars: Path) -> Path | str:
     if shutil.which("mvn") is None:
         return "Kafka as oracle needs its jars, and mvn, which fetches them, is not on PATH"
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / ".gitignore").write_text("*\n")
+    make_cache()
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         (Path(folder) / "pom.xml").write_text(pom())
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
@@ -63,6 +62,11 @@ def fetch_jars(jars: Path) -> Path | str:
         if not jars.is_dir():  # another process may have been faster
             (Path(folder) / "libs").rename(jars)
     return jars
+
+
+def make_cache() -> None:
+    CACHE.mkdir(exist_ok=True)
+    (CACHE / ".gitignore").write_text("*\n")
 
 
 def pom() -> str:

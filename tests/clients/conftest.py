@@ -1,17 +1,23 @@
-"""One fixture: the clients that are here, each as a function that connects it."""
+"""The clients that are here, each as a function that connects it, and groups of members by each of them."""
 
 from __future__ import annotations
 
 import gc
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from subprocess import Popen
+from typing import NamedTuple
 
 import pytest
 
 from tests.clients.each import Aiokafka, AnyClient, Confluent, Java, KafkaPython, java_probe
+from tests.clients.members import Host, compiled_probe, java_host
+from tests.clients.membership import Group
+from tests.oracle import kafka_jars
 
 Connect = Callable[..., AnyClient]
 
@@ -48,3 +54,45 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
             return connected
 
         yield connect
+
+
+class Probe(NamedTuple):
+    """What Java members are run from, and the JVM for those that share one."""
+
+    jars: Path
+    classes: Path
+    shared: Host
+
+
+@pytest.fixture(scope="session")
+def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
+    jars = kafka_jars()
+    if shutil.which("javac") is None:
+        pytest.skip("members by Kafka's Java client need javac, which is not on PATH")
+    classes = compiled_probe(jars)
+    shared = java_host(jars, classes, tmp_path_factory.mktemp("member-probe") / "errors")
+    yield Probe(jars, classes, shared)
+    shared.kill()
+
+
+@pytest.fixture
+def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Group]]:
+    """Makes groups, each on a broker of its own; they and their members go at the end."""
+
+    def jvm(alone: bool) -> Host:
+        probe: Probe = request.getfixturevalue("member_probe")
+        return java_host(probe.jars, probe.classes, tmp_path / "errors-of-java") if alone else probe.shared
+
+    with ExitStack() as made:
+
+        def make_group(**settings: str) -> Group:
+            group = Group(tmp_path, jvm, **settings)
+            made.callback(group.close)
+            return group
+
+        yield make_group
+
+
+@pytest.fixture
+def group(make_group: Callable[..., Group]) -> Group:
+    return make_group()

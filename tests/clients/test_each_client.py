@@ -14,7 +14,7 @@ from tests.kafka_process import free_ports
 from tests.running import Broker, broker
 
 # kafka-python forgets the sockets of attempts to connect that were refused.
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 Connect = Callable[..., AnyClient]
 

@@ -17,7 +17,7 @@ from tests.clients.records import BEGINNING, RECORDS_PROBE, Aiokafka, Confluent,
 from tests.kafka_process import free_ports
 from tests.running import Broker, Client, broker
 
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 Open = Callable[[int], RecordClient]
 

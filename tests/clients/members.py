@@ -1,0 +1,229 @@
+"""Members of groups by real clients, each a process that can be killed: what they are told, and what they say happened.
+
+A Java member lives in a JVM that has others too, unless it is to be killed: `alone`. The programs are in `programs/` and in
+`java/MemberProbe.java`; they all speak the words of `programs/life.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.oracle import CACHE, JAVA, make_cache
+from tests.running import environment
+
+MEMBER_PROBE = Path(__file__).parent / "java" / "MemberProbe.java"
+AWAIT_SECONDS = 40.0  # a busy machine starts five interpreters and a JVM meanwhile
+END_SECONDS = 10.0
+COMPILE_SECONDS = 120
+JAVA_RELEASE = "11"  # the oldest that Kafka's clients run on
+
+Event = dict[str, Any]
+Place = tuple[str, int]  # topic and partition
+
+
+class Kind(NamedTuple):
+    """A client, and what sets it apart."""
+
+    name: str
+    program: str  # a module of Python; empty: Java
+    cooperative: bool  # has cooperative-sticky
+    fenced: str | None  # what the one of two says that lost its instance id; None: it takes it back
+
+    def __str__(self) -> str:
+        return self.name
+
+
+KAFKA_PYTHON = Kind("kafka-python", "kafka_python_member", True, "FencedInstanceIdError")
+AIOKAFKA = Kind("aiokafka", "aiokafka_member", False, None)
+CONFLUENT = Kind("confluent-kafka", "confluent_member", True, "_FENCED|FENCED_INSTANCE_ID")
+JAVA_CLIENT = Kind("java", "", True, "FencedInstanceIdException")
+KINDS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, JAVA_CLIENT)
+
+
+class Host:
+    """A process with members in it, whose lines are given to those that they are about."""
+
+    def __init__(self, command: Sequence[str | Path], errors: Path) -> None:
+        self._errors = errors
+        with errors.open("w") as stream:
+            self.process = subprocess.Popen(
+                list(map(str, command)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+                env=environment(PYTHONWARNINGS="ignore"),
+            )
+        self._members: dict[str, Member] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def add(self, member: Member) -> None:
+        self._members[member.name] = member
+
+    def write(self, command: Event) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            member = self._members[event["member"]] if "member" in event else next(iter(self._members.values()))
+            member.hear(event)
+
+    def said(self) -> str:
+        """On standard error."""
+        return self._errors.read_text()
+
+    def kill(self) -> None:
+        """kill -9; everything that was said before is heard."""
+        self.process.kill()
+        self.process.wait(END_SECONDS)
+        self._reader.join(END_SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Member:
+    """One life of one member: a restart is another."""
+
+    def __init__(self, kind: Kind, host: Host, name: str, instance: str | None, owns_host: bool) -> None:
+        self.kind = kind
+        self.name = name
+        self.instance = instance
+        self.events: list[Event] = []
+        self.places: set[Place] = set()  # what it was assigned
+        self.over = False
+        self.steady_from = 0  # which event was the first after its group had settled
+        self._closed_from: int | None = None
+        self._host = host
+        self._owns_host = owns_host
+        self._heard = threading.Condition()
+        host.add(self)
+
+    @property
+    def seat(self) -> str:
+        """By what the coordinator's administrators know it: a client id stays that of the first life."""
+        return self.instance or self.name
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.kind}): {sorted(self.places)}"
+
+    def hear(self, event: Event) -> None:
+        with self._heard:
+            places = {(topic, partition) for topic, partition in event.get("partitions", ())}
+            match event["event"]:
+                case "assigned":
+                    self.places |= places
+                case "revoked" | "lost":
+                    self.places -= places
+            self.events.append(event)
+            self._heard.notify_all()
+
+    def do(self, word: str, **more: object) -> None:
+        self._host.write({"do": word, "name": self.name} | more)
+
+    def told(self, word: str) -> None:
+        """Do this, and wait until it is done."""
+        since = len(self.events)
+        self.do(word)
+        self.await_event(lambda event: event["event"] == "did" and event["word"] == word, since=since)
+
+    def disturbances(self) -> list[Event]:
+        """What an application would notice between the last time that the group had settled and its own end."""
+        meanwhile = list(self.events)[self.steady_from : self._closed_from]
+        lost = [event for event in meanwhile if event["event"] in ("revoked", "lost") and event["partitions"]]
+        return lost + [event for event in meanwhile if event["event"] in ("error", "commit_refused")]
+
+    def of(self, *names: str, since: int = 0) -> list[Event]:
+        return [event for event in list(self.events)[since:] if event["event"] in names]
+
+    def check_alive(self) -> None:
+        if not self.over:
+            assert self._host.process.poll() is None, f"{self!r} has ended: {self.events[-10:]}; {self._host.said()[-2000:]}"
+
+    def await_event(self, wanted: Callable[[Event], bool], since: int = 0, seconds: float = AWAIT_SECONDS) -> Event:
+        until = time.monotonic() + seconds
+        with self._heard:
+            while True:
+                for event in self.events[since:]:
+                    if wanted(event):
+                        return event
+                since = len(self.events)
+                left = until - time.monotonic()
+                assert left > 0, f"{self!r} never said it: {self.events[-10:]}; {self._host.said()[-2000:]}"
+                self.check_alive()
+                self._heard.wait(min(left, 1.0))
+
+    def await_progress(self) -> None:
+        """Until it has consumed and committed something new."""
+        since = len(self.events)
+        records = self.await_event(lambda event: event["event"] == "records", since)
+        self.await_event(lambda event: event["event"] == "committed" and event["at"] >= records["at"], since)
+
+    def await_error(self, since: int = 0) -> str:
+        name: str = self.await_event(lambda event: event["event"] in ("error", "commit_refused"), since)["name"]
+        return name
+
+    def close(self) -> None:
+        """As an application that ends in good order."""
+        since = self._closed_from = len(self.events)
+        self.do("close")
+        self.await_event(lambda event: event["event"] == "closed", since)
+        self.over = True
+        if self._owns_host:
+            assert self._host.process.wait(END_SECONDS) == 0, self._host.said()
+            self._host.kill()
+
+    def kill(self) -> None:
+        assert self._owns_host, f"{self!r} shares a JVM"
+        self.over = True
+        self._host.kill()
+        self._closed_from = len(self.events)
+
+    def end(self) -> None:
+        """Whatever state it is in; for the end of a test."""
+        if self.over:
+            return
+        self.over = True
+        if self._owns_host:
+            self._host.kill()
+        else:
+            self.do("close")
+
+
+def python_host(kind: Kind, errors: Path) -> Host:
+    return Host([sys.executable, "-P", "-m", f"tests.clients.programs.{kind.program}"], errors)
+
+
+def compiled_probe(jars: Path) -> Path:
+    """The folder of the probe's classes, compiled once for each change of it."""
+    classes = CACHE / f"member-probe-{hashlib.sha256(MEMBER_PROBE.read_bytes()).hexdigest()[:16]}"
+    if not classes.is_dir():
+        make_cache()
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            made = Path(folder) / "classes"
+            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(made), str(MEMBER_PROBE)]
+            subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
+            (made / "log4j2.properties").write_text("rootLogger.level=off\n")
+            with contextlib.suppress(OSError):  # another process was faster
+                made.rename(classes)
+    return classes
+
+
+def java_host(jars: Path, classes: Path, errors: Path) -> Host:
+    options = ["-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={classes / 'log4j2.properties'}", "-cp", f"{classes}:{jars}/*"]
+    return Host([*JAVA, *options, "MemberProbe"], errors)

@@ -1,0 +1,278 @@
+"""A group of real clients over a broker that can be stopped and killed: who sits where, whether it was rebalanced, what it lost or saw twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.records import read_assignment
+from tests.broker.lasting import LastingBroker, create_topic, described, stored_offsets
+from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
+from tests.running import Client
+
+TOPIC = "orders"
+FEED_SECONDS = 0.005  # between two messages
+QUIET_SECONDS = 0.3  # so long a group is as it should be before it counts as settled
+LOG_SECONDS = 10.0
+OLD_HEARTBEAT = 1  # which needs no instance id
+
+Seats = dict[str, tuple[str, frozenset[Place]]]  # by seat: member id, and what it sits on
+
+
+class Feed:
+    """A producer that goes on whatever happens to the broker; what it sent is sent once."""
+
+    def __init__(self, bootstrap: str, partitions: int) -> None:
+        self.sent: dict[str, Place] = {}  # by value
+        self._partitions = partitions
+        self._numbers = count()
+        self._refused: list[str] = []
+        self._running: threading.Thread | None = None
+        self._enough = threading.Event()
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+    def some(self, messages: int) -> None:
+        """They are stored when this returns."""
+        for _ in range(messages):
+            self._one()
+        self._flush()
+
+    def begin(self) -> None:
+        self._enough.clear()
+        self._running = threading.Thread(target=self._run, daemon=True)
+        self._running.start()
+
+    def end(self) -> None:
+        if self._running is not None:
+            self._enough.set()
+            self._running.join()
+            self._running = None
+            self._flush()
+
+    def close(self) -> None:
+        """What was not sent will not be."""
+        self._enough.set()
+        if self._running is not None:
+            self._running.join()
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def _run(self) -> None:
+        while not self._enough.wait(FEED_SECONDS):
+            self._one()
+            self._producer.poll(0)
+
+    def _one(self) -> None:
+        number = next(self._numbers)
+        value, partition = str(number), number % self._partitions
+        self.sent[value] = (TOPIC, partition)
+        self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._delivered)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._refused.append(str(error))
+
+    def _flush(self) -> None:
+        assert self._producer.flush(AWAIT_SECONDS) == 0
+        assert not self._refused, self._refused[:3]
+
+
+class Group:
+    """One group on one broker of its own. Members are named after their instance, with a number for each life."""
+
+    def __init__(self, folder: Path, jvm: Callable[[bool], Host], partitions: int = 6, **settings: str) -> None:
+        self.name = "workers"
+        self.lasting = LastingBroker(folder / "data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items()))
+        self.lasting.start()
+        self.partitions = partitions
+        create_topic(self.port, TOPIC, partitions)
+        self.members: list[Member] = []
+        self.feed = Feed(self.bootstrap, partitions)
+        self._folder = folder
+        self._jvm = jvm
+        self._lines: list[str] = []  # of brokers that are gone
+        self._hosts: list[Host] = []
+
+    @property
+    def port(self) -> int:
+        return self.lasting.port
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def places(self) -> set[Place]:
+        return {(TOPIC, partition) for partition in range(self.partitions)}
+
+    # The broker.
+
+    def stop_broker(self) -> None:
+        assert self.lasting.broker is not None
+        broker = self.lasting.broker
+        self.lasting.stop()
+        self._lines += broker.lines
+
+    def kill_broker(self) -> None:
+        assert self.lasting.broker is not None
+        broker = self.lasting.broker
+        self.lasting.kill()
+        self._lines += broker.lines
+
+    def start_broker(self) -> None:
+        self.lasting.start()
+
+    # Its members.
+
+    def start(self, kind: Kind, instance: str | None = None, alone: bool = False, **settings: object) -> Member:
+        life = sum(1 for one in self.members if one.instance == instance)
+        name = f"{instance or kind.name}-{life}"
+        shared = kind is JAVA_CLIENT and not alone
+        if kind is JAVA_CLIENT:
+            host = self._jvm(alone)
+        else:
+            host = python_host(kind, self._folder / f"{name}.errors")
+        if not shared:
+            self._hosts.append(host)
+        member = Member(kind, host, name, instance, not shared)
+        self.members.append(member)
+        given = {"bootstrap": self.bootstrap, "group": self.name, "topics": [TOPIC], "instance": instance}
+        member.do("start", **(given | settings))
+        return member
+
+    def describe(self) -> tuple[str, Seats]:
+        """Its state, and where each member sits as the coordinator has it."""
+        found = described(self.port, self.name)
+        seats: Seats = {}
+        for one in found.members:
+            given = read_assignment(bytes(one.member_assignment)).assigned_partitions if one.member_assignment else ()
+            places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
+            seats[one.group_instance_id or one.client_id] = (one.member_id, places)
+        return found.group_state, seats
+
+    def settled(self, *members: Member) -> None:
+        """Once exactly these are in a stable group that shares out every partition, and each has heard of its own."""
+        until = time.monotonic() + AWAIT_SECONDS
+        since = 0.0
+        while True:
+            state, seats = self.describe()
+            if not self._in_their_seats(state, seats, members):
+                since = 0.0
+            elif since == 0.0:
+                since = time.monotonic()
+            elif time.monotonic() > since + QUIET_SECONDS:
+                break
+            assert time.monotonic() < until, (state, seats, members, [one.events[-5:] for one in members], self.story()[-5:])
+            self.check_alive()
+            time.sleep(0.02)
+        self._log_told_all()
+        for one in members:
+            one.steady_from = len(one.events)
+
+    def _in_their_seats(self, state: str, seats: Seats, members: tuple[Member, ...]) -> bool:
+        if state != "Stable" or seats.keys() != {one.seat for one in members}:
+            return False
+        given = Counter(place for _, places in seats.values() for place in places)
+        return given == Counter(self.places) and all(one.places == seats[one.seat][1] for one in members)
+
+    def check_alive(self) -> None:
+        for one in self.members:
+            one.check_alive()
+
+    # What happened to it.
+
+    def story(self) -> list[dict[str, Any]]:
+        """Every change of its state that a broker has logged, over all of their lives."""
+        running = self.lasting.broker.lines if self.lasting.broker is not None else []
+        lines = map(json.loads, [line for line in [*self._lines, *running] if '"event": "group"' in line])
+        return [line for line in lines if line["group"] == self.name]
+
+    def rebalances(self) -> list[str]:
+        """The cause of each, but for leaders that wanted another one: kafka-python's do while they come to know a topic."""
+        return [line["cause"] for line in self.story() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
+
+    def disturbances(self) -> dict[str, list[Event]]:
+        return {member.name: noticed for member in self.members if (noticed := member.disturbances())}
+
+    def generation(self) -> int:
+        """As the log has it, once a heartbeat of every member in this generation is answered without an error."""
+        return self._log_told_all()
+
+    def _log_told_all(self) -> int:
+        """The log is written behind the replies: a moment later it is where the members are."""
+        until = time.monotonic() + LOG_SECONDS
+        _, seats = self.describe()
+        with Client(self.port) as client:
+            while True:
+                number: int = self.story()[-1]["generation"]
+                beats = [HeartbeatRequest(self.name, number, member_id) for member_id, _ in seats.values()]
+                codes = [client.ask(beat, OLD_HEARTBEAT).error_code for beat in beats]
+                if not any(codes):
+                    return number
+                assert time.monotonic() < until, (number, codes, seats)
+                time.sleep(0.02)
+
+    # What became of the messages.
+
+    def consumed(self) -> None:
+        """Once everything that was sent has been seen, and committed."""
+        until = time.monotonic() + AWAIT_SECONDS
+        ends = Counter(self.feed.sent.values())
+        while True:
+            committed = {place: offset for place, (offset, _) in stored_offsets(self.port, self.name).items()}
+            if all(committed.get(place) == end for place, end in ends.items()):
+                return
+            missing = {place: (committed.get(place), end) for place, end in ends.items() if committed.get(place) != end}
+            assert time.monotonic() < until, (missing, self.members, [one.events[-4:] for one in self.members])
+            self.check_alive()
+            time.sleep(0.05)
+
+    def seen(self) -> Counter[str]:
+        return Counter(value for member in self.members for event in member.of("records") for _, _, _, value in event["records"])
+
+    def lost(self) -> set[str]:
+        return self.feed.sent.keys() - self.seen().keys()
+
+    def seen_twice(self) -> set[str]:
+        return {value for value, times in self.seen().items() if times > 1}
+
+    def seen_twice_without_need(self) -> set[str]:
+        """Seen again after a commit behind it had been answered. What is excused is not in here: a kill between the two, and what the
+        old one of two has read that was refused when it came to commit."""
+        happened: list[Event] = []
+        for member in self.members:
+            told = member.of("records", "committed", "commit_refused")
+            happened += [one for one, then in zip_longest(told, told[1:]) if then is None or then["event"] != "commit_refused"]
+        committed: dict[Place, int] = {}
+        wrong: set[str] = set()
+        for event in sorted(happened, key=lambda event: event["at"]):
+            for topic, partition, offset in event.get("positions", ()):
+                committed[topic, partition] = max(offset, committed.get((topic, partition), 0))
+            wrong |= {value for topic, partition, offset, value in event.get("records", ()) if offset < committed.get((topic, partition), 0)}
+        return wrong
+
+    def close(self) -> None:
+        self.feed.close()
+        for member in self.members:
+            member.end()
+        for host in self._hosts:
+            host.kill()
+        self.lasting.__exit__()
+

@@ -1,0 +1,130 @@
+"""A member of a group by aiokafka. Its rebalances run beside the application, so a lock keeps processing and committing together, and
+what was fetched before a rebalance is left to be fetched again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import aiokafka
+import aiokafka.abc
+import aiokafka.errors
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from tests.clients.programs.life import (
+    PATIENCE_SECONDS,
+    POLL_SECONDS,
+    RETRY_SECONDS,
+    CommitRefused,
+    Record,
+    Refused,
+    Settings,
+    positions_behind,
+    read_commands,
+    say,
+    say_commit_refused,
+    say_committed,
+    say_error,
+    say_partitions,
+    say_records,
+    settings_of,
+)
+
+ASSIGNORS = {one.name: one for one in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor)}
+RECORDS_AT_ONCE = 500
+
+
+class Listener(aiokafka.abc.ConsumerRebalanceListener):
+    def __init__(self) -> None:
+        self.processing = asyncio.Lock()
+        self.revoked = 0  # how often
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        say_partitions("assigned", assigned)
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        async with self.processing:
+            self.revoked += 1
+            say_partitions("revoked", revoked)
+
+
+async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str, int], int]) -> None:
+    offsets = {aiokafka.TopicPartition(*place): offset for place, offset in positions.items()}
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            await consumer.commit(offsets)
+        except aiokafka.errors.KafkaError as error:
+            if error.retriable and time.monotonic() < until:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            say_commit_refused(CommitRefused(error, False))
+        else:
+            say_committed(positions)
+        return
+
+
+async def poll(consumer: aiokafka.AIOKafkaConsumer, listener: Listener) -> None:
+    """The lock is free meanwhile: getmany waits for a rebalance to end."""
+    found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_AT_ONCE)
+    records = [Record(one.topic, one.partition, one.offset, one.value.decode()) for batch in found.values() for one in batch]
+    revoked = listener.revoked  # the lock may have to be waited for
+    async with listener.processing:
+        if records and revoked == listener.revoked:
+            say_records(records)
+            await commit(consumer, positions_behind(records))
+
+
+def make(settings: Settings) -> aiokafka.AIOKafkaConsumer:
+    return aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap,
+        client_id=settings.name,
+        group_id=settings.group,
+        group_instance_id=settings.instance,
+        partition_assignment_strategy=(ASSIGNORS[settings.assignor],),
+        session_timeout_ms=settings.session_ms,
+        heartbeat_interval_ms=settings.heartbeat_ms,
+        max_poll_interval_ms=settings.poll_interval_ms,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+
+
+async def live() -> None:
+    commands = read_commands()
+    settings = settings_of(commands.get())
+    consumer = make(settings)
+    listener = Listener()
+    consumer.subscribe(settings.topics, listener=listener)
+    polling = True
+    try:
+        await consumer.start()  # until it has joined
+        say("started")
+    except aiokafka.errors.KafkaError as error:
+        say_error(Refused(error))
+        polling = False
+    while True:
+        while not polling or not commands.empty():
+            word = (await asyncio.to_thread(commands.get))["do"]
+            match word:
+                case "pause" | "resume":
+                    polling = word == "resume"
+                case "unsubscribe":
+                    consumer.unsubscribe()
+                case "close":
+                    await consumer.stop()
+                    say("closed")
+                    return
+            say("did", word=word)
+        try:
+            await poll(consumer, listener)
+        except aiokafka.errors.KafkaError as error:
+            say_error(Refused(error))
+            polling = False
+
+
+if __name__ == "__main__":
+    asyncio.run(live())

@@ -1,0 +1,76 @@
+"""A member of a group by kafka-python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import kafka
+import kafka.errors
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
+
+ASSIGNORS = {one.name: one for one in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
+AGAIN = kafka.errors.RetriableError  # also: the broker is away
+COMMIT_MS = 2_000  # a try
+# A poll that ends while a SyncGroup is on its way makes 3.0.12 join again, or hang: long enough that a busy machine has answered.
+JOIN_SECONDS = 1.0
+
+
+class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        say_partitions("assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        say_partitions("revoked", revoked)
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        say_partitions("lost", lost)
+
+
+class Consumer:
+    def __init__(self, settings: Settings) -> None:
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=settings.bootstrap,
+            client_id=settings.name,
+            group_id=settings.group,
+            group_instance_id=settings.instance,
+            partition_assignment_strategy=[ASSIGNORS[settings.assignor]],
+            session_timeout_ms=settings.session_ms,
+            heartbeat_interval_ms=settings.heartbeat_ms,
+            max_poll_interval_ms=settings.poll_interval_ms,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            reconnect_backoff_max_ms=500,
+        )
+        self._consumer.subscribe(settings.topics, listener=Listener())
+
+    def poll(self, seconds: float) -> Sequence[Record]:
+        try:
+            found = self._consumer.poll(int(seconds * 1000))
+        except AGAIN:
+            return []
+        except kafka.errors.KafkaError as error:
+            raise Refused(error) from error
+        return [Record(one.topic, one.partition, one.offset, one.value.decode()) for records in found.values() for one in records]
+
+    def commit(self, positions: dict[tuple[str, int], int]) -> None:
+        offsets = {kafka.TopicPartition(*place): kafka.OffsetAndMetadata(offset, "", -1) for place, offset in positions.items()}
+        try:
+            self._consumer.commit(offsets, timeout_ms=COMMIT_MS)
+        except kafka.errors.KafkaError as error:
+            raise CommitRefused(error, isinstance(error, AGAIN)) from error
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+if __name__ == "__main__":
+    live(Consumer, JOIN_SECONDS)

@@ -1,0 +1,159 @@
+"""What a member of a group does with its life, whatever client it is written with: read what to do, poll, process, commit, tell.
+
+Commands come as lines of JSON on standard input, what happened goes as lines of JSON to standard output; the first command is `start`
+with the settings. It is a careful application: it commits what it has processed, behind it and not before, and again for as long as
+the client says that trying again may help. When standard input ends, so does it: no test leaves a member behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 20.0  # with commits: longer than a broker needs to come back
+RETRY_SECONDS = 0.1
+
+
+class Settings(NamedTuple):
+    bootstrap: str
+    name: str  # the client id too
+    group: str
+    topics: list[str]
+    instance: str | None = None
+    assignor: str = "range"
+    session_ms: int = 60_000  # longer than a test
+    heartbeat_ms: int = 200
+    poll_interval_ms: int = 60_000
+
+
+class Record(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+class CommitRefused(Exception):
+    """The commit was refused for good; `again` says that another try may help."""
+
+    def __init__(self, error: Exception, again: bool, name: str = "") -> None:
+        super().__init__(str(error))
+        self.again = again
+        self.name = name or type(error).__name__
+
+
+class Refused(Exception):
+    """The client has given up, and says why."""
+
+    def __init__(self, error: BaseException, name: str = "") -> None:
+        super().__init__(str(error))
+        self.name = name or type(error).__name__
+
+
+class Consumer(Protocol):
+    def poll(self, seconds: float) -> Sequence[Record]:
+        """Raises Refused."""
+
+    def commit(self, positions: dict[tuple[str, int], int]) -> None:
+        """Raises CommitRefused."""
+
+    def unsubscribe(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def say(event: str, **more: object) -> None:
+    print(json.dumps({"event": event, "at": time.time()} | more), flush=True)
+
+
+def say_partitions(event: str, partitions: Iterable[Any]) -> None:
+    say(event, partitions=sorted([one.topic, one.partition] for one in partitions))
+
+
+def positions_behind(records: Iterable[Record]) -> dict[tuple[str, int], int]:
+    return {(one.topic, one.partition): one.offset + 1 for one in records}
+
+
+def say_records(records: Sequence[Record]) -> None:
+    say("records", records=records)
+
+
+def say_committed(positions: dict[tuple[str, int], int]) -> None:
+    say("committed", positions=[[topic, partition, offset] for (topic, partition), offset in sorted(positions.items())])
+
+
+def say_error(error: Refused) -> None:
+    say("error", name=error.name, text=str(error))
+
+
+def say_commit_refused(refused: CommitRefused) -> None:
+    say("commit_refused", name=refused.name, text=str(refused))
+
+
+def read_commands() -> queue.SimpleQueue[dict[str, Any]]:
+    """What comes on standard input, as it comes."""
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            commands.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return commands
+
+
+def settings_of(command: dict[str, Any]) -> Settings:
+    assert command.pop("do") == "start"
+    return Settings(**command)
+
+
+def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            consumer.commit(positions)
+        except CommitRefused as refused:
+            if refused.again and time.monotonic() < until:
+                time.sleep(RETRY_SECONDS)
+                continue
+            say_commit_refused(refused)
+        else:
+            say_committed(positions)
+        return
+
+
+def live(make: Callable[[Settings], Consumer], poll_seconds: float = POLL_SECONDS) -> None:
+    """For clients that poll. `pause` stops polling, as an application does that takes too long; `close` ends in good order."""
+    commands = read_commands()
+    consumer = make(settings_of(commands.get()))
+    say("started")
+    polling = True
+    while True:
+        while not polling or not commands.empty():
+            word = commands.get()["do"]
+            match word:
+                case "pause" | "resume":
+                    polling = word == "resume"
+                case "unsubscribe":
+                    consumer.unsubscribe()
+                case "close":
+                    consumer.close()
+                    say("closed")
+                    return
+            say("did", word=word)
+        try:
+            records = consumer.poll(poll_seconds)
+        except Refused as error:
+            say_error(error)
+            polling = False
+            continue
+        if records:
+            say_records(records)
+            commit_patiently(consumer, positions_behind(records))

@@ -1,0 +1,18 @@
+"""The quick one of every real client: it subscribes, consumes and commits. All the rest is in `make clients-test`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.members import KINDS, Kind
+from tests.clients.membership import Group
+
+pytestmark = pytest.mark.once
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_client_subscribes_consumes_and_commits(kind: Kind, group: Group) -> None:
+    group.feed.some(30)
+    group.start(kind, "seat")
+    group.consumed()
+    assert (group.lost(), group.seen_twice()) == (set(), set())

@@ -1,0 +1,202 @@
+"""Groups of real clients, each kind by itself: static members restart without a rebalance, and what happens where they do not return."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from tests.clients.each import kafka
+from tests.clients.members import JAVA_CLIENT, KINDS, Kind, Member
+from tests.clients.membership import Group
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+SHORT_MS = 3_000  # a session that a busy machine still keeps
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+def seats(group: Group, kind: Kind, count: int, **settings: object) -> list[Member]:
+    """That many static members, settled."""
+    members = [group.start(kind, f"seat-{number}", **settings) for number in range(count)]
+    group.settled(*members)
+    return members
+
+
+def test_static_members_restart_one_after_the_other_without_a_rebalance_and_without_a_message_lost_or_seen_twice(kind: Kind, group: Group) -> None:
+    members = seats(group, kind, 3)
+    story, generation = group.story(), group.generation()
+    group.feed.begin()
+    for number, member in enumerate(members):
+        member.await_progress()
+        places = set(member.places)
+        member.close()
+        members[number] = group.start(kind, f"seat-{number}")
+        members[number].await_progress()
+        assert members[number].places == places
+    group.feed.end()
+    group.consumed()
+    assert group.story() == story
+    assert group.generation() == generation
+    assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
+
+
+def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kind, group: Group) -> None:
+    keeper = group.start(kind, "keeper")
+    victim = group.start(kind, "victim", alone=True)
+    group.settled(keeper, victim)
+    story, generation = group.story(), group.generation()
+    group.feed.begin()
+    victim.await_progress()
+    places = set(victim.places)
+    victim.kill()
+    back = group.start(kind, "victim")
+    back.await_progress()
+    group.feed.end()
+    group.consumed()
+    assert back.places == places
+    assert (group.story(), group.generation()) == (story, generation)
+    assert (group.lost(), group.seen_twice_without_need(), group.disturbances()) == (set(), set(), {})
+
+
+def test_of_two_with_one_instance_id_the_newer_has_the_seat(kind: Kind, group: Group) -> None:
+    other, first = seats(group, kind, 2)
+    story, generation = group.story(), group.generation()
+    places = set(first.places)
+    group.feed.begin()
+    first.await_progress()
+    contested = len(first.events)
+    second = group.start(kind, first.instance)
+    if kind.fenced is None:
+        # Each takes it back from the other, until one hears in a SyncGroup that it is fenced, which ends it. Nobody else notices.
+        first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
+        first.close()
+        second.close()
+        second = group.start(kind, first.instance)
+    else:
+        assert re.fullmatch(kind.fenced, first.await_error())
+    second.await_progress()
+    assert second.places == places
+    group.feed.end()
+    group.consumed()
+    assert (group.story(), group.generation()) == (story, generation)
+    assert (group.lost(), group.seen_twice_without_need(), other.disturbances()) == (set(), set(), [])
+
+
+def remove(group: Group, kind: Kind, *instances: str) -> None:
+    """By the client's own administrator where it has such a call."""
+    if kind is JAVA_CLIENT:
+        group.members[0].do("remove", bootstrap=group.bootstrap, group=group.name, instances=instances)
+        group.members[0].await_event(lambda event: event["event"] == "did" and event["word"] == "remove")
+        return
+    admin = kafka.KafkaAdminClient(bootstrap_servers=group.bootstrap)
+    try:
+        leaving = [kafka.admin.MemberToRemove(group_instance_id=instance) for instance in instances]
+        assert {error.errno for error in admin.remove_group_members(group.name, leaving).values()} == {0}
+    finally:
+        admin.close()
+
+
+def test_what_an_administrator_removes_is_shared_out_at_once(kind: Kind, group: Group) -> None:
+    members = seats(group, kind, 3)
+    before = group.rebalances()
+    members[2].close()
+    assert group.describe()[0] == "Stable"
+    assert len(group.describe()[1]) == 3
+    assert group.rebalances() == before
+    remove(group, kind, "seat-2")
+    group.settled(*members[:2])
+    assert group.rebalances() == [*before, "admin_removed"]
+
+
+def test_a_running_member_that_is_removed_comes_back_by_itself(kind: Kind, group: Group) -> None:
+    members = seats(group, kind, 2)
+    before = group.rebalances()
+    group.feed.begin()
+    members[1].await_progress()
+    old_id = group.describe()[1][members[1].seat][0]
+    remove(group, kind, "seat-1")
+    until = time.monotonic() + 20
+    while group.describe()[1].get(members[1].seat, (old_id,))[0] == old_id:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    group.settled(*members)
+    members[1].await_progress()
+    group.feed.end()
+    group.consumed()
+    assert group.rebalances()[: len(before) + 1] == [*before, "admin_removed"]
+    assert (group.lost(), group.seen_twice_without_need()) == (set(), set())
+    assert [member.of("error") for member in members] == [[], []]
+
+
+def test_a_static_member_that_stays_away_is_missed_after_its_session_and_not_before(kind: Kind, group: Group) -> None:
+    stays, leaves = seats(group, kind, 2, session_ms=SHORT_MS)
+    before = group.rebalances()
+    leaves.close()
+    went = time.time()
+    group.settled(stays)
+    assert group.rebalances() == [*before, "session_expired"]
+    missed = next(line for line in group.story() if line["cause"] == "session_expired")
+    after = datetime.fromisoformat(missed["time"]).timestamp() - went
+    assert SHORT_MS / 1000 - 1.5 < after < SHORT_MS / 1000 + 2  # counted from its last heartbeat
+    back = group.start(kind, leaves.instance, session_ms=SHORT_MS)
+    group.settled(stays, back)
+    assert group.rebalances() == [*before, "session_expired", "new_member"]
+
+
+def test_dynamic_members_come_and_go_beside_static_ones(kind: Kind, group: Group) -> None:
+    static = group.start(kind, "static")
+    dynamic = group.start(kind)
+    group.settled(static, dynamic)
+    group.feed.begin()
+    before = group.rebalances()
+    static.await_progress()
+    static.close()
+    static = group.start(kind, "static")
+    static.await_progress()
+    assert group.rebalances() == before
+    assert dynamic.disturbances() == []
+    dynamic.close()  # says so, other than the static one
+    group.settled(static)
+    assert group.rebalances() == [*before, "member_left"]
+    newcomer = group.start(kind)
+    group.settled(static, newcomer)
+    newcomer.await_progress()
+    group.feed.end()
+    group.consumed()
+    assert (group.lost(), group.seen_twice()) == (set(), set())
+
+
+def test_a_session_shorter_than_the_broker_allows_is_an_error_of_the_client(kind: Kind, make_group: Callable[..., Group]) -> None:
+    group = make_group(group_min_session_timeout_ms="6000")
+    hasty = group.start(kind, session_ms=2_000)
+    assert re.search("INVALID_SESSION_TIMEOUT|InvalidSessionTimeout", hasty.await_error())
+    assert group.describe() == ("Dead", {})
+
+
+def test_who_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind, group: Group) -> None:
+    busy = group.start(kind, session_ms=2_000, poll_interval_ms=2_000)
+    other = group.start(kind, session_ms=2_000, poll_interval_ms=60_000)
+    group.settled(busy, other)
+    group.feed.some(60)
+    group.consumed()
+    before = group.rebalances()
+    busy.told("pause")
+    until = time.monotonic() + 20
+    while other.places != group.places:
+        assert time.monotonic() < until, (other, group.rebalances())
+        time.sleep(0.02)
+    assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
+    busy.do("resume")
+    group.settled(busy, other)
+    group.feed.some(60)
+    group.consumed()
+    assert (group.lost(), group.seen_twice()) == (set(), set())

@@ -1,0 +1,115 @@
+"""Members of every kind of client in one group, and cooperative-sticky of those that have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.members import KINDS, Kind, Member, Place
+from tests.clients.membership import Group
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+COOPERATIVE = [kind for kind in KINDS if kind.cooperative]
+
+
+def test_members_of_every_kind_come_and_go_and_each_kind_leads_once(group: Group) -> None:
+    """Who joined first leads, and computes what all of them get. Kinds leave in that order, so each is the oldest at some time."""
+    present: list[Member] = []
+    group.feed.begin()
+    for kind in KINDS:
+        present.append(group.start(kind))
+        group.settled(*present)
+    for kind in KINDS:
+        present.pop(0).close()
+        group.settled(*present)
+        present.append(group.start(kind))
+        group.settled(*present)
+    for member in present:
+        member.await_progress()
+    group.feed.end()
+    group.consumed()
+    assert (group.lost(), group.seen_twice()) == (set(), set())
+
+
+def test_static_members_of_every_kind_in_one_group_restart_and_survive_the_broker_without_a_rebalance(group: Group) -> None:
+    members = [group.start(kind, f"seat-of-{kind}") for kind in KINDS]
+    group.settled(*members)
+    generation, rebalances = group.generation(), group.rebalances()
+    group.feed.begin()
+    for number, kind in enumerate(KINDS):
+        places = set(members[number].places)
+        members[number].close()
+        members[number] = group.start(kind, f"seat-of-{kind}")
+        members[number].await_progress()
+        assert members[number].places == places
+    group.kill_broker()
+    group.start_broker()
+    for member in members:
+        member.await_progress()
+    group.feed.end()
+    group.consumed()
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)
+    assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
+
+
+def test_an_instance_id_goes_from_one_kind_of_client_to_another(group: Group) -> None:
+    """As when an application is written anew: the seat, its partitions and its offsets stay."""
+    member = group.start(KINDS[0], "seat")
+    group.settled(member)
+    before = group.generation(), group.rebalances()
+    for kind in KINDS[1:]:
+        group.feed.some(30)
+        group.consumed()
+        member.close()
+        member = group.start(kind, "seat")
+    group.feed.some(30)
+    group.consumed()
+    assert (group.generation(), group.rebalances()) == before, group.story()
+    assert (group.lost(), group.seen_twice()) == (set(), set())
+
+
+def revoked(member: Member, since: int) -> set[Place]:
+    return {(topic, partition) for event in member.of("revoked", "lost", since=since) for topic, partition in event["partitions"]}
+
+
+def test_cooperative_members_keep_what_they_need_not_give_away(cooperative_kinds: tuple[Kind, Kind, Kind], group: Group) -> None:
+    """Three of six partitions move to the second, one of each to the third, and nothing else does; a static restart moves nothing at all."""
+    first_kind, second_kind, third_kind = cooperative_kinds
+    group.feed.begin()
+    first = group.start(first_kind, "first", assignor="cooperative-sticky")
+    group.settled(first)
+    before = len(first.events)
+    second = group.start(second_kind, "second", assignor="cooperative-sticky")
+    group.settled(first, second)
+    assert revoked(first, before) == second.places
+    assert len(second.places) == 3
+    marks = [(one, len(one.events), set(one.places)) for one in (first, second)]
+    third = group.start(third_kind, assignor="cooperative-sticky")
+    group.settled(first, second, third)
+    for one, before, had in marks:
+        assert len(had & one.places) == 2
+        assert revoked(one, before) == had - one.places
+    assert third.places == group.places - first.places - second.places
+    generation, rebalances = group.generation(), group.rebalances()
+    places = set(second.places)
+    second.await_progress()
+    second.close()
+    second = group.start(second_kind, "second", assignor="cooperative-sticky")
+    second.await_progress()
+    assert second.places == places
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)
+    kept = set(first.places)
+    before = len(first.events)
+    third.close()
+    group.settled(first, second)
+    assert kept <= first.places
+    assert revoked(first, before) == set()
+    group.feed.end()
+    group.consumed()
+    assert (group.lost(), group.seen_twice_without_need()) == (set(), set())
+
+
+@pytest.fixture(params=[*[(kind, kind, kind) for kind in COOPERATIVE], tuple(COOPERATIVE)], ids=[*map(str, COOPERATIVE), "together"])
+def cooperative_kinds(request: pytest.FixtureRequest) -> tuple[Kind, Kind, Kind]:
+    kinds: tuple[Kind, Kind, Kind] = request.param
+    return kinds

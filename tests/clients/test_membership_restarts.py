@@ -1,0 +1,54 @@
+"""The broker goes and comes back under consumers at work, each kind of client by itself: they go on in their seats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.clients.members import KINDS, Kind
+from tests.clients.membership import Group
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+@pytest.mark.parametrize("end", [Group.stop_broker, Group.kill_broker], ids=["stopped", "killed"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_members_go_on_in_their_seats_when_the_broker_returns(kind: Kind, end: Callable[[Group], None], group: Group) -> None:
+    """Messages are sent all the while. None is lost or seen twice: positions are the members' own, and a commit is tried again."""
+    members = [group.start(kind, "static"), group.start(kind, "other"), group.start(kind)]
+    group.settled(*members)
+    generation, rebalances = group.generation(), group.rebalances()
+    places = [set(member.places) for member in members]
+    group.feed.begin()
+    for _ in range(2):
+        for member in members:
+            member.await_progress()
+        end(group)
+        group.start_broker()
+    for member in members:
+        member.await_progress()
+    group.feed.end()
+    group.consumed()
+    assert [member.places for member in members] == places
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)
+    assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kind: Kind, group: Group) -> None:
+    """Also one that was killed: what it had committed is where the next life begins."""
+    stays, leaves = group.start(kind, "stays"), group.start(kind, "leaves", alone=True)
+    group.settled(stays, leaves)
+    generation, rebalances = group.generation(), group.rebalances()
+    group.feed.some(60)
+    group.consumed()
+    group.kill_broker()
+    leaves.kill()
+    group.start_broker()
+    back = group.start(kind, "leaves")
+    group.feed.some(60)
+    group.consumed()
+    assert back.places == leaves.places
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)
+    assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
