@@ -112,11 +112,11 @@ class DescribeConfigsHandlers:
         raise AssertionError(f"no such kind: {resource.resource_type}")
 
     def _of_topic(self, name: str, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        problem = name_problem(name)
-        if problem is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
         topic = self._serving.topics.by_name.get(name)
         if topic is None:
+            problem = name_problem(name)
+            if problem is not None:
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         settings = self._serving.settings
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import failure, name_of
 from cli.groups.offsets_words import shown_moment
 from cli.shown import Role, Screen, plain
-from coordinator.notes import Coordinator, How, Replacement
+from coordinator.notes import Cause, Coordinator, How, Replacement
 from history.episodes import Came, End, Late, Lost, Moved, Rebalance, Refused, Returned, Went
 from history.moves import spans
 from history.words import called, came, duration, ended, listed, named, reasons, returned, title, went
@@ -21,7 +21,7 @@ LABEL_WIDTH = 8
 MOVES_TOLD = 12
 
 COORDINATOR = {
-    Coordinator.LOADED: "the coordinator was started, or took over: {groups} groups of this partition loaded in {load}",
+    Coordinator.LOADED: "the coordinator was started, or took over: {groups} of this partition loaded in {load}",
     Coordinator.UNLOADED: "the coordinator was stopped",
     Coordinator.SUSPENDED: "the coordinator was suspended: its log refused to be written",
     Coordinator.RESUMED: "the coordinator serves again",
@@ -81,7 +81,7 @@ def headline(screen: Screen, one: Rebalance) -> str:
 
 
 def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
-    lines = [("why", title(one))]
+    lines = [("why", why(one, partitions))]
     lines += [("", said) for said in reasons(one)]
     if one.also:
         lines.append(("again", f"begun anew: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in one.also))}"))
@@ -90,7 +90,7 @@ def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
     lines += [("gone", went(member)) for member in one.went if member not in told]
     lines += [("back", returned(member)) for member in one.returned]
     lines += waits(one)
-    if one.members_before >= 0 and one.members_after >= 0:
+    if min(one.members_before, one.members_after) >= 0 and (one.members_before != one.members_after or one.joined or one.went):
         lines.append(("members", f"{one.members_before} -> {one.members_after}"))
     lines += moved(one, partitions)
     if ended(one):
@@ -98,6 +98,15 @@ def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
     if one.lost:
         lines.append(("lost", f"{one.lost} notes of it were not kept: more happened than is told here"))
     return lines
+
+
+def why(one: Rebalance, partitions: Partitions) -> str:
+    """A cooperative rebalance has two steps, and the notes alone do not say that this is the second."""
+    again = one.cause in (Cause.MEMBER_METADATA_CHANGED, Cause.LEADER_REJOINED)
+    if again and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
+        who = called(one.came[0].member_id, one.came[0].instance_id) if one.came else "somebody"
+        return f"{who} joined again: what was given up in the rebalance before goes to others now ({partitions.protocol})"
+    return title(one)
 
 
 def waits(one: Rebalance) -> list[tuple[str, str]]:
@@ -162,7 +171,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
         case Moved():
             text = COORDINATOR.get(entry.what, "the coordinator changed") if entry.what is not None else "the coordinator changed"
-            return text.format(groups=entry.groups, load=duration(entry.load_ms)), Role.DIM
+            groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
+            return text.format(groups=groups, load=duration(entry.load_ms)), Role.DIM
         case Lost():
             return f"{entry.notes} notes before this one were not kept: more happened than is told here", Role.CAREFUL
         case Rebalance():

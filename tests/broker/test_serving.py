@@ -22,6 +22,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.running import Broker, Client, broker
@@ -130,6 +131,9 @@ def test_the_notes_are_a_topic_for_whoever_names_it_and_listed_for_nobody(client
     assert (found.error_code, found.is_internal, len(found.partitions)) == (0, True, 50)
     assert client.ask(MetadataRequest([MetadataRequestTopic(found.topic_id, None)]), 12).topics[0].name == "__coordinator_notes"
     assert "__coordinator_notes" not in {topic.name for topic in client.ask(MetadataRequest(None), 5).topics}
+    wanted = DescribeConfigsResource(2, "__coordinator_notes", ["cleanup.policy", "retention.ms"])
+    (described,) = client.ask(DescribeConfigsRequest([wanted]), 4).results
+    assert {one.name: one.value for one in described.configs} == {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
     made = client.ask(CreateTopicsRequest([topic("__coordinator_notes")], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

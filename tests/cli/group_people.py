@@ -48,8 +48,8 @@ class Party:
     def close(self) -> None:
         self._stack.close()
 
-    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000) -> Party:
-        """Whoever is named is a member then, newcomers included; the leader hands out what is given."""
+    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> Party:
+        """Whoever is named is a member then, newcomers included; the leader hands out what is given. `begin`: who leads, and asks for it."""
         new = [name for name in given if name not in self.ids]
         for name in new:
             client = self._stack.enter_context(Client(self._port, client_id=name))
@@ -57,7 +57,7 @@ class Party:
             self._send_join(name)
             leader = self._rejoin(name)
         if not new:
-            leader = self._rejoin()
+            leader = self._rejoin(begin=begin)
         parts = [SyncGroupRequestAssignment(self.ids[name], assignment(topics)) for name, topics in given.items()]
         for name in [leader, *(name for name in given if name != leader)]:
             request = SyncGroupRequest(
@@ -66,13 +66,16 @@ class Party:
             assert self._people[name].client.ask(request, SYNC).error_code == 0
         return self
 
-    def _rejoin(self, *newcomer: str) -> str:
+    def _rejoin(self, *newcomer: str, begin: str = "") -> str:
         """Everybody hears that a rebalance has begun, and joins; who leads."""
+        if begin:
+            self._send_join(begin)
         for name in self.ids:
-            while self.heartbeat(name) != ErrorCode.REBALANCE_IN_PROGRESS:
+            while name != begin and self.heartbeat(name) != ErrorCode.REBALANCE_IN_PROGRESS:
                 time.sleep(0.005)
         for name in self.ids:
-            self._send_join(name)
+            if name != begin:
+                self._send_join(name)
         leaders = [name for name in [*self.ids, *newcomer] if self._joined(name)]  # every answer is read
         assert len(leaders) == 1
         return leaders[0]

@@ -90,6 +90,18 @@ def test_the_story_is_told_in_words(lived: str, bootstrap: str, tenure: Tenure) 
     assert "\x1b" not in shown
 
 
+def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(bootstrap: str, tenure: Tenure) -> None:
+    with party(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as people:
+        people.settle({"a": {"told": [0, 1, 2, 3]}})
+        people.settle({"a": {"told": [0, 1]}, "b": {}})
+        people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
+        entries = entries_of(tenure, bootstrap, "steps", 3)
+        assert [len(one["moved"]) for one in entries] == [4, 2, 2]
+        shown = tenure("group", "history", "steps", "--bootstrap", bootstrap).out
+    assert "stopped   only what moved (cooperative-sticky)" in shown
+    assert shown.count("joined again: what was given up in the rebalance before goes to others now (cooperative-sticky)") == 1
+
+
 def test_the_newest_are_told_and_how_many_were_before(lived: str, bootstrap: str, tenure: Tenure) -> None:
     entries_of(tenure, bootstrap, lived, 4)
     document = json.loads(tenure("group", "history", lived, "--bootstrap", bootstrap, "--json", "--limit", "1").out)

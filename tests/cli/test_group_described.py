@@ -1,0 +1,123 @@
+"""Groups as clusters describe them: both protocols, other types, and what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import Cluster
+from cli.groups.described import describe
+from protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    TopicPartitions,
+)
+from protocol.messages.consumer_group_describe import DescribedGroup as ModernGroup
+from protocol.messages.consumer_group_describe import Member as ModernMember
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.messages.metadata import MetadataRequest
+from protocol.records import with_version
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker, metadata_of
+from tests.cli.group_people import assignment
+
+pytestmark = pytest.mark.once
+
+OWNED = ConsumerProtocolSubscription(["t"], None, [ConsumerProtocolSubscriptionTopicPartition("t", [0, 1, 2])])
+CLASSIC = {
+    "cooperative": ("consumer", DescribedGroupMember("m1", None, "c", "/10.0.0.1", with_version(OWNED, 1), assignment({"t": [0, 1]}))),
+    "connect": ("connect", DescribedGroupMember("m2", None, "worker", "/10.0.0.2", b"\0\1\2", b"\0\1\3")),
+    "strange": ("consumer", DescribedGroupMember("m3", None, "c", "/10.0.0.3", b"\0\0\xff", b"")),
+}
+MODERN = ModernMember(
+    "m4", "seat", None, 7, "c4", "/10.0.0.4", ["t"], "t-.*",
+    Assignment([TopicPartitions(b"\1" * 16, "t", [0])]), Assignment([TopicPartitions(b"\1" * 16, "t", [0, 1])]),
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeBroker]:
+    """Three classic groups, one of KIP-848, one that shares, and one whose coordinator moves while it is asked."""
+    moves = [16]
+
+    def classic(request: Any, version: int) -> DescribeGroupsResponse:
+        groups = []
+        for name in request.groups:
+            if name == "moving" and moves:
+                groups.append(DescribedGroup(moves.pop(), None, name))
+            elif name == "moving":
+                groups.append(DescribedGroup(0, None, name, "Empty", "consumer"))
+            elif name in CLASSIC:
+                groups.append(DescribedGroup(0, None, name, "Stable", CLASSIC[name][0], "some", [CLASSIC[name][1]]))
+            else:
+                groups.append(DescribedGroup(69, "not found", name, "Dead"))
+        return DescribeGroupsResponse(groups=groups)
+
+    def modern(request: Any, version: int) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                ModernGroup(0, None, name, "Reconciling", 8, 8, "uniform", [MODERN]) if name == "modern" else ModernGroup(69, "no", name)
+                for name in request.group_ids
+            ]
+        )
+
+    with FakeBroker() as broker:
+        broker.answers |= {
+            MetadataRequest.API_KEY: metadata_of(broker),
+            FindCoordinatorRequest.API_KEY: lambda request, version: FindCoordinatorResponse(
+                coordinators=[Coordinator(key, 0, broker.host, broker.port) for key in request.coordinator_keys]
+            ),
+            DescribeGroupsRequest.API_KEY: classic,
+            ConsumerGroupDescribeRequest.API_KEY: modern,
+            ListGroupsRequest.API_KEY: lambda request, version: ListGroupsResponse(
+                groups=[ListedGroup("shared", "share", "Stable", "share")]
+            ),
+        }
+        yield broker
+
+
+def test_groups_of_all_kinds_are_described_in_one_go(cluster: FakeBroker) -> None:
+    with Cluster(addresses(cluster.address), 5) as asked:
+        found = describe(asked, ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"])
+    assert list(found) == ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"]
+    modern, cooperative, connect, shared, nope, moving, strange = found.values()
+    assert nope is None
+    assert modern is not None
+    assert (modern.type, modern.state, modern.epoch, modern.static, modern.cooperative) == ("consumer", "Reconciling", 8, 1, True)
+    (member,) = modern.members
+    assert (member.seat, member.host, member.topics, member.epoch) == ("seat", "10.0.0.4", ("/t-.*/", "t"), 7)
+    assert (member.assigned, member.target) == ((("t", 0),), (("t", 0), ("t", 1)))
+    assert cooperative is not None
+    assert cooperative.members[0].assigned == (("t", 0), ("t", 1))
+    assert cooperative.members[0].owned == (("t", 0), ("t", 1), ("t", 2))
+    assert connect is not None
+    assert (connect.protocol_type, connect.members[0].topics, connect.members[0].assigned) == ("connect", None, None)
+    assert strange is not None
+    assert (strange.members[0].topics, strange.members[0].assigned) == (None, None)
+    assert shared is not None
+    assert (shared.type, shared.readable) == ("share", False)
+    assert moving is not None
+    assert moving.state == "Empty"
+
+
+def test_what_members_hold_beside_what_they_have_is_shown(cluster: FakeBroker, tenure: Tenure) -> None:
+    shown = tenure("group", "members", "cooperative", "--bootstrap", cluster.address).out.splitlines()
+    assert shown[0].split()[-2:] == ["PARTITIONS", "OWNED"]
+    assert shown[1].endswith("2  t 0,1       t 0-2")
+    shown = tenure("group", "members", "modern", "--bootstrap", cluster.address).out.splitlines()
+    assert shown[0].split()[-2:] == ["PARTITIONS", "TARGET"]
+    shown = tenure("group", "members", "connect", "--bootstrap", cluster.address).out.splitlines()
+    assert shown[1].split() == ["-", "m2", "worker", "10.0.0.2", "-", "-", "-"]
+
+
+def test_a_share_group_is_named_as_what_it_is(cluster: FakeBroker, tenure: Tenure) -> None:
+    done = tenure("group", "members", "shared", "--bootstrap", cluster.address)
+    assert (done.code, done.out) == (76, "")
+    assert done.err.startswith("tenure: group shared is a share group (Stable)")
