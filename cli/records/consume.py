@@ -146,7 +146,6 @@ class Reading:
             Timeouts(options.session_timeout, options.rebalance_timeout, options.heartbeat),
             instance_id=options.instance,
             assignors=tuple(dict.fromkeys(options.assignor or ("range", "roundrobin"))),
-            tell=self.tell,
         )
         commits = Commits(self.cluster, member, wanted=not options.no_commit)
         orderly = False
@@ -206,7 +205,8 @@ class Reading:
         if lost:
             self.screen.warn(f"the group rebalanced before {named(lost)} could be committed: some of it may be read again")
         as_whom = f"instance {self.options.instance}" if self.options.instance else f"member {seat.member_id}"
-        self.tell(f"{as_whom} of group {group}, generation {seat.generation}: {named(seat.places)}")
+        what = named(seat.places) if seat.places else "no partitions, there are more members than these"
+        self.tell(f"{as_whom} of group {group}, generation {seat.generation}: {what}{f' ({member.leads})' if member.leads else ''}")
         return seat
 
     # Both

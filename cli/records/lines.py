@@ -52,7 +52,9 @@ def groups(source: int | bytes) -> Iterator[list[bytes]]:
         return
     parts: list[bytes] = []  # of a line that has not ended yet
     size = 0
-    while piece := read_what_is_there(source):
+    ended = False
+    while not ended:
+        piece, ended = read_what_is_there(source)
         begin, found, rest = piece.partition(b"\n")
         if not found:
             parts.append(piece)
@@ -68,11 +70,11 @@ def groups(source: int | bytes) -> Iterator[list[bytes]]:
         yield [b"".join(parts)]
 
 
-def read_what_is_there(descriptor: int) -> bytes:
-    """At least a byte, unless it is the end."""
+def read_what_is_there(descriptor: int) -> tuple[bytes, bool]:
+    """At least a byte, unless it is the end; and whether it is: a terminal says so once (Ctrl-D), and would be read on otherwise."""
     pieces = [os.read(descriptor, READ_BYTES)]
     size = len(pieces[0])
     while pieces[-1] and size < GROUP_BYTES and select.select([descriptor], [], [], 0)[0]:
         pieces.append(os.read(descriptor, READ_BYTES))
         size += len(pieces[-1])
-    return b"".join(pieces)
+    return b"".join(pieces), not pieces[-1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import EXIT, Failure, failure
@@ -61,17 +61,16 @@ class Member:
         *,
         instance_id: str | None = None,
         assignors: Sequence[str] = tuple(ASSIGNORS),
-        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.group = group
         self.seat: Seat | None = None
+        self.leads = ""  # whom, in words
         self.counts: dict[str, int] = {}  # of partitions, when this member is the leader: what it has given away
         self._cluster = cluster
         self._topics = sorted(set(topics))
         self._timeouts = timeouts
         self._instance_id = instance_id
         self._assignors = list(assignors)
-        self._tell = tell
         self._member_id = ""
         self._heart: Heart | None = None
 
@@ -129,6 +128,7 @@ class Member:
         return None
 
     def _sync(self, joined: JoinGroupResponse) -> list[Place] | None:
+        self.leads = ""
         leads = joined.leader == self._member_id
         assignments = self._assign(joined) if leads and not joined.skip_assignment else []
         protocol = joined.protocol_name
@@ -164,7 +164,7 @@ class Member:
         topics = sorted({topic for subscriber in subscribers for topic in subscriber.topics})
         self.counts = self._partition_counts(topics)
         shares = assignor(subscribers, self.counts)
-        self._tell(f"leading {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} of group {self.group} by {joined.protocol_name}")
+        self.leads = f"leads {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} by {joined.protocol_name}"
         return [SyncGroupRequestAssignment(member_id, written(share)) for member_id, share in shares.items()]
 
     def _partition_counts(self, topics: Sequence[str]) -> dict[str, int]:

@@ -87,8 +87,8 @@ def contents(entry: dict[str, Any]) -> str:
 def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     if not entries:
         return
-    listed = "".join(f"\n  {entry['name']}: {contents(entry)}" for entry in entries)
-    if not screen.confirm(f"delete for good?{listed}\n", options):
+    listed = "".join(f"{entry['name']}: {contents(entry)}\n" for entry in entries)
+    if not screen.confirm(f"{listed}delete {'it' if len(entries) == 1 else 'them'} for good?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 

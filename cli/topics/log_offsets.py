@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cli.failure import EXIT, Failure
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -46,17 +47,21 @@ def log_offsets(cluster: Cluster, asked: Mapping[Place, int], *, patient: bool =
     left = dict(asked)
     deadline = time.monotonic() + cluster.timeout
     while True:
-        for place, answer in ask_leaders(cluster, left, committed).items():
+        absent: list[Failure] = []
+        for place, answer in ask_leaders(cluster, left, committed, absent).items():
             answers[place] = answer
             if answer.error not in PASSING:
                 del left[place]
+        if patient and absent and time.monotonic() >= deadline:
+            raise absent[0]
         if not left or not patient or time.monotonic() >= deadline:
             return answers
         time.sleep(PAUSE_SECONDS)
         cluster.topics(sorted({topic for topic, _ in left}), refresh=True)
 
 
-def ask_leaders(cluster: Cluster, asked: Mapping[Place, int], committed: bool) -> dict[Place, Answer]:
+def ask_leaders(cluster: Cluster, asked: Mapping[Place, int], committed: bool, absent: list[Failure]) -> dict[Place, Answer]:
+    """One request for each leader; what kept one from answering goes into `absent`: another may lead soon."""
     topics = cluster.topics(sorted({topic for topic, _ in asked}))
     answers: dict[Place, Answer] = {}
     by_leader: dict[int, list[Place]] = {}
@@ -71,7 +76,15 @@ def ask_leaders(cluster: Cluster, asked: Mapping[Place, int], committed: bool) -
             by_leader.setdefault(partition.leader, []).append(place)
     for leader, places in by_leader.items():
         request = ListOffsetsRequest(-1, int(committed), topics_of(places, asked), int(cluster.timeout * 1000))
-        for topic in cluster.node(leader, request).topics:
+        try:
+            reply = cluster.node(leader, request, patient=False)
+        except Failure as failure:
+            if failure.code != EXIT.UNREACHABLE:
+                raise
+            absent.append(failure)
+            answers |= dict.fromkeys(places, Answer(-1, -1, ErrorCode.NETWORK_EXCEPTION))
+            continue
+        for topic in reply.topics:
             for found in topic.partitions:
                 answers[topic.name, found.partition_index] = Answer(found.offset, found.timestamp, found.error_code)
     for place in asked:

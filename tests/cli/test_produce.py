@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import subprocess
 import sys
@@ -90,6 +91,14 @@ def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed():
     os.close(writing)
     assert list(seen) == [[b"three", b""], [b"\xff"]]
     os.close(reading)
+
+
+def test_the_end_that_a_terminal_tells_once_is_not_missed():
+    ours, theirs = pty.openpty()
+    os.write(ours, b"one\ntwo\n\x04")
+    assert [line for lines in groups(theirs) for line in lines] == [b"one", b"two"]
+    os.close(ours)
+    os.close(theirs)
 
 
 # Against a broker

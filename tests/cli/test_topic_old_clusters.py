@@ -1,0 +1,154 @@
+"""Topics, produce and consume with clusters as old as Kafka 2.4, and with several brokers whose leaders move."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import count
+from typing import Any
+
+import pytest
+
+from cli.arguments import addresses
+from cli.client import Cluster
+from cli.records.drafts import Draft
+from cli.records.fetching import Fetcher
+from cli.records.sending import Sender
+from protocol.batch import Record, build, read_header
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from tests.cli.conftest import Tenure
+from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
+
+NUMBERS = count()
+
+
+@pytest.mark.parametrize("release", [(2, 4), (2, 8), (3, 3)])
+def test_everything_works_with_what_an_old_kafka_offers(bootstrap: str, tenure: Tenure, release: tuple[int, int]) -> None:
+    name = f"old-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
+    with old_cluster(bootstrap, release) as old:
+
+        def ask(*arguments: str, **more: str) -> Any:
+            result = tenure(*arguments, "--bootstrap", old.address, **more)
+            assert result.code == 0, result.err
+            return result.out
+
+        ask("topic", "create", name, "--partitions", "2", "--set", "retention.ms=86400000")
+        assert ask("produce", name, "--compression", "zstd", "--partition", "1", "--json", stdin='{"key": "k", "value": "v", "headers": {"h": "1"}}\n')
+        assert ask("consume", name, "--from-beginning", "--no-follow", "--long").endswith(f"Z  {name}-1@0  k: v  [h=1]\n")
+        assert ask("consume", name, "--group", name, "--instance", "desk", "--from-beginning", "--no-follow") == "v\n"
+        assert ask("consume", name, "--group", name, "--instance", "desk", "--from-beginning", "--no-follow", "--leave") == ""
+        assert name in ask("topic", "list", "--long")
+        assert "partitions: 2 -> 3" in ask("topic", "alter", name, "--partitions", "3", "--unset", "retention.ms")
+        described = json.loads(ask("topic", "describe", name, "--json"))["topics"][0]
+        assert [partition["records"] for partition in described["partitions"]] == [0, 1, 0]
+        assert described["settings"] == []
+        assert (described["id"] is None) == (release < (2, 8))
+        assert f"offsets of group {name}" in ask("topic", "delete", name)
+        versions = dict(old.asked)
+        assert versions[FetchRequest.API_KEY] == min(old.versions[1][1], 17)
+
+
+# Several brokers
+
+
+class Pair:
+    """Two brokers; partition 0 of topic t is led by the first until it says that it has moved."""
+
+    def __init__(self) -> None:
+        self.brokers = [FakeBroker(), FakeBroker()]
+        self.leaders = {0: 0, 1: 1}
+        self.log: dict[int, list[bytes]] = {0: [], 1: []}
+        self.sequences: list[tuple[int, int, int]] = []  # broker, partition, first sequence
+        for number, broker in enumerate(self.brokers):
+            broker.answers |= {
+                MetadataRequest.API_KEY: metadata_of(*self.brokers, topics=lambda request: [self.topic()]),
+                InitProducerIdRequest.API_KEY: lambda request, version: InitProducerIdResponse(producer_id=7, producer_epoch=0),
+                FetchRequest.API_KEY: lambda request, version, number=number: self.fetch(request, number),
+                ProduceRequest.API_KEY: lambda request, version, number=number: self.produce(request, number),
+            }
+
+    def topic(self) -> MetadataResponseTopic:
+        partitions = [MetadataResponsePartition(5 if leader < 0 else 0, partition, leader, 0, [0, 1], [0, 1]) for partition, leader in self.leaders.items()]
+        return MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, partitions)
+
+    def moves(self, partition: int, number: int) -> bool:
+        """Whether this broker does not lead it: then the metadata says who does, from now on."""
+        if partition == 0 and number == 0:
+            self.leaders[0] = 1
+            return True
+        return False
+
+    def fetch(self, request: FetchRequest, number: int) -> FetchResponse:
+        topic = request.topics[0]
+        found = []
+        for asked in topic.partitions:
+            if self.moves(asked.partition, number):
+                found.append(PartitionData(asked.partition, 6))
+            else:
+                records = [Record(at, 0, None, b"%d-%d" % (asked.partition, at)) for at in range(asked.fetch_offset, 3)]
+                data = build(records, base_offset=asked.fetch_offset) if records else b""
+                found.append(PartitionData(asked.partition, 0, 3, records=data))
+        if not any(data.records for data in found):
+            time.sleep(0.05)  # as a broker waits for more
+        return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, found)])
+
+    def produce(self, request: ProduceRequest, number: int) -> ProduceResponse:
+        topic = request.topic_data[0]
+        answers = []
+        for data in topic.partition_data:
+            header = read_header(data.records or b"", 0)
+            self.sequences.append((number, data.index, header.base_sequence))
+            answers.append(PartitionProduceResponse(data.index, 6) if self.moves(data.index, number) else PartitionProduceResponse(data.index, 0, header.base_sequence))
+        return ProduceResponse([TopicProduceResponse(topic.name, answers)])
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+
+@pytest.fixture
+def pair():
+    brokers = Pair()
+    yield brokers
+    brokers.close()
+
+
+def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair):
+    with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
+        fetcher = Fetcher(cluster, lambda text: None)
+        fetcher.assign({("t", 0): 1, ("t", 1): 0})
+        found: list[bytes | None] = []
+        until = time.monotonic() + 5
+        while len(found) < 5:
+            assert time.monotonic() < until, found
+            found += [one.record.value for chunk in fetcher.poll(0.1) for one in chunk.found]
+        assert sorted(filter(None, found)) == [b"0-1", b"0-2", b"1-0", b"1-1", b"1-2"]
+        fetcher.close()
+
+
+def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_one(pair):
+    pair.leaders[0] = -1
+    with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
+        fetcher = Fetcher(cluster, lambda text: None)
+        fetcher.assign({("t", 0): 0, ("t", 1): 2})
+        until = time.monotonic() + 5
+        while fetcher.positions[("t", 1)] < 3:
+            assert time.monotonic() < until
+            fetcher.poll(0.1)
+        pair.leaders[0] = 1
+        while fetcher.positions[("t", 0)] < 3:
+            assert time.monotonic() < until
+            fetcher.poll(0.1)
+        fetcher.close()
+
+
+def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair):
+    with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
+        sender = Sender(cluster, "t")
+        sender.send([(0, Draft(1, None, b"a")), (0, Draft(2, None, b"b")), (1, Draft(3, None, b"c"))])
+        sender.send([(0, Draft(4, None, b"d"))])
+    assert pair.sequences == [(0, 0, 0), (1, 1, 0), (1, 0, 0), (1, 0, 2)]
+    assert (sender.sent[0].records, sender.sent[0].first, sender.sent[0].last) == (3, 0, 2)
