@@ -55,7 +55,7 @@ def add_log(commands: Any) -> None:
     dump = add_command(
         actions,
         "dump",
-        run="cli.log",
+        run="cli.logs.run",
         help="print records",
         description="Print the records of segments, of logs or of a whole data directory, in order: groups, offsets and notes in words, others as text or hex.",
         examples=("tenure log dump data", "tenure log dump --kind offsets --group orders --json data"),
@@ -73,7 +73,7 @@ def add_log(commands: Any) -> None:
     verify = add_command(
         actions,
         "verify",
-        run="cli.log",
+        run="cli.logs.run",
         help="check a data directory",
         description="Check a data directory without changing it: a line for each problem, what it means and how to go on, and a line of what is sound.",
         examples=("tenure log verify data",),

@@ -75,7 +75,7 @@ def test_a_broker_that_starts_while_somebody_looks_is_not_refused(tmp_path: Path
     ended = threading.Event()
 
     def look() -> None:
-        code = "import sys\nfrom cli.log_files import holder\nprint(flush=True)\nwhile True: holder(sys.argv[1])"
+        code = "import sys\nfrom cli.logs.files import holder\nprint(flush=True)\nwhile True: holder(sys.argv[1])"
         command = [sys.executable, "-P", "-c", code, str(data)]
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cli.log_files import holder
+from cli.logs.files import holder
 from protocol.batch import build_facts
 from tests.cli.log_folders import (
     OFFSETS,

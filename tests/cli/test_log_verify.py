@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli import log_check
-from cli.log_check import Expected, LogCheck
-from cli.log_files import SegmentFile, log_folder, segments_of
-from cli.log_problems import GO_ON, SHOWN_MAX, WARNINGS
+from cli.logs import check
+from cli.logs.check import Expected, LogCheck
+from cli.logs.files import SegmentFile, log_folder, segments_of
+from cli.logs.problems import GO_ON, SHOWN_MAX, WARNINGS
 from protocol.batch import Record, build, build_facts, iterate
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, groups_of, image, member, offset
 from tests.cli.planted import (
@@ -174,7 +174,7 @@ def test_a_segment_may_go_while_a_log_in_use_is_read(in_use: bool, folder: Folde
         Path(segments[1].path).unlink()
         return segments
 
-    monkeypatch.setattr(log_check, "segments_of", listed_before_one_went)
+    monkeypatch.setattr(check, "segments_of", listed_before_one_went)
     found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
     kinds = {problem.kind for problem in found.problems.kept} - {"unknown-name"}
     assert kinds == (set() if in_use else {"read-failed"})

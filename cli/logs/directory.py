@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from cli.log_files import InputError
-from cli.log_text import shown
+from cli.logs.files import InputError
+from cli.logs.text import shown
 from storage.directory import FORMAT, FORMAT_FILE
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
 
-from cli.log_files import Batch, open_for_reading
-from cli.log_problems import Problems
-from cli.log_text import shown
+from cli.logs.files import Batch, open_for_reading
+from cli.logs.problems import Problems
+from cli.logs.text import shown
 from storage.epochs import EPOCHS
 
 OFFSET_ENTRY = Struct(">ii")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TextIO
 
-from cli.log_files import InputError
+from cli.logs.files import InputError
 
 # As `tenure serve` counts them (broker/start.py), and EX_NOINPUT.
 SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
@@ -64,7 +64,7 @@ class Output:
 
 def run(options: argparse.Namespace) -> int:
     output = Output()
-    work: Callable[[argparse.Namespace, Output], None] = import_module(f"cli.log_{options.action}").run
+    work: Callable[[argparse.Namespace, Output], None] = import_module(f"cli.logs.{options.action}").run
     try:
         try:
             work(options, output)

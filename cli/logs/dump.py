@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cli.log import DAMAGED, DISK, NO_INPUT, Output
-from cli.log_directory import NewerFormat, refuse_newer_format
-from cli.log_files import (
+from cli.logs.directory import NewerFormat, refuse_newer_format
+from cli.logs.files import (
     Batch,
     Damage,
     InputError,
@@ -30,8 +29,9 @@ from cli.log_files import (
     segments_of,
     why_nothing,
 )
-from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, shown_bytes
-from cli.log_text import batch_fields, batch_line, record_lines, shown
+from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, shown_bytes
+from cli.logs.run import DAMAGED, DISK, NO_INPUT, Output
+from cli.logs.text import batch_fields, batch_line, record_lines, shown
 from protocol.batch import CorruptBatch, Record, records
 
 KINDS = {"offsets": "offset", "groups": "group", "notes": "note", "topics": "topic", "records": "record"}

@@ -7,14 +7,14 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from cli.log import DAMAGED, DISK, Output
-from cli.log_beside import read_checkpoint
-from cli.log_check import COMPACTED, UNKNOWN, WHOLE, Expected, Found, LogCheck
-from cli.log_directory import format_problem, meta_problem
-from cli.log_files import InputError, LogFolder, directory_around, holder, is_data_directory, is_log, log_folder, logs_of, why_nothing
-from cli.log_problems import GO_ON, Problem, Problems
-from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
-from cli.log_text import shown
+from cli.logs.beside import read_checkpoint
+from cli.logs.check import COMPACTED, UNKNOWN, WHOLE, Expected, Found, LogCheck
+from cli.logs.directory import format_problem, meta_problem
+from cli.logs.files import InputError, LogFolder, directory_around, holder, is_data_directory, is_log, log_folder, logs_of, why_nothing
+from cli.logs.problems import GO_ON, Problem, Problems
+from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
+from cli.logs.run import DAMAGED, DISK, Output
+from cli.logs.text import shown
 from storage.checkpoints import RECOVERY_POINTS, Partition
 from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
 

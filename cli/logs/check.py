@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from cli.log_beside import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
-from cli.log_files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
-from cli.log_problems import Problems
-from cli.log_records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode
-from cli.log_text import shown
+from cli.logs.beside import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
+from cli.logs.files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
+from cli.logs.problems import Problems
+from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode
+from cli.logs.text import shown
 from coordinator.placement import partition_of
 from protocol.batch import CorruptBatch, records
 from protocol.messages.consumer_offsets import GroupMetadataValue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from cli.log_records import Decoded
+from cli.logs.records import Decoded
 from protocol.batch import BatchHeader
 
 HEX_BYTES_SHOWN = 64

@@ -1,0 +1,1 @@
+"""`tenure log`: what is on disk, without a broker."""
