@@ -145,6 +145,15 @@ def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster,
     fetcher.close()
 
 
+def test_what_was_asked_for_another_position_is_not_taken_for_this_one(cluster, name):
+    fetcher = Fetcher(cluster, lambda text: None)
+    fetcher.assign({(name, 0): 4})
+    fetcher.poll(0)  # asks, and does not wait
+    fetcher.assign({(name, 0): 1})
+    assert poll_until(fetcher, 4) == ["a1", "a2", "a3", "a4"]
+    fetcher.close()
+
+
 def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_beginning(cluster, tenure, bootstrap, name, monkeypatch):
     monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)
     told: list[str] = []

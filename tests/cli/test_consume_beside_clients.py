@@ -15,6 +15,7 @@ import pytest
 
 from cli.client import Cluster
 from cli.records.commits import committed_offsets
+from cli.records.membership import Member, Timeouts
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.cli.conftest import Tenure
 from tests.cli.test_consume import consuming
@@ -85,6 +86,21 @@ def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(boot
     await_members(cluster, name, 0)
     assert len({partition for partition, _ in seen_by_two}) == 2
     assert Counter(seen_by_one + seen_by_two) == Counter((partition, offset) for partition in range(4) for offset in range(6))
+
+
+def test_ctrl_c_ends_it_also_while_it_waits_for_other_members(bootstrap, cluster, name):
+    sitting = Member(cluster.another(), name, [name], Timeouts(session=60, rebalance=60, heartbeat=10))
+    with sitting._cluster:
+        sitting.join()
+        with consuming(bootstrap, name, "--group", name) as process:
+            until = time.monotonic() + SECONDS
+            while cluster.coordinator(name, DescribeGroupsRequest([name])).groups[0].group_state != "PreparingRebalance":
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            begin = time.monotonic()
+            assert end(process, signal.SIGINT) == []
+            assert time.monotonic() - begin < 5
+        sitting.leave()
 
 
 @pytest.mark.parametrize("first", ["tenure", "kafka-python"])

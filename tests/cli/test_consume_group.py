@@ -158,6 +158,18 @@ def test_a_member_that_was_removed_joins_again_as_a_new_one(cluster, name):
         one.leave()
 
 
+def test_what_was_committed_is_not_committed_again(cluster, name):
+    one = member(cluster, name)
+    with one._cluster:
+        seat = one.join()
+        commits = Commits(one._cluster, one, wanted=True)
+        commits.note((name, 0), 1)
+        assert commits.due
+        assert commits.commit(seat)
+        assert not commits.due
+        one.leave()
+
+
 def test_a_leader_sees_that_a_topic_has_grown(cluster, tenure, bootstrap, name):
     one = member(cluster, name)
     with one._cluster:
