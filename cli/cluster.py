@@ -155,7 +155,7 @@ def show(screen: Screen, view: View) -> None:
     for name, text in facts:
         screen.line(f"{screen.paint(f'{name:<12}', Role.DIM)}{text}")
     screen.line()
-    mixed = len({broker.versions and looks_like(broker.versions) for broker in view.brokers}) > 1
+    mixed = len(releases(view)) > 1
     columns = [Column("BROKER"), Column("HOST"), Column("PORT"), Column("RACK"), Column("STATE")]
     rows: list[list[object]] = [[broker.id, broker.host, broker.port, broker.rack, state(broker)] for broker in view.brokers]
     if mixed:

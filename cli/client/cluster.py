@@ -41,11 +41,12 @@ def nothing() -> None:
 
 
 class Route(NamedTuple):
-    """Whom to ask, before a deadline; why a reply is none yet (None: it is one); and what to find out anew before asking again."""
+    """Whom to ask, before a deadline; why a reply is none yet (None: it is one); what to find out anew before asking again; and whether to."""
 
     find: Callable[[float], Connection]
     again: Callable[[Any], str | None] = good
     forget: Callable[[], None] = nothing
+    patient: bool = True
 
 
 class Cluster:
@@ -54,6 +55,7 @@ class Cluster:
     def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
         self.timeout = timeout
         self._pool = Pool(bootstrap)
+        self._patient = True
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -109,11 +111,9 @@ class Cluster:
         return self._reached(broker_id).versions
 
     def _reached(self, broker_id: int | None) -> Connection:
-        deadline = self._deadline(None)
-        try:
-            return self._anybody(deadline) if broker_id is None else self._broker(broker_id, deadline)
-        except Broken as broken:
-            raise Failure(EXIT.UNREACHABLE, broken.line) from broken
+        find = self._anybody if broker_id is None else (lambda deadline: self._broker(broker_id, deadline))
+        connection: Connection = self._persist(Route(find), lambda connection: connection, self._deadline(None), "a question for versions", True)
+        return connection
 
     def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
         """What a broker serves, asked at the address that the cluster tells clients; Failure where that leads nowhere from here."""
@@ -131,8 +131,10 @@ class Cluster:
         """Asks any broker that answers."""
         return self._call(Route(self._anybody), request, oldest, self._deadline(timeout))
 
-    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        return self._call(Route(lambda deadline: self._broker(broker_id, deadline)), request, oldest, self._deadline(timeout))
+    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, patient: bool = True) -> Any:
+        """Asks that broker; `patient`: whether to wait for it to come back when it is not there."""
+        route = Route(lambda deadline: self._broker(broker_id, deadline), patient=patient)
+        return self._call(route, request, oldest, self._deadline(timeout))
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         def moved(reply: Any) -> str | None:
@@ -170,6 +172,35 @@ class Cluster:
             by_broker.setdefault(self._coordinator_id(name, deadline), []).append(name)
         return by_broker
 
+    def by_coordinator(self, group_ids: Iterable[str], ask: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
+        """What `ask` finds out about groups from the broker that coordinates them; a broker that went is waited for only until others have
+        taken over its groups."""
+        deadline = self._deadline(None)
+        pause = PAUSE_SECONDS
+        found: dict[str, Any] = {}
+        left = list(dict.fromkeys(group_ids))
+        while True:
+            problem: Failure | None = None
+            for broker_id, names in self.coordinators(left).items():
+                self._patient = False
+                try:
+                    found |= ask(broker_id, names)
+                except Failure as failure:
+                    if failure.code != EXIT.UNREACHABLE:
+                        raise
+                    problem = failure
+                    for name in names:
+                        self.forget_coordinator(name)
+                finally:
+                    self._patient = True
+            left = [name for name in left if name not in found]
+            if problem is None:
+                return found
+            if time.monotonic() + pause >= deadline:
+                raise problem
+            time.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
     def forget_coordinator(self, group_id: str) -> None:
         self._coordinators.pop(group_id, None)
 
@@ -203,7 +234,7 @@ class Cluster:
         for number, broker_id in enumerate(sorted(self._brokers)):
             share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
             try:
-                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share)
+                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share, patient=missing is None)
             except Failure as trouble:
                 if missing is None or trouble.code != EXIT.UNREACHABLE:
                     raise
@@ -235,7 +266,14 @@ class Cluster:
         return time.monotonic() + (self.timeout if timeout is None else timeout)
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
-        """Until there is a reply that is one, or there cannot be any, or it is too late."""
+        def ask(connection: Connection) -> Any:
+            return connection.ask(request, connection.version_for(request, oldest), self._patience(route, deadline))
+
+        repeatable = request.API_KEY in REPEATABLE  # type: ignore[attr-defined]
+        return self._persist(route, ask, deadline, api_name(request), repeatable)
+
+    def _persist(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
+        """Until there is an answer that is one, or there cannot be any, or it is too late."""
         began = time.monotonic()
         pause = PAUSE_SECONDS
         while True:
@@ -243,8 +281,7 @@ class Cluster:
             code = EXIT.AGAIN
             try:
                 connection = route.find(deadline)
-                version = connection.version_for(request, oldest)
-                reply = connection.ask(request, version, self._patience(route, deadline))
+                reply = ask(connection)
                 reason = route.again(reply)
                 if reason is None:
                     return reply
@@ -253,15 +290,15 @@ class Cluster:
                 reason = f"{broken.line} within {deadline - began:.3g} s" if broken.late else broken.line
                 if connection is not None:
                     self._pool.failed(connection)
-                    if broken.sent and request.API_KEY not in REPEATABLE:  # type: ignore[attr-defined]
+                    if broken.sent and not repeatable:
                         raise Failure(code, f"{reason}; it may have been done all the same: look before trying again") from broken
                 if broken.final or not self._pool.met:
                     raise Failure(code, reason) from broken
                 self._known = False
             except TimeoutError as error:
-                raise Failure(code, f"{api_name(request)} was not answered within {deadline - began:.3g} s") from error
+                raise Failure(code, f"{what} was not answered within {deadline - began:.3g} s") from error
             route.forget()
-            if time.monotonic() + pause >= deadline:
+            if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
                 raise Failure(code, reason)
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
@@ -286,7 +323,7 @@ class Cluster:
         broker = self._brokers.get(broker_id)
         if broker is None:
             self._known = False
-            raise Broken(f"broker {broker_id} is not there")
+            raise Broken(f"broker {broker_id} is not there at the moment")
         try:
             return self._pool.connect((broker.host, broker.port), deadline)
         except Broken as broken:

@@ -18,6 +18,7 @@ WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.UNKNOWN_MEMBER_ID: ("the group has no such member", EXIT.MISSING),
     E.LEADER_NOT_AVAILABLE: ("no leader at the moment; try again", EXIT.AGAIN),
     E.NOT_LEADER_OR_FOLLOWER: ("its leader has moved; try again", EXIT.AGAIN),
+    E.NETWORK_EXCEPTION: ("the broker that leads it cannot be reached; try again", EXIT.AGAIN),
     E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; look whether it was done, or give it longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", EXIT.AGAIN),

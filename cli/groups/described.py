@@ -110,10 +110,14 @@ def describe_one(cluster: Cluster, name: str) -> Group:
 
 def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
     """In the order asked for; None where there is no such group."""
-    found: dict[str, Group | None] = {}
-    for broker_id, groups in cluster.coordinators(names).items():
+
+    def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
+        found: dict[str, Group | None] = {}
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             found |= _of_broker(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
+        return found
+
+    found: dict[str, Group | None] = cluster.by_coordinator(names, ask)
     missing = [name for name in names if found[name] is None]
     if missing:
         found |= of_other_types(cluster, missing)

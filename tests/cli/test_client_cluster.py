@@ -365,3 +365,43 @@ def test_a_broker_that_knows_only_newer_versions_asks_for_a_newer_command(two: t
         cluster.node(1, ListGroupsRequest())
     assert raised.value.code == EXIT.LACKING
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
+
+
+def test_who_is_asked_impatiently_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0], timeout=30) as cluster:
+        assert cluster.id == "fake"
+        two[1].close()
+        begin = time.monotonic()
+        with pytest.raises(Failure) as raised:
+            cluster.node(1, ListGroupsRequest(), patient=False)
+    assert time.monotonic() - begin < 10
+    assert raised.value.code == EXIT.UNREACHABLE
+
+
+def test_groups_whose_coordinator_went_are_asked_of_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+    def ask(broker_id: int, groups: list[str]) -> dict[str, int]:
+        assert cluster.version(DESCRIBE, broker_id) >= 0
+        return {one.group_id: broker_id for one in cluster.node(broker_id, DescribeGroupsRequest(groups)).groups}
+
+    with to(two[0]) as cluster:
+        assert cluster.by_coordinator(["g", "h"], ask) == {"g": 1, "h": 1}
+        two[1].close()
+        two[0].answers[FIND] = once(coordinator_is(two[1], 1), coordinator_is(two[0], 0))
+        assert cluster.by_coordinator(["g", "h"], ask) == {"g": 0, "h": 0}
+
+
+def test_groups_whose_coordinator_stays_away_are_told_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].close()
+    begin = time.monotonic()
+    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+        cluster.by_coordinator(["g"], lambda broker_id, groups: {"g": cluster.node(broker_id, DescribeGroupsRequest(groups))})
+    assert time.monotonic() - begin < 3
+    assert raised.value.line.startswith("broker 1 cannot be reached as it is advertised: ")
+
+
+def test_versions_of_a_broker_that_is_not_there_are_a_failure_of_one_line(two: tuple[FakeBroker, FakeBroker]) -> None:
+    two[1].close()
+    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure, match="broker 1 cannot be reached"):
+        cluster.version(DESCRIBE, 1)
+    with to(two[1], timeout=0.2) as cluster, pytest.raises(Failure, match="connection refused"):
+        cluster.version(DESCRIBE)

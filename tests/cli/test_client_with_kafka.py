@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tenure
-from tests.kafka_process import free_ports, kafka_folder, running_kafka
+from tests.kafka_process import free_ports, kafka_cluster, kafka_folder, running_kafka
 from tests.oracle import JAVA
 
 pytestmark = pytest.mark.kafka
@@ -26,6 +27,9 @@ ssl.keystore.location={folder}/keys.p12
 ssl.keystore.password=secret
 ssl.keystore.type=PKCS12
 """
+
+
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +69,36 @@ def test_what_a_listener_wants_is_one_line_at_once(ports: dict[str, int], tenure
     result = tenure("cluster", "--bootstrap", f"127.0.0.1:{ports[listener]}", "--timeout", "8")
     assert time.monotonic() - begin < 8
     assert result == (69, "", f"tenure: 127.0.0.1:{ports[listener]} {line}\n")
+
+
+def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of_them(tenure: Tenure) -> None:
+    with kafka_cluster(3) as kafka:
+        names = [f"127.0.0.1:{port}" for port in kafka.ports]
+        until = time.monotonic() + SECONDS
+        while len(brokers(tenure, names[1])) < 3 and time.monotonic() < until:
+            time.sleep(0.2)
+        assert [(one["id"], one["rack"], one["reachable"]) for one in brokers(tenure, names[1])] == [
+            (number, f"rack-{number}", True) for number in (1, 2, 3)
+        ]
+        created = tenure("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--bootstrap", names[2])
+        assert (created.code, created.err) == (0, "")
+        groups = [f"group-{number}" for number in range(6)]  # over six partitions of the offsets topic, two on each broker
+        for group in groups:
+            reset = tenure("group", "offsets", "reset", group, "--to-latest", "--topic", "orders", "--bootstrap", names[0], "--timeout", "30", "--yes")
+            assert (reset.code, reset.err) == (0, "")
+        listed = json.loads(tenure("group", "list", "--bootstrap", names[1], "--json").out)["groups"]
+        assert sorted(one["group"] for one in listed) == groups
+        kafka.kill(3)
+        dead_first = f"{names[2]},{names[0]}"
+        described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
+        assert described.code == 0, described.err
+        until = time.monotonic() + SECONDS
+        while any(one["reachable"] != (one["id"] != 3) for one in brokers(tenure, dead_first)) and time.monotonic() < until:
+            time.sleep(0.2)
+        shown = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
+        assert shown.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
+
+
+def brokers(tenure: Tenure, bootstrap: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(tenure("cluster", "--bootstrap", bootstrap, "--timeout", "20", "--json").out)["brokers"]
+    return found

@@ -154,6 +154,7 @@ def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: P
     assert tenure("group", "members", "nope", "--bootstrap", bootstrap).code == 66
 
 
+@pytest.mark.usefixtures("orders")  # for its topic
 def test_a_name_that_would_write_on_a_terminal_is_written_as_what_it_is(bootstrap: str, tenure: Tenure) -> None:
     with Yard(int(bootstrap.rpartition(":")[2])) as yard:
         yard.commit("red\x1b[31m", {("described", 0): 1})
