@@ -13,7 +13,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | expand -t 20
 
 setup: ## make .venv from the lock (a second time: nothing to do)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
@@ -38,6 +38,12 @@ spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the fi
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
 	@$(BIN)/python -m pytest -m spark tests/spark $(ARGS)
+
+suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)
+
+suite-%: setup
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.suites $* $(ARGS)
 
 soak: setup ## kill the broker 100 times under groups, 50 under producers (ARGS="--only records --kills 10", --scale: 100,000 members)
 	@$(BIN)/python project/compiled.py --fresh

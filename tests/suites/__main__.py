@@ -14,7 +14,13 @@ from tests.suites.known import judge, known
 from tests.suites.results import Result, Tests, count
 from tests.suites.suite import CACHE, Run, Suite, SuiteError, fetched
 
-SUITES = {"franz-go": "go_clients:FRANZ_GO_SUITE", "kafka-go": "go_clients:KAFKA_GO_SUITE", "kafka-python": "kafka_python:SUITE", "librdkafka": "librdkafka:SUITE"}
+SUITES = {
+    "franz-go": "go_clients:FRANZ_GO_SUITE",
+    "kafka-go": "go_clients:KAFKA_GO_SUITE",
+    "kafka-python": "kafka_python:SUITE",
+    "librdkafka": "librdkafka:SUITE",
+    "rust-rdkafka": "rust_rdkafka:SUITE",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -79,7 +79,7 @@ KAFKA_GO_SUITE = Suite(
     run=runner(
         ".",
         lambda run: {"KAFKA_VERSION": "4.3.1", "KAFKA_SKIP_NETTEST": "1"},
-        dict.fromkeys(("tenure", "kafka"), "^TestReaderConsumerGroup$/^consumer_group_commits_on_close$"),
+        dict.fromkeys(("tenure", "kafka"), "^TestReaderConsumerGroup$/^(consumer_group_commits_on_close|verify_offset_committed.*)$"),
     ),
     settings={"message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "0"},
     kafka_settings=ANYBODY_MAY,

@@ -17,13 +17,13 @@ class Result(StrEnum):
     SKIPPED = "skipped"
 
 
-class Test(NamedTuple):
+class Case(NamedTuple):
     result: Result
     text: str  # why it failed or was skipped, in the suite's own words
     seconds: float = 0.0
 
 
-Tests = dict[str, Test]
+Tests = dict[str, Case]
 
 
 def junit(file: Path) -> Tests:
@@ -35,10 +35,10 @@ def junit(file: Path) -> Tests:
         seconds = float(case.get("time", "0"))
         for tag, result in (("failure", Result.FAILED), ("error", Result.FAILED), ("skipped", Result.SKIPPED)):
             if tag in found:
-                test = Test(result, first_line(found[tag]), seconds)
+                test = Case(result, first_line(found[tag]), seconds)
                 break
         else:
-            test = Test(Result.PASSED, "", seconds)
+            test = Case(Result.PASSED, "", seconds)
         if name not in tests or tests[name].result is not Result.FAILED:
             tests[name] = test
     return tests
@@ -60,14 +60,14 @@ def go_json(lines: Iterable[str]) -> Tests:
         if name is None:
             continue
         if event["Action"] == "run":
-            tests[name] = Test(Result.FAILED, "began and did not end")
+            tests[name] = Case(Result.FAILED, "began and did not end")
         elif event["Action"] == "output":
             said.setdefault(name, []).append(event["Output"])
         elif event["Action"] in GO_RESULTS:
             result = GO_RESULTS[event["Action"]]
             words = [words for words in said.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
             text = "" if result is Result.PASSED else first_line(" ".join(one.strip() for one in words[-6:]))
-            tests[name] = Test(result, text, event.get("Elapsed", 0.0))
+            tests[name] = Case(result, text, event.get("Elapsed", 0.0))
     return tests
 
 
@@ -79,7 +79,7 @@ def libtest(output: str, target: str) -> Tests:
     """What `cargo test` prints for one target."""
     panics = dict(re.findall(r"^---- (\S+) stdout ----\n(?:.*\n)*?.*panicked at (?:.*\n)(.*)$", output, re.MULTILINE))
     return {
-        f"{target}::{name}": Test(RUST_RESULTS[result], first_line(panics.get(name, "")))
+        f"{target}::{name}": Case(RUST_RESULTS[result], first_line(panics.get(name, "")))
         for name, result in RUST_LINE.findall(output)
     }
 
