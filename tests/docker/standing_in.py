@@ -112,11 +112,10 @@ class Here:
         folder = self.folder / f"{service}-files"
         if not folder.exists():
             folder.mkdir()
-            for copied in self._dockerfile(service).all("COPY"):
-                *sources, target = copied.split()
-                if target == "./" and not copied.startswith("--from"):
-                    for source in sources:
-                        copy(ROOT / source, folder)
+            *sources, target = self._dockerfile(service).last("COPY").split()
+            if target == "./":
+                for source in sources:
+                    copy(ROOT / source, folder)
         return folder
 
     def _await_health(self, service: str) -> None:
