@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from tests.clients.each import kafka
-from tests.clients.members import JAVA_CLIENT, KINDS, Kind, Member
+from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KINDS, Kind, Member
 from tests.clients.membership import Group
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -115,6 +115,34 @@ def test_what_an_administrator_removes_is_shared_out_at_once(kind: Kind, group: 
     remove(group, kind, "seat-2")
     group.settled(*members[:2])
     assert group.rebalances() == [*before, "admin_removed"]
+
+
+def test_everybody_is_removed_where_nobody_is_named(group: Group) -> None:
+    """As Kafka's Admin does it: it describes the group, and then removes each."""
+    members = [group.start(JAVA_CLIENT, "seat"), group.start(AIOKAFKA, "other")]
+    group.settled(*members)
+    for member in members:
+        member.close()
+    assert len(group.describe()[1]) == 2
+    remove(group, JAVA_CLIENT)
+    assert group.describe() == ("Empty", {})
+
+
+def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: Kind, group: Group) -> None:
+    stays, leaves = seats(group, kind, 2)
+    story = group.story()
+    leaves.do("unsubscribe")
+    if kind is CONFLUENT:
+        group.settled(stays)
+        assert group.story()[len(story)]["cause"] == "member_left"
+    else:
+        leaves.await_event(lambda event: event["event"] == "did")
+        if kind is JAVA_CLIENT:
+            leaves.close()
+        else:
+            leaves.kill()  # aiokafka's consumer does not end once it has unsubscribed
+        assert len(group.describe()[1]) == 2
+        assert group.story() == story
 
 
 def test_a_running_member_that_is_removed_comes_back_by_itself(kind: Kind, group: Group) -> None:
