@@ -378,6 +378,15 @@ def test_who_is_asked_impatiently_is_not_waited_for(two: tuple[FakeBroker, FakeB
     assert raised.value.code == EXIT.UNREACHABLE
 
 
+def test_a_broker_that_comes_back_at_another_address_is_found_there(two: tuple[FakeBroker, FakeBroker]) -> None:
+    with to(two[0]) as cluster, FakeBroker({LIST: lists("moved")}) as moved:
+        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "of-1"
+        two[1].close()
+        two[0].answers[METADATA] = metadata_of(two[0], moved)
+        moved.answers[METADATA] = metadata_of(two[0], moved)
+        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "moved"
+
+
 def test_groups_whose_coordinator_went_are_asked_of_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
     def ask(broker_id: int, groups: list[str]) -> dict[str, int]:
         assert cluster.version(DESCRIBE, broker_id) >= 0

@@ -1,0 +1,43 @@
+"""Kafka's error codes as people hear them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.client import EXIT, Failure, check, failure, name_of
+from protocol.errors import ErrorCode
+
+
+def test_no_error_is_no_failure() -> None:
+    check(0, "group orders")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "exit_code", "line"),
+    [
+        (ErrorCode.NON_EMPTY_GROUP, None, EXIT.REFUSED, "has members; stop them first, or remove them (tenure group remove-member)"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group orders not found.", EXIT.MISSING, "there is no such group"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, None, EXIT.FORBIDDEN, "this user may not use the group"),
+        (ErrorCode.POLICY_VIOLATION, "at most 3 partitions\x1b[31m", EXIT.REFUSED, "at most 3 partitions\\x1b[31m"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", EXIT.REFUSED, "the broker failed in a way that it did not foresee; its log says more (a stack)"),
+        (ErrorCode.POLICY_VIOLATION, None, EXIT.REFUSED, "a policy of the broker refuses this (POLICY_VIOLATION)"),
+        (999, None, EXIT.REFUSED, "error 999, which this command does not know"),
+    ],
+)
+def test_a_code_is_a_line_about_what_it_concerns(code: int, message: str | None, exit_code: EXIT, line: str) -> None:
+    with pytest.raises(Failure) as raised:
+        check(code, "group orders", message)
+    assert (raised.value.code, raised.value.line) == (exit_code, f"group orders: {line}")
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code])
+def test_every_code_of_kafkas_has_words_in_one_line(code: ErrorCode) -> None:
+    found = failure(code, "x")
+    assert found.line.startswith("x: ")
+    assert found.line.isprintable()
+    assert len(found.line) > 10
+    assert name_of(code) == code.name
+
+
+def test_a_code_that_nobody_knows_has_a_name_too() -> None:
+    assert name_of(999) == "ERROR_999"
