@@ -66,26 +66,36 @@ def found(pattern: re.Pattern[str], example: Example, service: str, after: int =
 def seats(example: Example) -> list[Seat]:
     """Who has which partitions; [] while some have none, or another generation than the others."""
     last = [Seat(*match.groups()) for consumer in CONSUMERS for match in found(ASSIGNED, example, consumer)[-1:]]
-    held = [partition for seat in last for partition in seat.partitions.split(", ")]
-    settled = sorted(held) == [f"orders-{number}" for number in range(4)] and len({seat.generation for seat in last}) == 1
-    return last if settled else []
+    held = sorted(partition for seat in last for partition in seat.partitions.split(", "))
+    all_held = held == [f"orders-{number}" for number in range(4)]
+    return last if all_held and len(last) == len(CONSUMERS) and len({seat.generation for seat in last}) == 1 else []
+
+
+def await_orders(example: Example) -> None:
+    """Until each consumer has had two more."""
+    said = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
+    eventually(lambda: all(len(found(ORDER, example, consumer, said[consumer])) > 1 for consumer in CONSUMERS), example)
+
+
+def settled(example: Example) -> list[Seat]:
+    """The seats once they stay: the leader asks for another generation when it learns of the topic's partitions."""
+    while True:
+        eventually(lambda: seats(example), example)
+        before = seats(example)
+        await_orders(example)
+        if before == seats(example):
+            return before
 
 
 def test_consumers_keep_their_partitions_whatever_restarts_and_no_order_is_lost_or_seen_twice(example: Example) -> None:
-    eventually(lambda: seats(example), example)
-    before = seats(example)
+    before = settled(example)
     begun = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
 
-    def each_goes_on() -> None:
-        said = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
-        eventually(lambda: all(len(found(ORDER, example, consumer, said[consumer])) > 1 for consumer in CONSUMERS), example)
-
-    each_goes_on()
     example.restart("consumer-1")
     eventually(lambda: found(ASSIGNED, example, "consumer-1", begun["consumer-1"]), example)
-    each_goes_on()
+    await_orders(example)
     example.restart("tenure")
-    each_goes_on()
+    await_orders(example)
 
     assert example.stop("producer") == 0
     (sent,) = found(SENT, example, "producer")
