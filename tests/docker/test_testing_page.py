@@ -137,13 +137,17 @@ def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
 
 
 @pytest.fixture(params=["here", "in Docker"])
-def docker(request: pytest.FixtureRequest) -> str:
+def docker(request: pytest.FixtureRequest) -> Iterator[str]:
     """What the job finds under this name."""
     if request.param == "here":
-        return STANDING_IN.format(root=ROOT, python=sys.executable)
+        yield STANDING_IN.format(root=ROOT, python=sys.executable)
+        return
     program, *words = daemon.compose_or_skip()
     compose = " ".join([shutil.which(program) or program, *words])  # by its path: `docker` will be this very script
-    return REAL.format(docker=shutil.which("docker"), compose=compose, project=f"tenure-job-{os.getpid()}")
+    project = f"tenure-job-{os.getpid()}"
+    yield REAL.format(docker=shutil.which("docker"), compose=compose, project=project)
+    for joined in "_-":  # as the older and the newer Compose name what they build
+        daemon.remove(f"{project}{joined}tests")
 
 
 @pytest.mark.clients
