@@ -26,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return PLATFORM
         from cli.command_line import read
 
+        open_what_is_closed()
         options = read(sys.argv[1:] if arguments is None else list(arguments))
         code = 0 if options is None else int(import_module(options.run).run(options))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except SystemExit as end:  # help, or a command line that cannot be understood
         return int(end.code or 0) if flushed() else PIPE_CLOSED
@@ -43,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(error)
 
 
+def open_what_is_closed() -> None:
+    """Whoever started us has closed a stream (`<&-`): nothing comes from it and nothing goes there, and no socket gets its number."""
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_WRONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flags), mode, closefd=False))  # noqa: SIM115 (it stays open)
+
+
 def complain(error: Exception) -> int:
     """One line for whatever went wrong; no traceback, except for whoever asks for one."""
     from cli.failure import Failure
@@ -54,6 +61,10 @@ def complain(error: Exception) -> int:
         line, code = error.line, error.code
     elif isinstance(error, OSError):
         line, code = f"{error.filename or 'standard output'}: {error.strerror or error}", DISK
+    elif type(error).__name__ == "EncodeError" and str(error).startswith("a string of "):  # longer than a name may be
+        line, code = str(error), USAGE
+    elif isinstance(error.__cause__, UnicodeEncodeError):  # bytes of the command line, on their way into a request
+        line, code = f"'{plain(str(error.__cause__.object))}' is no UTF-8, and names are", USAGE
     else:
         line, code = f"a defect of this command: {type(error).__name__}: {error} (TENURE_DEBUG=1 shows where)", SOFTWARE
     flushed()

@@ -41,6 +41,12 @@ class Parser(argparse.ArgumentParser):
         if separator:
             actions = subcommands(self)
             return f"{missing} is missing" + (f": {', '.join(actions)}" if actions else "")
+        _, separator, names = message.partition("one of the arguments ")
+        if separator:
+            return f"one of these is missing: {', '.join(names.removesuffix(' is required').split())}"
+        option, separator, other = message.removeprefix("argument ").partition(": not allowed with argument ")
+        if separator:
+            return f"{other} and {option} exclude each other"
         return message.removeprefix("argument ").replace("expected one argument", "a value is missing")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

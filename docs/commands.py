@@ -101,7 +101,7 @@ def options(groups: list[argparse._ArgumentGroup]) -> str:
     lines = ["| | |", "|---|---|"]
     for group in groups:
         for action in group._group_actions:
-            if not isinstance(action, argparse._HelpAction):
+            if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
                 spelling = spelled(action).replace("|", "\\|")
                 lines.append(f"| `{spelling}` | {helped(action)} |")
     return "\n".join(lines)

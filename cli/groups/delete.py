@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking
-from cli.groups.described import absent, describe
+from cli.groups.described import describe
+from cli.groups.finding import absent, stop_first
 from cli.shown import Column, Screen, plain
 from protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -21,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     names = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
         found = describe(cluster, names)
-        problems = {name: problem for name in names if (problem := refusal(name, found[name]))}
+        problems = {name: problem for name in names if (problem := refusal(cluster, name, found[name]))}
         ready = [name for name in names if name not in problems]
         if not ready and len(names) == 1:
             raise problems[names[0]]
@@ -32,8 +33,7 @@ def run(options: argparse.Namespace) -> int:
             if not screen.json:
                 screen.line(f"dry run: nothing was changed, {counted(ready)} would be deleted")
         elif ready and not screen.confirm(f"Delete {counted(ready)}?", options):
-            screen.line("nothing was changed")
-            return EXIT.REFUSED
+            raise Failure(EXIT.REFUSED, "nothing was changed")
         else:
             problems |= delete(cluster, ready)
     deleted = [name for name in ready if name not in problems]
@@ -46,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
     return max((problem.code for problem in problems.values()), default=EXIT.DONE)
 
 
-def refusal(name: str, group: Group | None) -> Failure | None:
+def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if group is None:
-        return absent(name)
+        return absent(cluster, name)
     if not group.members:
         return None
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    return Failure(EXIT.REFUSED, f"group {name} has {count}: stop them first, or remove them (tenure group remove-member {name} --all)")
+    return Failure(EXIT.REFUSED, f"group {name} has {count}: {stop_first(name, len(group.members))}")
 
 
 def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking
 from cli.groups.described import by_topic, describe
+from cli.groups.finding import absent
 from cli.groups.listing import state_role
 from cli.shown import Column, Painted, Role, Screen, plain
 from history.moves import spans
@@ -54,12 +55,12 @@ def run(options: argparse.Namespace) -> int:
     names = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
         found = describe(cluster, names)
+        missing = [name for name in names if found[name] is None]
+        if len(missing) == len(names) == 1:
+            raise absent(cluster, missing[0])
         groups = [group for group in found.values() if group is not None]
         rows = rows_of(cluster, groups)
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
-    missing = [name for name in names if found[name] is None]
-    if len(missing) == len(names) == 1:
-        raise Failure(EXIT.MISSING, f"there is no group {missing[0]} (tenure group list shows what there is)")
     if screen.json:
         screen.document({"groups": [document(group, rows[group.id]) for group in groups]})
     else:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import EXIT, Failure, check
+from cli.client import check
+from cli.groups.finding import absent
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -96,15 +97,11 @@ def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] 
     return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
-def absent(group: str) -> Failure:
-    return Failure(EXIT.MISSING, f"there is no group {group} (tenure group list shows what there is)")
-
-
 def describe_one(cluster: Cluster, name: str) -> Group:
     """Failure where there is no such group."""
     found = describe(cluster, [name])[name]
     if found is None:
-        raise absent(name)
+        raise absent(cluster, name)
     return found
 
 

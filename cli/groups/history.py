@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster
 from cli.groups import history_shown
-from cli.groups.described import absent, describe
+from cli.groups.described import describe
+from cli.groups.finding import absent
 from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offsets_words import shown_moment
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         for entry in entries:
             teller.follow(entry)
         if not entries and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
-            raise absent(options.group)
+            raise absent(cluster, options.group)
         tell(screen, teller, entries, options)
         if options.follow:
             go_on(screen, teller, story, notes)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from cli.client import EXIT, Cluster, Failure, failure, name_of
 from cli.groups import offsets_asking, offsets_change
+from cli.groups.finding import absent
 from cli.groups.offsets_plan import Committed, Key
 from cli.groups.offsets_reset import blame, within
 from cli.groups.offsets_words import Scope, together
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
             raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes all of a group")
         committed = offsets_asking.committed(cluster, [group])[group]
         if not committed and not offsets_asking.standing(cluster, group).exists:
-            raise Failure(EXIT.MISSING, f"there is no group {group} (tenure group list shows what there is)")
+            raise absent(cluster, group)
         chosen = {key: committed[key] for key in sorted(committed) if within(key, named)}
         for scope in not_committed(named, committed):
             screen.warn(f"group {group} has committed nothing for {scope}")
@@ -39,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             return finish_dry_run(screen, group, chosen, offsets_asking.standing(cluster, group).topics)
         if not screen.confirm(f"Delete {counted(chosen)} of group {group}?", options):
-            screen.line("nothing was changed")
-            return EXIT.REFUSED
+            raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.delete(cluster, group, chosen)
     return finish(screen, group, chosen, errors)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cli.client import EXIT, Cluster, Failure, failure, name_of
 from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
+from cli.groups.finding import stop_first
 from cli.groups.offsets_asking import Standing
 from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
 from cli.groups.offsets_words import Scope, shown_moment, together
@@ -42,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             return finish_dry_run(screen, group, standing, plan)
         if not screen.confirm(f"Set {counted(plan)} of group {group}?", options):
-            screen.line("nothing was changed")
-            return EXIT.REFUSED
+            raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.commit(cluster, group, plan)
     return finish(screen, group, standing, plan, errors)
 
@@ -139,6 +139,9 @@ def by_topic(keys: Collection[Key]) -> dict[str, list[int]]:
 def read_file(name: str, group: str) -> dict[Key, Committed]:
     try:
         if name == "-":
+            name = "standard input"
+            if sys.stdin.isatty():
+                print("offsets as --export writes them; Ctrl-D ends", file=sys.stderr)
             data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
         else:
             with Path(name).open("rb") as file:
@@ -174,7 +177,7 @@ def occupied(group: str, standing: Standing) -> str:
     if not standing.members:  # of Kafka Streams, or on its way to being empty
         return f"group {group} is {standing.state}: stop its members first"
     members = "1 member" if standing.members == 1 else f"{standing.members} members"
-    return f"group {group} has {members} ({standing.state}): stop them first, or remove them (tenure group remove-member {group} --all)"
+    return f"group {group} has {members} ({standing.state}): {stop_first(group, standing.members)}"
 
 
 def shares(group: str) -> str:
@@ -226,7 +229,7 @@ def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], err
 
 def refusal(group: str, error: int) -> Failure:
     if error in offsets_change.MEMBERS_CAME:
-        return Failure(EXIT.REFUSED, f"group {group} has members by now: stop them first, or remove them (tenure group remove-member {group} --all)")
+        return Failure(EXIT.REFUSED, f"group {group} has members by now: {stop_first(group, 2)}")
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         return Failure(EXIT.REFUSED, f"group {group} takes no offsets from outside: it is not a consumer group")
     return failure(error, f"group {group}")

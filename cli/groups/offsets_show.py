@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking, offsets_reset
+from cli.groups.finding import absent
 from cli.groups.offsets_plan import Bounds, Committed, Key
 from cli.groups.offsets_words import together
 from cli.shown import Column, Role, Screen
@@ -47,14 +48,15 @@ def run(options: argparse.Namespace) -> int:
     with Cluster.of(options) as cluster:
         rows = rows_of(cluster, groups, together(options.topics))
         standing = {group: offsets_asking.standing(cluster, group) for group in groups if not rows[group]}
-    missing = [group for group, one in standing.items() if not one.exists]
+        missing = [group for group, one in standing.items() if not one.exists]
+        problem = absent(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
     there = [group for group in groups if group not in missing]
     if screen.json:
         screen.document({"groups": [document(group, rows[group]) for group in there]})
     else:
         show(screen, [row for group in there for row in rows[group]], there, named=bool(options.topics))
-    if len(missing) == len(groups) == 1:
-        raise Failure(EXIT.MISSING, f"there is no group {missing[0]} (tenure group list shows what there is)")
+    if problem is not None:
+        raise problem
     for group in [group for group, one in standing.items() if one.shares]:
         screen.warn(offsets_reset.shares(group))
     for group in missing:

@@ -47,8 +47,7 @@ def run(options: argparse.Namespace) -> int:
                 screen.line("dry run: nothing was changed")
             return EXIT.DONE
         if not screen.confirm(plain(f"Remove {counted(leaving)} from group {group.id}?"), options):
-            screen.line("nothing was changed")
-            return EXIT.REFUSED
+            raise Failure(EXIT.REFUSED, "nothing was changed")
         if options.reason and cluster.version(LeaveGroupRequest.API_KEY, group.coordinator) < REASON_VERSION:
             screen.warn("the cluster takes no reasons (Kafka 3.2 does); the member is removed without one")
         errors = remove(cluster, group.id, leaving, options.reason or REASON)

@@ -52,7 +52,7 @@ def batch_line(position: int, header: BatchHeader) -> str:
     marks = [name for name, wanted in (("transactional", header.is_transactional), ("control", header.is_control)) if wanted]
     producer = f"  producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}" if header.producer_id >= 0 else ""
     return (
-        f"batch at byte {position}: {header.size} bytes, offsets {header.base_offset} to {header.last_offset}, {header.record_count} records, "
+        f"batch at byte {position}: {header.size} bytes, offsets {header.base_offset} to {header.last_offset}, {header.record_count} record{'' if header.record_count == 1 else 's'}, "
         f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {moment(header.max_timestamp)}{producer}{'  '.join(['', *marks])}"
     )
 
@@ -163,7 +163,7 @@ def _embedded(value: Any) -> str:
 
 
 def _partitions(topics: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{shown(topic['topic'])}: {ranges(topic['partitions'])}" for topic in topics)
+    return ", ".join(f"{shown(topic['topic'])}: {ranges(topic['partitions'])}" for topic in topics if topic["partitions"])
 
 
 def ranges(numbers: list[int]) -> str:

@@ -102,7 +102,7 @@ def setting_changes(wished: dict[str, str | None], now: dict[str, Setting]) -> l
 def confirm(screen: Screen, options: argparse.Namespace, partitions: Change | None, changes: list[Change]) -> None:
     more = f"  {moved_keys()}\n" if partitions else ""
     listed = "".join(f"  {change.words()}\n" for change in changes)
-    if not screen.confirm(f"{options.topic} is to be changed:\n{listed}{more}go on?", options):
+    if not screen.confirm(f"{options.topic} is to be changed:\n{listed}{more}Go on?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 

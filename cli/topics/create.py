@@ -50,7 +50,7 @@ def question(options: argparse.Namespace, names: list[str]) -> str:
     if options.replication_factor:
         wishes.append(f"replication factor {options.replication_factor}")
     wishes += [f"{name}={value}" for name, value in options.settings]
-    return f"create {', '.join(names)}" + (f" with {', '.join(wishes)}" if wishes else "") + "?"
+    return f"Create {', '.join(names)}" + (f" with {', '.join(wishes)}" if wishes else "") + "?"
 
 
 def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsRequest:

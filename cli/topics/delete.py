@@ -88,7 +88,7 @@ def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str,
     if not entries:
         return
     listed = "".join(f"{entry['name']}: {contents(entry)}\n" for entry in entries)
-    if not screen.confirm(f"{listed}delete {'it' if len(entries) == 1 else 'them'} for good?", options):
+    if not screen.confirm(f"{listed}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 

@@ -81,12 +81,16 @@ def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> No
         ("--json", "name a command (see tenure --help)"),
         ("log dump --kind offests x", "--kind cannot be 'offests'; did you mean offsets? (see tenure log dump --help)"),
         ("log", "ACTION is missing: dump, verify (see tenure log --help)"),
+        ("consume t --from 1 --from-beginning", "--from and --from-beginning exclude each other (see tenure consume --help)"),
+        ("group offsets reset g", "one of these is missing: --to-earliest, --to-latest, --to-offset, "),
+        ("group members bad\udcff", r"'bad\udcff' is no UTF-8, and names are"),
+        (f"group members {'g' * 40_000}", "a string of 40000 bytes, at most 32767 can be sent"),
         ("cluster --timeout soon", "--timeout: 'soon' is not a number of seconds (see tenure cluster --help)"),
         ("\x1b[31m", r"there is no command '\x1b[31m'; there is serve, health, "),
     ],
 )
-def test_what_was_meant_is_told_in_one_line(tenure: Tenure, line: str, told: str) -> None:
-    result = tenure(*line.split())
+def test_what_was_meant_is_told_in_one_line(bootstrap: str, tenure: Tenure, line: str, told: str) -> None:
+    result = tenure(*line.split(), *(("--bootstrap", bootstrap) if "members" in line else ()))
     assert (result.code, result.out) == (64, "")
     assert result.err.startswith(f"tenure: {told}")
     assert result.err.count("\n") == 1

@@ -95,7 +95,7 @@ def test_records_in_full_and_by_template_and_as_json(consume, name):
         (("--from", "6", "--partition", "0"), 66, "{name}-0 has offsets 0 to 4, not 6"),
         (("--partition", "2"), 66, "--partition: topic {name} has 2 partitions, and no 2"),
         (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a place to begin: earliest, latest, an offset,"),
-        (("--from", "1", "--from-beginning"), 64, "--from-beginning: not allowed with argument --from"),
+        (("--from", "1", "--from-beginning"), 64, "--from and --from-beginning exclude each other"),
         (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
         (("--format", "{value}", "--json"), 64, "--json has a look of its own"),
         (("--instance", "i"), 64, "--instance is for members of a group"),

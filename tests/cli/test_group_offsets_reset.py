@@ -91,7 +91,7 @@ def test_several_topics_and_partitions_add_up(yard: Yard, reset: Tenure) -> None
 def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure) -> None:
     yard.commit("reset.live", of(7))
     yard.join("reset.live", TOPIC)
-    words = "group reset.live has 1 member (Stable): stop them first, or remove them (tenure group remove-member reset.live --all)"
+    words = "group reset.live has 1 member (Stable): stop it first, or remove it (tenure group remove-member reset.live --all)"
     refused = reset("reset.live", "--to-earliest", "--topic", TOPIC)
     assert refused == (1, "", f"tenure: {words}\n")
     would = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
@@ -108,13 +108,13 @@ def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure)
         (("--to-latest", "--all-topics"), 66, "group reset.wrong has committed no offsets: name topics with --topic"),
         (("--shift-by", "1", "--topic", TOPIC), 66, f"group reset.wrong has committed nothing for {TOPIC}:0-2: there is nothing to shift from"),
         (("--to-latest",), 64, "say which partitions: --topic T[:P,...] or --all-topics"),
-        (("--topic", TOPIC), 64, "one of the arguments --to-earliest"),
-        (("--to-latest", "--to-earliest", "--topic", TOPIC), 64, "not allowed with"),
+        (("--topic", TOPIC), 64, "one of these is missing: --to-earliest, --to-latest"),
+        (("--to-latest", "--to-earliest", "--topic", TOPIC), 64, "--to-latest and --to-earliest exclude each other"),
         (("--to-offset", "-1", "--topic", TOPIC), 64, "'-1' is not a whole number"),
         (("--to-datetime", "noon", "--topic", TOPIC), 64, "'noon' is not a time like 2026-"),
         (("--by-duration", "1M", "--topic", TOPIC), 64, "'1M' is not a duration like 90s"),
         (("--from-file", "/nowhere/at/all"), 66, "/nowhere/at/all: no such file or directory"),
-        (("--from-file", "-"), 65, "-: line 1 is not topic,partition,offset"),
+        (("--from-file", "-"), 65, "standard input: line 1 is not topic,partition,offset"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, yard: Yard, reset: Tenure) -> None:

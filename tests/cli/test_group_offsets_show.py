@@ -87,6 +87,7 @@ def test_a_group_that_is_not_there_is_told_from_one_that_has_committed_nothing(y
     assert offsets("show", "show.fresh") == (0, "show.fresh has committed no offsets\n", "")
     assert offsets("show", "show.not-there") == (66, "", "tenure: there is no group show.not-there (tenure group list shows what there is)\n")
     both = offsets("show", "show.not-there", "show.fresh")
+    assert offsets("show", "show.frehs").err == "tenure: there is no group show.frehs; is it show.fresh? (tenure group list shows what there is)\n"
     assert both == (66, "show.fresh has committed no offsets\n", "tenure: there is no group show.not-there\n")
 
 

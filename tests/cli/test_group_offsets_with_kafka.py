@@ -128,7 +128,7 @@ def test_a_group_with_members_is_refused_by_both(yard: Yard, theirs: object, off
         ours = offsets("reset", "live", "--to-latest", "--topic", TOPIC)
         assert (ours.code, ours.err) == (
             1,
-            "tenure: group live has 1 member (Stable): stop them first, or remove them (tenure group remove-member live --all)\n",
+            "tenure: group live has 1 member (Stable): stop it first, or remove it (tenure group remove-member live --all)\n",
         )
         deleted = offsets("delete", "live", "--topic", TOPIC)
         assert (deleted.code, "members of group live are subscribed to the topic" in deleted.err) == (1, True)

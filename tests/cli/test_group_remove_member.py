@@ -195,7 +195,7 @@ def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard
         for words in ((), ("--dry-run",)):
             done = tenure("group", "delete", "busy", *words, "--bootstrap", bootstrap)
             assert (done.code, done.out) == (1, "")
-            assert done.err == "tenure: group busy has 1 member: stop them first, or remove them (tenure group remove-member busy --all)\n"
+            assert done.err == "tenure: group busy has 1 member: stop it first, or remove it (tenure group remove-member busy --all)\n"
     assert tenure("group", "remove-member", "busy", "--all", "--bootstrap", bootstrap).code == 0
     done = tenure("group", "delete", "busy", "--bootstrap", bootstrap, "--json")
     assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": []}]}

@@ -163,3 +163,10 @@ def test_a_signal_to_stop_ends_it() -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("arguments", [("consume", "closed.streams", "--no-follow"), ("completion", "bash"), ("--help",)], ids=" ".join)
+def test_with_every_stream_closed_it_does_its_work(bootstrap: str, arguments: tuple[str, ...]) -> None:
+    assert run("topic", "create", "closed.streams", "--if-not-exists", "--bootstrap", bootstrap).returncode == 0
+    named = ("--bootstrap", bootstrap) if arguments[0] == "consume" else ()
+    assert run(*arguments, *named, shell='"$@" <&- >&- 2>&-').returncode == 0

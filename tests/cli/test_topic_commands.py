@@ -143,7 +143,7 @@ def test_on_a_terminal_it_asks_before_it_changes_anything(topic, name, monkeypat
     monkeypatch.setattr("cli.shown.Screen.confirm", confirm)
     result = topic("delete", name)
     assert result.code == code
-    assert asked == [f"{name}: 1 partition, 0 records (0 B)\ndelete it for good?"]
+    assert asked == [f"{name}: 1 partition, 0 records (0 B)\nDelete it for good?"]
     if code:
         assert result.err == "tenure: nothing was changed\n"
     assert topic("describe", name).code == (0 if code else 66)

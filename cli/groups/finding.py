@@ -1,0 +1,31 @@
+"""Groups by the names that somebody typed."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from cli.client import EXIT, Failure
+from protocol.messages.list_groups import ListGroupsRequest
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+
+
+def absent(cluster: Cluster, group: str) -> Failure:
+    """What to do about the name of a group that is not there: perhaps another is meant."""
+    unreachable: dict[int, Failure] = {}
+    try:
+        replies = cluster.everywhere(ListGroupsRequest(), missing=unreachable)
+    except Failure:  # this is about the name
+        replies = {}
+    known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
+    meant = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
+    hint = f"; is it {meant[0]}?" if meant else ""
+    return Failure(EXIT.MISSING, f"there is no group {group or repr(group)}{hint} (tenure group list shows what there is)")
+
+
+def stop_first(group: str, members: int) -> str:
+    """What to do about members that are in the way."""
+    who = "it" if members == 1 else "them"
+    return f"stop {who} first, or remove {who} (tenure group remove-member {group} --all)"
