@@ -234,7 +234,7 @@ def unpacked(letter: str, where: str, end: str) -> str:
     if letter in BITS:
         return f"read_i{BITS[letter]}_be(data, {where})"
     if letter == "w":
-        return f"read_i16_be(data, {where}) & 65535"
+        return f"int(read_i16_be(data, {where})) & 65535"
     if letter == "b":
         return f"(data[{where}] ^ 128) - 128"
     return f"data[{where}] != 0" if letter == "t" else f"data[{where} : {end}]"

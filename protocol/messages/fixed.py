@@ -839,7 +839,7 @@ def unpack_ut(data: bytes, at: int) -> tuple[bytes, bool]:
 
 
 def unpack_w(data: bytes, at: int) -> tuple[int]:
-    return (read_i16_be(data, at) & 65535,)
+    return (int(read_i16_be(data, at)) & 65535,)
 
 
 STRUCTS: Final = {
