@@ -12,10 +12,12 @@ from cli.client.releases import SINCE, Release, looks_like, release_text
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from protocol.messages.list_groups import ListGroupsRequest
 
 # Tenure alone has this internal topic; it is shown to whoever asks for it by name.
 NOTES_TOPIC = "__coordinator_notes"
+QUORUM_TOPIC = "__cluster_metadata"  # its one partition is led by the controller
 Versions = dict[int, tuple[int, int]]
 
 
@@ -67,10 +69,11 @@ def run(options: argparse.Namespace) -> int:
 def look(cluster: Cluster) -> View:
     topics = cluster.topics(None)
     warnings: list[str] = []
-    brokers = seen_brokers(cluster, warnings)
+    controller = controller_id(cluster)
+    brokers = seen_brokers(cluster, controller, warnings)
     return View(
         cluster.id,
-        cluster.controller_id if cluster.controller_id >= 0 else None,
+        controller,
         cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal,
         brokers,
         cluster.offered(),
@@ -81,7 +84,18 @@ def look(cluster: Cluster) -> View:
     )
 
 
-def seen_brokers(cluster: Cluster, warnings: list[str]) -> list[Seen]:
+def controller_id(cluster: Cluster) -> int | None:
+    """Metadata of a Kafka with KRaft names any broker, for it passes on what is for the controller: there the quorum is asked. None: it is
+    not told."""
+    if DescribeQuorumRequest.API_KEY not in cluster.offered():
+        return cluster.controller_id if cluster.controller_id >= 0 else None
+    partitions = [DescribeQuorumRequestPartitionData(0)]
+    reply = cluster.any(DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, partitions)]))
+    found = [partition for topic in reply.topics for partition in topic.partitions]
+    return None if reply.error_code or not found or found[0].error_code or found[0].leader_id < 0 else int(found[0].leader_id)
+
+
+def seen_brokers(cluster: Cluster, controller: int | None, warnings: list[str]) -> list[Seen]:
     known = {broker.id: (broker, False) for broker in cluster.brokers.values()}
     found = []
     for broker in fenced_brokers(cluster):
@@ -90,7 +104,7 @@ def seen_brokers(cluster: Cluster, warnings: list[str]) -> list[Seen]:
         versions, problem = (None, "fenced") if fenced else reached(cluster, id)
         if problem and not fenced:
             warnings.append(f"broker {id} cannot be reached from here as it is advertised: {problem}")
-        found.append(Seen(id, broker.host, broker.port, broker.rack, id == cluster.controller_id, fenced, versions, problem))
+        found.append(Seen(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem))
     return found
 
 
@@ -142,7 +156,7 @@ def show(screen: Screen, view: View) -> None:
     facts: list[tuple[str, str]] = [
         ("cluster", plain(view.id or "-")),
         ("software", software(view)),
-        ("controller", "-" if view.controller_id is None else f"broker {view.controller_id}"),
+        ("controller", controller_text(view)),
         ("topics", topics_text(view.topics)),
         ("groups", "-" if view.groups is None else groups_text(view.groups)),
     ]
@@ -163,6 +177,13 @@ def show(screen: Screen, view: View) -> None:
         for row, broker in zip(rows, view.brokers, strict=True):
             row.append(None if broker.versions is None else kafka_text(looks_like(broker.versions)))
     screen.table(columns, rows)
+
+
+def controller_text(view: View) -> str:
+    if view.controller_id is None:
+        return "-"
+    kind = "broker" if any(broker.id == view.controller_id for broker in view.brokers) else "node"
+    return f"{kind} {view.controller_id}{'' if kind == 'broker' else ', which is no broker'}"
 
 
 def state(broker: Seen) -> Painted:

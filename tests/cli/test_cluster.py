@@ -11,6 +11,12 @@ import pytest
 from cli.client.releases import SINCE, looks_like
 from protocol.message import Message
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+)
 from protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tests.cli.conftest import Tenure
@@ -104,6 +110,22 @@ def test_several_brokers_are_counted_together(tenure: Tenure, two: tuple[FakeBro
         ["behind", "2 partitions with replicas that are not in sync"],
     ]
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["controller", "up"]
+
+
+@pytest.mark.parametrize(("leader", "error", "text"), [(1, 0, "broker 1"), (3000, 0, "node 3000, which is no broker"), (-1, 0, "-"), (0, 29, "-")])
+def test_the_quorum_knows_the_controller_where_metadata_names_any_broker(
+    tenure: Tenure, two: tuple[FakeBroker, FakeBroker], leader: int, error: int, text: str
+) -> None:
+    def answer(request: Any, version: int) -> Message:
+        part = DescribeQuorumResponsePartitionData(0, leader_id=leader)
+        return DescribeQuorumResponse(error, topics=[DescribeQuorumResponseTopicData("__cluster_metadata", [part])])
+
+    for broker in two:
+        broker.answers[DescribeQuorumRequest.API_KEY] = answer
+    result = tenure("cluster", "--bootstrap", two[0].address)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[2].split(None, 1) == ["controller", text]
+    assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "controller" if text == "broker 1" else "up"]
 
 
 def test_brokers_of_two_releases_are_told_apart(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
