@@ -15,9 +15,9 @@ import struct
 import sys
 import time
 
-from broker.endpoints import format_endpoint, is_wildcard, parse_endpoint
-from cli.arguments import BOOTSTRAP, bootstrap_of
-from cli.dial import dial, remaining
+from broker.endpoints import format_endpoint, is_wildcard
+from cli.arguments import BOOTSTRAP, address, bootstrap_of
+from cli.dial import UnknownHostError, dial, remaining
 
 READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 
@@ -33,7 +33,11 @@ STATE_WITHOUT_GROUPS = b"Dead"
 
 
 class NotKafkaError(Exception):
-    """Something answers, but not in Kafka's protocol."""
+    """Something answers, but not in Kafka's protocol; `begins`: how, where that is not how any reply begins."""
+
+    def __init__(self, reason: str, begins: bytes = b"") -> None:
+        super().__init__(reason)
+        self.begins = begins
 
 
 # Host, port, exit code, and a predicate: "is ready".
@@ -93,12 +97,9 @@ def asked_for(options: argparse.Namespace) -> list[tuple[str, int]] | int:
 
 def named(text: str) -> tuple[str, int] | int:
     try:
-        host, port = parse_endpoint(text)
-    except ValueError as error:
-        return fail(USAGE, f"{text}: {error}")
-    if port == 0 or not host:
-        return fail(USAGE, f"{text}: name the host and the port that the broker listens on")
-    return host, port
+        return address(text)
+    except argparse.ArgumentTypeError as error:
+        return fail(USAGE, str(error))
 
 
 def configured(config_file: str | None) -> tuple[str, int] | int:
@@ -126,15 +127,28 @@ def fail(code: int, *problems: str) -> int:
 def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
     """The exit code and what to say; never longer than the seconds, whatever is at the other end."""
     deadline = time.monotonic() + seconds
+    took = ""
     try:
         with dial(host, port, deadline) as connection:
+            took = "takes connections, but "
             return ask(Exchange(connection, deadline))
     except NotKafkaError as error:
-        return SILENT, f"does not answer as Kafka: {error}"
+        return SILENT, what_else(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
     except TimeoutError:
-        return SILENT, f"does not answer within {seconds:.3g} s"
+        return SILENT, f"{took}does not answer within {seconds:.3g} s"
+    except ConnectionRefusedError:
+        return SILENT, "does not answer: connection refused (is a broker running there?)"
+    except UnknownHostError as error:
+        return SILENT, f"does not answer: this name is not known here ({error.reason})"
     except OSError as error:
-        return SILENT, f"does not answer: {error.strerror or error}"
+        return SILENT, (took and what_else(host, port, deadline)) or f"does not answer: {error.strerror or error}"
+
+
+def what_else(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
+    """In words, where something is there that is no broker, or a listener that wants more."""
+    from cli.client import nature
+
+    return nature.of_bytes(begins) if begins else nature.of(host, port, deadline)
 
 
 class Exchange:
@@ -152,9 +166,10 @@ class Exchange:
         frame = header + body
         self._connection.settimeout(remaining(self._deadline))
         self._connection.sendall(struct.pack(">i", len(frame)) + frame)
-        size, correlation_id = struct.unpack(">ii", self.read(8))
+        head = self.read(8)
+        size, correlation_id = struct.unpack(">ii", head)
         if size < 4 or correlation_id != self._correlation_id:
-            raise NotKafkaError("the reply does not belong to the request")
+            raise NotKafkaError("the reply does not belong to the request", head + self.more())
         return int(size) - 4
 
     def read(self, size: int) -> bytes:
@@ -166,6 +181,14 @@ class Exchange:
                 raise NotKafkaError("it closed the connection")
             data += piece
         return data
+
+    def more(self) -> bytes:
+        """Whatever else has come by now."""
+        try:
+            self._connection.settimeout(min(0.1, remaining(self._deadline)))
+            return self._connection.recv(200)
+        except OSError:
+            return b""
 
     def whole(self, size: int) -> bytes:
         if size > REPLY_BYTES_MAX:
