@@ -82,7 +82,7 @@ def _open(family: int, address: str, port: int, scope: int, backlog: int) -> soc
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "the port is taken by another process"
+        return "the port is taken by another process; end that one, or take another port with --listen HOST:PORT"
     if error.errno == errno.EADDRNOTAVAIL:
         return "not an address of this machine"
     return (error.strerror or str(error)).lower()

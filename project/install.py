@@ -90,7 +90,7 @@ def stamp(folder: Path) -> dict[str, str] | None:
 
 
 def install_lock(folder: Path) -> None:
-    print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {DEVELOPMENT.relative_to(ROOT)}", flush=True)
+    print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {DEVELOPMENT.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
     (folder / STAMP).unlink(missing_ok=True)  # first: what is interrupted from here on must not pass for complete
     venv.create(folder, clear=True, with_pip=True, symlinks=True)
     locked = ["--require-hashes", "--only-binary=:all:", "--no-deps"]

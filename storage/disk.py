@@ -158,7 +158,7 @@ class OsDisk:
             try:
                 os.mkdir(folder)
             except FileExistsError:  # a file, where "File exists" would not say what is wrong
-                raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a directory") from None
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory" if folder == missing[0] else f"{folder} is not a directory") from None
             if safe:
                 self.sync_folder(os.path.dirname(folder))
 

@@ -198,4 +198,4 @@ def test_what_is_wrong_with_the_directory_is_one_line_and_an_exit_code(tmp_path:
     shutil.rmtree(data)
     data.write_text("a file")
     code, said = failing(*arguments)
-    assert (code, said) == (73, f"tenure: data directory {data}: {data} is not a directory")
+    assert (code, said) == (73, f"tenure: data directory {data}: not a directory")

@@ -94,7 +94,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         code, lines = failed_start("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
     assert code == ExitCode.LISTEN
-    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process"]
+    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process; end that one, or take another port with --listen HOST:PORT"]
 
 
 def test_one_of_several_ports_that_is_taken_is_enough(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_one_of_several_ports_that_is_taken_is_enough(tmp_path: Path) -> None:
         listeners = f"listeners=PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{port}"
         code, lines = failed_start("--data", str(tmp_path / "data"), "--set", listeners)
     assert code == ExitCode.LISTEN
-    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process"]
+    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process; end that one, or take another port with --listen HOST:PORT"]
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
 
 def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
-    with pytest.raises(DirectoryUnusable, match="data is not a directory"):
+    with pytest.raises(DirectoryUnusable, match="data: not a directory"):
         opened(Place(OsDisk(), str(tmp_path)))
 
 
