@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple, TextIO
 
 GAP = "  "
+INDENT = "    "  # of what does not fit into the line before
 
 
 class Role(Enum):
@@ -64,15 +65,18 @@ def json_escaped(char: str) -> str:
 
 
 class Screen:
-    def __init__(self, *, json: bool = False, colour: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
+    def __init__(
+        self, *, json: bool = False, colour: bool = False, columns: int | None = None, out: TextIO | None = None, err: TextIO | None = None
+    ) -> None:
         self.json = json
         self.colour = colour
+        self.columns = columns  # of the terminal, None where lines may be as long as they are
         self._out = out
         self._err = err
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Screen:
-        screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout))
+        screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout), columns=terminal_columns(sys.stdout))
         if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for what it cannot show
             screen.out.reconfigure(errors="backslashreplace")
         return screen
@@ -109,23 +113,24 @@ class Screen:
         return f"\x1b[{role.value}m{text}\x1b[0m" if self.colour and role is not None and text else text
 
     def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned columns under their titles; None is shown as "-"."""
+        """Aligned columns under their titles; None is shown as "-". What a terminal has no room for stands in lines below, aligned too."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
         texts = [[written(cell.text) for cell in row] for row in cells]
         widths = [max([width(head.title), *(width(row[at]) for row in texts)]) for at, head in enumerate(heads)]
         right = [numeric([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
-        self.line(self._row([head.title for head in heads], [Role.DIM] * len(heads), widths, right))
-        for row, line in zip(cells, texts, strict=True):
-            self.line(self._row(line, [cell.role for cell in row], widths, right))
+        folds = folded(widths, self.columns)
+        titles = [Painted(head.title, Role.DIM) for head in heads]
+        for row, line in zip([titles, *cells], [[head.title for head in heads], *texts], strict=True):
+            for fold in folds:
+                self.line(INDENT * (fold[0] > 0) + self._row(fold, line, [cell.role for cell in row], widths, right))
 
-    def _row(self, texts: Sequence[str], roles: Sequence[Role | None], widths: Sequence[int], right: Sequence[bool]) -> str:
+    def _row(self, fold: range, texts: Sequence[str], roles: Sequence[Role | None], widths: Sequence[int], right: Sequence[bool]) -> str:
         parts = []
-        last = len(texts) - 1
-        for at, text in enumerate(texts):
-            padding = " " * (widths[at] - width(text))
-            shown = self.paint(text, roles[at])
-            parts.append(padding + shown if right[at] else shown if at == last else shown + padding)
+        for at in fold:
+            padding = " " * (widths[at] - width(texts[at]))
+            shown = self.paint(texts[at], roles[at])
+            parts.append(padding + shown if right[at] else shown if at == fold[-1] else shown + padding)
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
@@ -153,6 +158,25 @@ def shows_colour(stream: TextIO | None) -> bool:
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return stream.isatty()
+
+
+def terminal_columns(stream: TextIO | None) -> int | None:
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or None) if stream is not None else None
+    except (OSError, ValueError):  # no terminal, or nothing that the system knows of
+        return None
+
+
+def folded(widths: Sequence[int], columns: int | None) -> list[range]:
+    """Which columns of a table stand in the first line of a row, in the second, and so on."""
+    folds: list[range] = []
+    begin = used = 0
+    for at, wanted in enumerate(widths):
+        if at > begin and columns is not None and used + len(GAP) + wanted > columns:
+            folds.append(range(begin, at))
+            begin = at
+        used = len(INDENT) * bool(folds) + wanted if at == begin else used + len(GAP) + wanted
+    return [*folds, range(begin, len(widths))]
 
 
 def written(value: object) -> str:

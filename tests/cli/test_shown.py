@@ -56,6 +56,21 @@ def test_a_column_may_say_where_it_stands() -> None:
     assert table(("a", "7%"), columns=("NAME", Column("USED", right=True))) == ["NAME  USED", "a       7%"]
 
 
+@pytest.mark.parametrize(
+    ("room", "lines"),
+    [
+        (26, ["TOPIC  MEMBER    HOST  LAG", "a      billing1  h      12"]),
+        (25, ["TOPIC  MEMBER    HOST", "    LAG", "a      billing1  h", "     12"]),
+        (14, ["TOPIC", "    MEMBER", "    HOST  LAG", "a", "    billing1", "    h      12"]),
+        (1, ["TOPIC", "    MEMBER", "    HOST", "    LAG", "a", "    billing1", "    h", "     12"]),
+    ],
+)
+def test_columns_that_a_terminal_has_no_room_for_stand_in_lines_below(room: int, lines: list[str]) -> None:
+    shown = Screen(out=io.StringIO(), columns=room)
+    shown.table(["TOPIC", "MEMBER", "HOST", "LAG"], [("a", "billing1", "h", 12)])
+    assert written(shown).splitlines() == lines
+
+
 def test_wide_and_combining_characters_keep_columns_aligned() -> None:
     assert width("日本") == 4
     assert width("e\u0301") == 1
