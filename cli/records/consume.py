@@ -100,7 +100,7 @@ class Reading:
     def alone(self) -> None:
         with self.interrupts.waiting():
             places = self.chosen_places()
-            self.start(begin_offsets(self.cluster, places, self.begin, self.screen.warn))
+            self.start(self.begins(places, self.begin))
         where = "the end" if self.begin.kind == "latest" else "where --from says" if self.begin.kind != "earliest" else "the beginning"
         self.tell(f"reading {named(places)} from {where} on; Ctrl-C ends")
         while not self.is_over():
@@ -132,7 +132,7 @@ class Reading:
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.positions]
         if new:
             self.tell(f"new: {named(new)}")
-            self.positions |= begin_offsets(self.cluster, new, Begin("earliest"), self.screen.warn)
+            self.positions |= self.begins(new, Begin("earliest"))
             self.fetcher.assign(self.positions)
 
     # In a group
@@ -197,7 +197,7 @@ class Reading:
             if before is not None and seat.generation == before.generation + 1:
                 committed |= {place: self.positions[place] for place in uncommitted if place in seat.places}
             new = [place for place in seat.places if place not in committed]
-            started = begin_offsets(self.cluster, new, self.begin, self.screen.warn) if new else {}
+            started = self.begins(new, self.begin) if new else {}
             self.start({place: (committed | started)[place] for place in seat.places})
         for place in {*new, *uncommitted} & set(seat.places):
             commits.note(place, self.positions[place])
@@ -210,6 +210,9 @@ class Reading:
         return seat
 
     # Both
+
+    def begins(self, places: Iterable[Place], begin: Begin) -> dict[Place, int]:
+        return begin_offsets(self.cluster, places, begin, self.screen.warn, committed=self.options.committed)
 
     def start(self, positions: dict[Place, int]) -> None:
         self.positions = dict(positions)

@@ -44,15 +44,18 @@ def begin_of(text: str) -> Begin:
         raise ValueError(reason) from None
 
 
-def begin_offsets(cluster: Cluster, places: Iterable[Place], begin: Begin, warn: Callable[[str], None]) -> dict[Place, int]:
+def begin_offsets(
+    cluster: Cluster, places: Iterable[Place], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
+) -> dict[Place, int]:
+    """`committed`: logs end where the first open transaction begins, so that its records are read once it is committed."""
     places = list(places)
-    if begin.kind == "latest":
-        return offsets_at(cluster, places, LATEST)
     if begin.kind == "earliest":
         return offsets_at(cluster, places, EARLIEST)
-    ends = offsets_at(cluster, places, LATEST)
+    ends = offsets_at(cluster, places, LATEST, committed=committed and begin.kind != "offset")
+    if begin.kind == "latest":
+        return ends
     if begin.kind == "time":
-        found = known(log_offsets(cluster, dict.fromkeys(places, begin.number)))
+        found = known(log_offsets(cluster, dict.fromkeys(places, begin.number), committed=committed))
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
     begins = offsets_at(cluster, places, EARLIEST)
     if begin.kind == "last":

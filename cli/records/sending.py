@@ -25,6 +25,7 @@ E = ErrorCode
 BATCH_BYTES: Final = 256 * 1024  # before compression; a larger record has a batch of its own
 RECORDS_MAX: Final = 10_000  # in one batch
 PAUSE_SECONDS: Final = 0.1
+GOING_TIMEOUTS: Final = 3  # that a stream waits which has been going: a Kafka misses a killed broker after 9 s, and only then others lead
 SEQUENCE_LIMIT: Final = 1 << 31
 OFFSET_UNKNOWN: Final = -1
 
@@ -122,12 +123,13 @@ class Sender:
 
     def _round(self) -> None:
         """The first batch of every partition, until each is written or split."""
-        deadline = time.monotonic() + self._cluster.timeout
+        deadline = time.monotonic() + self._cluster.timeout * (GOING_TIMEOUTS if self.records else 1)
         self._waiting = set(self._queues)
         while self._waiting:
             by_leader: dict[int, list[int]] = {}
             for partition in sorted(self._waiting):
-                by_leader.setdefault(self._cluster.leader(self.topic, partition), []).append(partition)
+                leader = self._cluster.leader(self.topic, partition, timeout=deadline - time.monotonic())
+                by_leader.setdefault(leader, []).append(partition)
             trouble: Failure | None = None
             for leader, partitions in by_leader.items():
                 trouble = self._ask(leader, {partition: self._queues[partition][0] for partition in partitions}) or trouble
@@ -142,20 +144,24 @@ class Sender:
         data = [PartitionProduceData(partition, self._build(batch)) for partition, batch in batches.items()]
         request = ProduceRequest(None, self._acks, int(self._cluster.timeout * 1000), [TopicProduceData(self.topic, data)])
         if self._acks == 0:
-            self._cluster.tell(leader, request)
+            try:
+                self._cluster.tell(leader, request)
+            except Failure as lost:
+                return passing(lost)
             for partition in batches:
                 self._done(partition, OFFSET_UNKNOWN)
             return None
         doubtful = [draft for batch in batches.values() for draft in batch.drafts]
         try:
-            reply = self._cluster.node(leader, request)
+            reply = self._cluster.node(leader, request, patient=False)
         except Failure as lost:
             was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
             if was_sent:
                 remember(self._in_doubt, doubtful)
                 if self._producer is not None:
                     return Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
-            raise
+                raise
+            return passing(lost)
         except KeyboardInterrupt:
             remember(self._in_doubt, doubtful)
             raise
@@ -204,6 +210,13 @@ class Sender:
             sent.last = base_offset + len(batch.drafts) - 1
             if sent.first < 0:
                 sent.first = base_offset
+
+
+def passing(lost: Failure) -> Failure:
+    """A broker that is not there: another may lead soon."""
+    if lost.code != EXIT.UNREACHABLE:
+        raise lost
+    return lost
 
 
 def cut(drafts: Iterable[tuple[int, Draft]]) -> list[tuple[int, list[Draft]]]:

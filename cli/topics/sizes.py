@@ -22,10 +22,12 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[P
         if leader not in cluster.brokers:
             continue
         try:
-            reply = cluster.node(leader, DescribeLogDirsRequest(asked(places)))
+            reply = cluster.node(leader, DescribeLogDirsRequest(asked(places)), patient=False)
         except Failure as failure:
             if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
                 return {}
+            if failure.code == EXIT.UNREACHABLE:  # and not yet known to be gone
+                continue
             raise
         for directory in reply.results:
             for topic in directory.topics:

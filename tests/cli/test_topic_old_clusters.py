@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from itertools import count
 from typing import Any
@@ -13,10 +14,20 @@ from cli.arguments import addresses
 from cli.client import Cluster
 from cli.records.drafts import Draft
 from cli.records.fetching import Fetcher
-from cli.records.sending import Sender
+from cli.records.positions import begin_of, begin_offsets
+from cli.records.sending import Sender, Stopped
+from cli.topics.log_offsets import EARLIEST, LATEST
 from protocol.batch import Record, build, read_header
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from tests.cli.conftest import Tenure
@@ -95,14 +106,14 @@ class Pair:
             time.sleep(0.05)  # as a broker waits for more
         return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, found)])
 
-    def produce(self, request: ProduceRequest, number: int) -> ProduceResponse:
+    def produce(self, request: ProduceRequest, number: int) -> ProduceResponse | None:
         topic = request.topic_data[0]
         answers = []
         for data in topic.partition_data:
             header = read_header(data.records or b"", 0)
             self.sequences.append((number, data.index, header.base_sequence))
             answers.append(PartitionProduceResponse(data.index, 6) if self.moves(data.index, number) else PartitionProduceResponse(data.index, 0, header.base_sequence))
-        return ProduceResponse([TopicProduceResponse(topic.name, answers)])
+        return ProduceResponse([TopicProduceResponse(topic.name, answers)]) if request.acks else None
 
     def close(self) -> None:
         for broker in self.brokers:
@@ -152,3 +163,68 @@ def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair):
         sender.send([(0, Draft(4, None, b"d"))])
     assert pair.sequences == [(0, 0, 0), (1, 1, 0), (1, 0, 0), (1, 0, 2)]
     assert (sender.sent[0].records, sender.sent[0].first, sender.sent[0].last) == (3, 0, 2)
+
+
+@pytest.mark.parametrize("acks", [-1, 1, 0])
+def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_than_one_timeout(pair, acks):
+    with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
+        sender = Sender(cluster, "t", acks=acks)
+        sender.send([(1, Draft(1, None, b"a"))])
+        pair.leaders[1] = 0
+        cluster.topics(["t"], refresh=True)
+        pair.brokers[0].close()
+        threading.Timer(0.7, pair.leaders.update, [{1: 1}]).start()
+        sender.send([(1, Draft(2, None, b"b"))])
+    assert sender.records == 2
+    deadline = time.monotonic() + 5
+    while len(pair.sequences) < 2 and time.monotonic() < deadline:  # with acks=0 nobody says that it came
+        time.sleep(0.01)
+    assert [broker for broker, _, _ in pair.sequences] == [1, 1]
+
+
+def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair):
+    pair.brokers[0].close()
+    with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
+        began = time.monotonic()
+        with pytest.raises(Stopped, match="broker 0 cannot be reached as it is advertised"):
+            Sender(cluster, "t").send([(0, Draft(1, None, b"a"))])
+        assert time.monotonic() - began < 1
+
+
+def test_a_leader_that_was_killed_keeps_nobody_from_seeing_and_deleting_a_topic(pair, tenure):
+    pair.brokers[1].answers |= {
+        ListOffsetsRequest.API_KEY: lambda request, version: ListOffsetsResponse(topics=[
+            ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(part.partition_index, offset=7 if part.timestamp == -1 else 0) for part in topic.partitions])
+            for topic in request.topics
+        ]),
+        DescribeLogDirsRequest.API_KEY: lambda request, version: DescribeLogDirsResponse(results=[
+            DescribeLogDirsResult(topics=[DescribeLogDirsTopic("t", [DescribeLogDirsPartition(1, 99)])])
+        ]),
+    }  # fmt: skip
+    pair.brokers[0].close()
+    began = time.monotonic()
+    result = tenure("topic", "describe", "t", "--bootstrap", pair.brokers[1].address)
+    assert time.monotonic() - began < 3
+    assert (result.code, result.err) == (0, "")
+    assert [line.split() for line in result.out.splitlines()[3:5]] == [
+        ["0", "0", "0,1", "0,1", "-", "-", "-", "-"],
+        ["1", "1", "0,1", "0,1", "0", "7", "7", "99", "B"],
+    ]
+
+
+def test_committed_reading_begins_before_what_is_not_committed_yet(pair):
+    """Offsets 4 to 6 are of a transaction that is open."""
+
+    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        end = 4 if request.isolation_level else 7
+        found = {EARLIEST: 0, LATEST: end}
+        return ListOffsetsResponse(topics=[
+            ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(part.partition_index, offset=found.get(part.timestamp, -1)) for part in topic.partitions])
+            for topic in request.topics
+        ])  # fmt: skip
+
+    pair.brokers[1].answers[ListOffsetsRequest.API_KEY] = answer
+    with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
+        for begin, offsets in (("latest", (7, 4)), ("-3", (4, 1)), ("1h", (7, 4)), ("6", (6, 6)), ("earliest", (0, 0))):
+            found = [begin_offsets(cluster, [("t", 1)], begin_of(begin), print, committed=committed)["t", 1] for committed in (False, True)]
+            assert tuple(found) == offsets, begin
