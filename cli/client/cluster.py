@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.endpoints import format_endpoint
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
 from cli.client.pool import Pool
 from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, told
+from cli.client.routes import REPEATABLE, Route
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo
 from cli.client.words import check, failure
 from cli.failure import EXIT, Failure
@@ -25,28 +26,9 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-# Asking twice is as asking once: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
-# ApiVersions, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions.
-REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 75))
+CLOCK_SECONDS = 0.01  # what waiting until a moment may end too early
 LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
 NO_CREATION_VERSION = 4
-
-
-def good(reply: Any) -> str | None:
-    return None
-
-
-def nothing() -> None:
-    return None
-
-
-class Route(NamedTuple):
-    """Whom to ask, before a deadline; why a reply is none yet (None: it is one); what to find out anew before asking again; and whether to."""
-
-    find: Callable[[float], Connection]
-    again: Callable[[Any], str | None] = good
-    forget: Callable[[], None] = nothing
-    patient: bool = True
 
 
 class Cluster:
@@ -56,6 +38,7 @@ class Cluster:
         self.timeout = timeout
         self._pool = Pool(bootstrap)
         self._patient = True
+        self._seconds = timeout  # of the call that is under way
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -210,8 +193,14 @@ class Cluster:
         about = f"topic {topic} partition {partition}"
         pause = PAUSE_SECONDS
         refresh = False
+        error = 0
         while True:
-            info = self._described([topic], refresh, deadline)[topic]
+            try:
+                info = self._described([topic], refresh, deadline)[topic]
+            except Failure:
+                if error and self._over(deadline):
+                    raise failure(error, about) from None
+                raise
             found = info.partitions.get(partition)
             if found is not None and found.leader >= 0:
                 return found.leader
@@ -263,7 +252,8 @@ class Cluster:
     # How
 
     def _deadline(self, timeout: float | None) -> float:
-        return time.monotonic() + (self.timeout if timeout is None else timeout)
+        self._seconds = self.timeout if timeout is None else timeout
+        return time.monotonic() + self._seconds
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
         def ask(connection: Connection) -> Any:
@@ -274,20 +264,23 @@ class Cluster:
 
     def _persist(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
         """Until there is an answer that is one, or there cannot be any, or it is too late."""
-        began = time.monotonic()
         pause = PAUSE_SECONDS
+        reason: str | None = None
+        code = EXIT.AGAIN
         while True:
             connection = None
-            code = EXIT.AGAIN
             try:
                 connection = route.find(deadline)
                 reply = ask(connection)
                 reason = route.again(reply)
                 if reason is None:
                     return reply
+                code = EXIT.AGAIN
             except Broken as broken:
+                if reason and self._over(deadline):  # what was known before says more than that there was no time left
+                    raise Failure(code, reason) from broken
                 code = EXIT.UNREACHABLE
-                reason = f"{broken.line} within {deadline - began:.3g} s" if broken.late else broken.line
+                reason = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
                 if connection is not None:
                     self._pool.failed(connection)
                     if broken.sent and not repeatable:
@@ -295,13 +288,19 @@ class Cluster:
                 if broken.final or not self._pool.met:
                     raise Failure(code, reason) from broken
                 self._known = False
+            except Failure as failure:  # of whoever was asked on the way
+                raise (Failure(code, reason) if reason and self._over(deadline) else failure) from failure
             except TimeoutError as error:
-                raise Failure(code, f"{what} was not answered within {deadline - began:.3g} s") from error
+                raise Failure(code if reason else EXIT.UNREACHABLE, reason or f"{what} was not answered within {self._seconds:.3g} s") from error
             route.forget()
             if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
                 raise Failure(code, reason)
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+    @staticmethod
+    def _over(deadline: float) -> bool:
+        return time.monotonic() >= deadline - CLOCK_SECONDS
 
     def _patience(self, route: Route, deadline: float) -> float:
         """Until when one connection may answer: where others could as well, some time is left for them."""

@@ -253,7 +253,7 @@ def test_the_next_address_is_tried_when_the_first_is_silent(two: tuple[FakeBroke
 
 def test_who_is_silent_when_asked_is_left_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[LIST] = silent
-    with to(*two, timeout=0.6) as cluster:
+    with to(*two, timeout=1.5) as cluster:
         assert cluster.id == "fake"
         assert cluster.any(ListGroupsRequest()).groups[0].group_id == "of-1"
 

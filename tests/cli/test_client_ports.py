@@ -229,7 +229,7 @@ def test_a_broker_that_closes_for_another_reason_is_not_taken_for_one_with_sasl(
         raise Close
 
     with FakeBroker({3: cut}, versions={18: (0, 4), 3: (0, 13), 17: (0, 1)}) as broker:
-        assert failure(broker.address, 0.5).line == f"{broker.address} closed the connection before it answered Metadata"
+        assert failure(broker.address, 1.0).line == f"{broker.address} closed the connection before it answered Metadata"
 
 
 def test_a_controller_is_not_taken_for_a_broker() -> None:
