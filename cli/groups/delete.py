@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         ready = [name for name in names if name not in problems]
         if not ready and len(names) == 1:
             raise problems[names[0]]
-        committed = offsets_asking.committed(cluster, [name for name in ready if (group := found[name]) and group.readable])
+        committed = offsets_asking.committed(cluster, [name for name in ready if (group := found[name]) and group.commits])
         if not screen.json:
             show(screen, ready, committed)
         if options.dry_run:
@@ -49,8 +49,10 @@ def run(options: argparse.Namespace) -> int:
 def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if group is None:
         return absent(cluster, name)
-    if not group.members:
+    if not group.occupied:
         return None
+    if not group.readable:
+        return Failure(EXIT.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
     return Failure(EXIT.REFUSED, f"group {name} has {count}: {stop_first(name, len(group.members))}")
 
@@ -81,7 +83,7 @@ def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Commit
         if name in committed and not committed[name]:
             screen.line(f"{plain(name)} has committed no offsets")
         elif name not in committed:
-            screen.line(f"{plain(name)} keeps offsets of another kind, which go with it")
+            screen.line(f"{plain(name)} is a share group: what it has read is forgotten with it")
 
 
 def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[Key, Committed]]) -> dict[str, object]:

@@ -75,15 +75,15 @@ def run(options: argparse.Namespace) -> int:
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
     """Few requests, whatever the number of groups: offsets of all at once, ends of all logs at once."""
-    readable = [group for group in groups if group.readable]
-    committed = offsets_asking.committed(cluster, [group.id for group in readable])
-    keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in readable}
+    committing = [group for group in groups if group.commits]
+    committed = offsets_asking.committed(cluster, [group.id for group in committing])
+    keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
     every: set[Partition] = set().union(*keys.values())
     gone = offsets_asking.gone(cluster, every)
     bounds, errors = offsets_asking.bounds(cluster, every - gone.keys(), patient=False)
     errors |= gone
     rows: dict[str, list[Row]] = {group.id: [] for group in groups}
-    for group in readable:
+    for group in committing:
         owners = group.owners
         rows[group.id] = [row(key, committed[group.id], bounds, errors, owners) for key in sorted(keys[group.id])]
     return rows
@@ -131,6 +131,8 @@ def idle(group: Group) -> list[GroupMember]:
 
 def unread(group: Group, rows: list[Row]) -> list[Row]:
     """Behind, and nobody reads them. While a group rebalances nothing is said: nobody has anything."""
+    if group.occupied and not group.readable:
+        return []
     return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []
 
 
@@ -148,10 +150,11 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         facts.append(f"epoch {group.epoch}")
     state = screen.paint(plain(group.state), state_role(group.state))
     screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(where)}")
-    if not group.readable:
+    if not group.commits:
         screen.line(f"members and offsets of a {group.type} group are not for this command; it reads those of type classic and consumer")
         return
-    screen.line(f"{members(group)}; {progress(rows)}")
+    known = members(group) if group.readable or not group.occupied else f"the members of a {group.type} group are not for this command"
+    screen.line(f"{known}; {progress(rows)}")
     if rows:
         screen.line()
         table(screen, group, rows)

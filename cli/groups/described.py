@@ -20,7 +20,7 @@ from protocol.records import read_assignment, read_subscription
 if TYPE_CHECKING:
     from cli.client import Cluster
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 PROTOCOL = "consumer"  # of those groups whose members' metadata can be read; Connect and others have their own
 TYPES_VERSION = 5  # of ListGroups
 NOT_NOW = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -76,6 +76,16 @@ class Group(NamedTuple):
     @property
     def static(self) -> int:
         return sum(member.instance_id is not None for member in self.members)
+
+    @property
+    def occupied(self) -> bool:
+        """Of those whose members cannot be asked for, the state says whether there are any."""
+        return bool(self.members) if self.readable else self.state.lower() not in ("empty", "dead")
+
+    @property
+    def commits(self) -> bool:
+        """Share groups keep what they have read in another way."""
+        return self.type != SHARE
 
     @property
     def cooperative(self) -> bool:

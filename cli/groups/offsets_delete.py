@@ -9,7 +9,7 @@ from cli.client import EXIT, Cluster, Failure, failure, name_of
 from cli.groups import offsets_asking, offsets_change
 from cli.groups.finding import absent
 from cli.groups.offsets_plan import Committed, Key
-from cli.groups.offsets_reset import blame, within
+from cli.groups.offsets_reset import blame, shares, within
 from cli.groups.offsets_words import Scope, together
 from cli.shown import Column, Screen
 from protocol.errors import ErrorCode
@@ -24,8 +24,12 @@ def run(options: argparse.Namespace) -> int:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
             raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes all of a group")
         committed = offsets_asking.committed(cluster, [group])[group]
-        if not committed and not offsets_asking.standing(cluster, group).exists:
-            raise absent(cluster, group)
+        if not committed:
+            standing = offsets_asking.standing(cluster, group)
+            if not standing.exists:
+                raise absent(cluster, group)
+            if standing.shares:
+                raise Failure(EXIT.REFUSED, shares(group))
         chosen = {key: committed[key] for key in sorted(committed) if within(key, named)}
         for scope in not_committed(named, committed):
             screen.warn(f"group {group} has committed nothing for {scope}")

@@ -22,7 +22,16 @@ from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, Co
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from protocol.records import with_version
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of
@@ -68,17 +77,35 @@ def cluster() -> Iterator[FakeBroker]:
             ]
         )
 
+    def committed(request: Any, version: int) -> OffsetFetchResponse:
+        found = [OffsetFetchResponseTopics("t", [OffsetFetchResponsePartitions(0, 5)])]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(one.group_id, found if one.group_id == "flow" else []) for one in request.groups])
+
+    def ends(request: Any, version: int) -> ListOffsetsResponse:
+        offset = 9 if request.topics[0].partitions[0].timestamp == -1 else 0
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(0, offset=offset)])])
+
+    def topics(request: Any) -> list[MetadataResponseTopic]:
+        return [MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, [MetadataResponsePartition(0, 0, 0, 0, [0], [0])])] if request.topics else []
+
     with FakeBroker() as broker:
         broker.answers |= {
-            MetadataRequest.API_KEY: metadata_of(broker),
+            MetadataRequest.API_KEY: metadata_of(broker, topics=topics),
             FindCoordinatorRequest.API_KEY: lambda request, version: FindCoordinatorResponse(
                 coordinators=[Coordinator(key, 0, broker.host, broker.port) for key in request.coordinator_keys]
             ),
             DescribeGroupsRequest.API_KEY: classic,
             ConsumerGroupDescribeRequest.API_KEY: modern,
             ListGroupsRequest.API_KEY: lambda request, version: ListGroupsResponse(
-                groups=[ListedGroup("shared", "share", "Stable", "share")]
+                groups=[
+                    ListedGroup("shared", "share", "Stable", "share"),
+                    ListedGroup("once-shared", "share", "Empty", "share"),
+                    ListedGroup("flow", "streams", "Reconciling", "streams"),
+                ]
             ),
+            OffsetFetchRequest.API_KEY: committed,
+            ListOffsetsRequest.API_KEY: ends,
+            OffsetDeleteRequest.API_KEY: lambda request, version: OffsetDeleteResponse(),
         }
         yield broker
 
@@ -121,3 +148,26 @@ def test_a_share_group_is_named_as_what_it_is(cluster: FakeBroker, tenure: Tenur
     done = tenure("group", "members", "shared", "--bootstrap", cluster.address)
     assert (done.code, done.out) == (76, "")
     assert done.err.startswith("tenure: group shared is a share group (Stable)")
+
+
+def test_what_is_known_of_share_and_streams_groups_is_shown_and_no_more_is_promised(cluster: FakeBroker, tenure: Tenure) -> None:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        done = tenure("group", *arguments, "--bootstrap", cluster.address)
+        return done.code, done.out, done.err
+
+    code, out, err = ask("describe", "flow")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        "the members of a streams group are not for this command; 1 partition, lag 4",
+        "",
+        "TOPIC  PARTITION  COMMITTED  END  LAG",
+        "t              0          5    9    4",
+    ]
+    assert ask("delete", "flow", "--dry-run") == (1, "", "tenure: streams group flow has members (Reconciling): stop them first\n")
+    assert ask("delete", "shared", "--dry-run") == (1, "", "tenure: share group shared has members (Stable): stop them first\n")
+    code, out, err = ask("delete", "once-shared", "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "once-shared is a share group: what it has read is forgotten with it"
+    code, out, err = ask("offsets", "delete", "shared", "--topic", "t", "--dry-run")
+    assert (code, out) == (1, "")
+    assert "which commits no offsets" in err
