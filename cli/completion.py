@@ -20,6 +20,7 @@ _tenure() {
     while IFS= read -r line; do
         if [ -z "$kind" ]; then kind=$line; else COMPREPLY[${#COMPREPLY[@]}]=$line; fi
     done < <("${COMP_WORDS[0]}" completion bash --words ":${COMP_LINE:0:$COMP_POINT}" 2>/dev/null)
+    if [[ ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi  # its value follows
     case $kind in
         files) compopt -o filenames 2>/dev/null
             while IFS= read -r line; do COMPREPLY[${#COMPREPLY[@]}]=$line; done < <(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") ;;
@@ -42,7 +43,7 @@ _tenure() {
             for line in "${(@)lines[2,-1]}"; do
                 offered+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
             done
-            _describe -t words word offered ;;
+            if [[ $lines[2] = *= ]]; then _describe -t words word offered -S ''; else _describe -t words word offered; fi ;;
     esac
 }
 if [ "$funcstack[1]" = "_tenure" ]; then _tenure "$@"; else compdef _tenure tenure; fi

@@ -129,6 +129,8 @@ def next_positional(place: Place) -> argparse.Action | None:
 def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
     if action.choices is not None:
         return beginning(current, ((str(choice), "") for choice in action.choices))
+    if words := list(words_for(action, place)):
+        return beginning(current, ((word, "") for word in words if word != current or not word.endswith("=")))
     metavar = str(action.metavar or "")
     if "FILE" in metavar:
         return Offer("files")
@@ -139,6 +141,35 @@ def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
         return Offer("words")
     taken = set(place.positionals)
     return beginning(current, ((name, "") for name in asked(names, place) if name not in taken))
+
+
+def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
+    """What an option takes that argparse knows no choices of: their case does not matter, there are more, or they stand elsewhere."""
+    match place.path, action.dest:
+        case ["serve"], "profile":
+            from broker.settings import PROFILES
+
+            return PROFILES
+        case ["group", "list"], "states":
+            from cli.groups.listing import STATES
+
+            return STATES
+        case ["group", "list"], "types":
+            from cli.groups.listing import TYPES
+
+            return TYPES
+        case ["consume"], "begin":
+            return "earliest", "latest"
+        case ["serve"], "settings":
+            from broker.settings import SETTINGS
+
+            return (f"{setting.name}=" for setting in SETTINGS)
+        case ["topic", _], "settings" | "unset":
+            from broker.topic_settings import TOPIC_SETTINGS
+
+            return (name + ("=" if action.dest == "settings" else "") for name in TOPIC_SETTINGS)
+        case _:
+            return ()
 
 
 def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Namespace], list[str]] | None:

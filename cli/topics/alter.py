@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from cli.client import EXIT, Cluster, Failure, check
 from cli.shown import Screen, plain
 from cli.topics.finding import await_known, required
-from cli.topics.settings import TOPIC, Setting, topic_settings
+from cli.topics.settings import TOPIC, Setting, meant, topic_settings
+from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
@@ -121,7 +122,8 @@ def send_settings(cluster: Cluster, options: argparse.Namespace, changes: list[C
     wishes = [AlterableConfig(change.what, change.operation, str(change.after) if change.operation == SET else None) for change in changes]
     reply = cluster.controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, options.topic, wishes)], dry_run))
     for result in reply.responses:
-        check(result.error_code, f"topic {result.resource_name}", result.error_message)
+        hint = meant(change.what for change in changes) if result.error_code == ErrorCode.INVALID_CONFIG else ""
+        check(result.error_code, f"topic {result.resource_name}", f"{result.error_message or ''}{hint}")
 
 
 def document(change: Change) -> dict[str, Any]:

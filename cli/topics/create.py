@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import uuid
+from collections.abc import Iterable
 from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, check, name_of
 from cli.shown import Screen
 from cli.topics.finding import await_known
+from cli.topics.settings import meant
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
 
@@ -31,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     failure: Failure | None = None
     for name, told in zip(names, entries, strict=True):
         if told["outcome"] == "refused":
-            failure = refusal(name, results.get(name))
+            failure = refusal(name, results.get(name), [setting for setting, _ in options.settings])
             if len(names) > 1:
                 screen.warn(failure.line)
         elif not screen.json:
@@ -95,12 +97,13 @@ def words(told: dict[str, Any]) -> str:
     return f"{told['name']} {told['outcome']}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def refusal(name: str, result: CreatableTopicResult | None) -> Failure:
+def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[str]) -> Failure:
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return Failure(EXIT.REFUSED, f"topic {name} exists already (tenure topic describe {name}; --if-not-exists leaves it as it is)")
     try:
-        check(code, f"topic {name}", None if result is None else result.error_message)
+        hint = meant(settings) if code == ErrorCode.INVALID_CONFIG else ""
+        check(code, f"topic {name}", None if result is None else f"{result.error_message or ''}{hint}")
     except Failure as failure:
         return failure
     raise AssertionError(f"{name} was refused with code {code}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import check
@@ -41,6 +41,16 @@ class Setting(NamedTuple):
     @property
     def source_name(self) -> str:
         return SOURCES.get(self.source, f"source {self.source}")
+
+
+def meant(names: Iterable[str]) -> str:
+    """What somebody may have meant who named settings that no topic has; empty where all are known."""
+    from difflib import get_close_matches
+
+    from broker.topic_settings import TOPIC_SETTINGS
+
+    near = [found for name in names if name not in TOPIC_SETTINGS for found in get_close_matches(name, list(TOPIC_SETTINGS), 1, 0.7)]
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, Setting]]:

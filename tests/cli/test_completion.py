@@ -59,6 +59,15 @@ def named() -> Iterator[str]:
         ("log dump --kind=o", ["--kind=offsets"]),
         ("nothing ", []),
         ("serve --set x", []),
+        ("serve --profile ", ["test"]),
+        ("group list --state S", ["Stable"]),
+        ("group list --type c", ["classic", "consumer"]),
+        ("consume t --from ", ["earliest", "latest"]),
+        ("serve --set num.p", ["num.partitions="]),
+        ("serve --set num.partitions=", []),
+        ("serve --set=num.p", ["--set=num.partitions="]),
+        ("topic create t --set cleanup", ["cleanup.policy="]),
+        ("topic alter t --unset retention", ["retention.bytes", "retention.ms"]),
         ("cluster --vers", ["--versions"]),
         ("cluster --versions --vers", []),
         ("--boot", ["--bootstrap"]),
@@ -212,7 +221,9 @@ def test_tab_completes_in_bash(installed: Path, named: str) -> None:
         typing.type("pay\t", "payments ")
         assert "--kind=offsets" in typing.type("\x15tenure log dump --kind=off\t", "offsets ")
         typing.type("\x15tenure log dump tenure.f\t", r"tenure\.fish")
-        typing.type("\x15tenure group describe billing:\t", r"billing:\\ late\\ \\&\\ odd ")
+        typing.type("\x15tenure serve --set num.part\t", "itions=")
+        typing.type("3\x01echo \x05\n", "--set num.partitions=3")
+        typing.type("tenure group describe billing:\t", r"billing:\\ late\\ \\&\\ odd ")
     finally:
         typing.close()
 
@@ -229,6 +240,8 @@ def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
         typing.type("--js\t", "on ")
         typing.type("\x15tenure log dump --\t\t", "--batches")
         typing.type("\x15tenure log dump --kind=off\t", "ets")
+        typing.type("\x15tenure serve --set num.part\t", "itions=")
+        typing.type("3\x01echo \x05\n", "(?m)^tenure serve --set num.partitions=3")
         listed = typing.type("\x15tenure lo\t\x15tenure group offsets \t\t", r"(?s)reset.*show|show.*reset")
         assert "committed offsets" in listed
     finally:

@@ -83,6 +83,8 @@ def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(t
     [
         (("alter", "{name}", "--partitions", "1"), 1, "has 2 partitions; Kafka cannot take any away"),
         (("alter", "{name}", "--set", "nonsense=1"), 1, "Unknown topic config name: nonsense"),
+        (("alter", "{name}", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
+        (("create", "{name}.misset", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
         (("alter", "{name}", "--set", "retention.ms=soon", "--partitions", "3"), 1, "Invalid value soon"),
         (("alter", "{name}"), 64, "say what shall change"),
         (("alter", "{name}", "--set", "a=1", "--unset", "a"), 64, "--set and --unset both name a"),
