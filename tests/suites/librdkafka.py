@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.oracle import JAVA, find_jars
 from tests.suites.results import Case, Result, Tests, first_line
-from tests.suites.suite import Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, unpack, watch
 
 PACKAGE, VERSION = "@confluentinc/kafka-javascript", "1.10.1"
 LIBRDKAFKA = "2.15.1"
@@ -20,6 +20,12 @@ AT_ONCE = 3
 
 # Our list of APIs is that of a 4.0, which has no share groups.
 READS_AS = {"tenure": "4.0.0", "kafka": "4.3.1"}
+
+TOOLS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-run-class.sh": "",
+}
 
 STATES = {"PASSED": Result.PASSED, "FAILED": Result.FAILED, "SKIPPED": Result.SKIPPED, "RUNNING": Result.FAILED, "DNS": Result.SKIPPED}
 WHY = re.compile(r'### Test "(\S+?)(?: \(.*?\))?" failed at .*?:\s*(?:###)?\s*\n(.*)')
@@ -47,7 +53,7 @@ def kafka_home(folder: Path) -> Path:
         raise SuiteError(jars)
     (folder / "bin").mkdir(parents=True)
     (folder / "libs").symlink_to(jars)
-    for name, begin in (("kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"), ("kafka-run-class.sh", "")):
+    for name, begin in TOOLS.items():
         script = folder / "bin" / name
         script.write_text(f'#!/bin/sh\nexec {" ".join(JAVA)} -cp "{folder}/libs/*:$CLASSPATH" {begin} "$@"\n')
         script.chmod(0o755)
@@ -100,4 +106,5 @@ SUITE = Suite(
     fetch=fetch,
     run=run,
     settings={"num.partitions": "4"},
+    kafka_settings=ANYBODY_MAY,
 )

@@ -63,4 +63,6 @@ SUITE = Suite(
     run=run,
     # As the crate's own docker-compose.yaml says.
     settings={"node.id": "0", "num.partitions": "3"},
+    host="localhost",
+    port=9092,  # some of its tests know no other
 )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.suites.__main__ import SUITES
 from tests.suites.known import FOLDER, Known, judge, known
+from tests.suites.page import PAGE, written
 from tests.suites.results import Case, Result, Tests, count, go_json, junit, libtest
 from tests.suites.suite import Suite, SuiteError, call, watch
 
@@ -106,7 +107,7 @@ def test_what_is_as_known_is_right(at_times: Case) -> None:
     ],
 )
 def test_what_is_otherwise_than_known_is_told(change: dict[str, Case | None], said: str) -> None:
-    tests: dict[str, Case | None] = {"a": PASSED, "b": PASSED, "failing": FAILED, "at times": FAILED} | change
+    tests = {"a": PASSED, "b": PASSED, "failing": FAILED, "at times": FAILED, **change}
     (line,) = judge({name: test for name, test in tests.items() if test is not None}, KNOWN)
     assert line.startswith(said)
 
@@ -126,7 +127,7 @@ tests = ["a"]
 [[failing]]
 with = "kafka"
 reason = "there"
-tests = ["b"]
+tests = ["a", "b"]
 [[failing]]
 with = "both"
 sometimes = true
@@ -138,7 +139,7 @@ tests = ["c"]
 def test_a_list_says_which_broker_it_means(tmp_path: Path) -> None:
     (tmp_path / "some.toml").write_text(LISTED)
     assert known("some", tmp_path) == Known(3, {"a": "here"}, {"c": "chance"})
-    assert known("some", tmp_path, kafka=True) == Known(4, {"b": "there"}, {"c": "chance"})
+    assert known("some", tmp_path, kafka=True) == Known(4, {"a": "there", "b": "there"}, {"c": "chance"})
 
 
 @pytest.mark.parametrize(("wrong", "said"), [('reason = " "\ntests = ["x"]', "no reason"), ('reason = "again"\ntests = ["a"]', "twice")])
@@ -160,6 +161,10 @@ def test_every_suite_can_be_named_and_has_its_list(name: str) -> None:
 
 def test_every_list_is_a_suites() -> None:
     assert {file.stem for file in FOLDER.glob("*.toml")} == set(SUITES)
+
+
+def test_the_page_has_the_reasons_of_the_lists() -> None:
+    assert PAGE.read_text() == written(PAGE.read_text()), "run `python -m tests.suites.page`"
 
 
 @pytest.mark.once
