@@ -22,7 +22,7 @@ WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; look whether it was done, or give it longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", EXIT.AGAIN),
-    E.NOT_COORDINATOR: ("its coordinator has moved; try again", EXIT.AGAIN),
+    E.NOT_COORDINATOR: ("its coordinator has moved, or cannot read its log (tenure health says which); try again", EXIT.AGAIN),
     E.NOT_CONTROLLER: ("the controller has moved; try again", EXIT.AGAIN),
     E.REBALANCE_IN_PROGRESS: ("the group is rebalancing; try again", EXIT.AGAIN),
     E.NOT_ENOUGH_REPLICAS: ("too few replicas are in sync", EXIT.AGAIN),

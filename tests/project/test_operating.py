@@ -134,7 +134,7 @@ class Machine:
         tenure = f"'{sys.executable}' -P -m cli"
         self._command(commands / "tenure", f'#!/bin/sh\nexec {tenure} "$@"\n')
         self._command(commands / "systemctl", SYSTEMCTL.format(tenure=commands / "tenure", data=self.data, port=self.port, folder=folder))
-        self._environment = environment(PATH=f"{commands}:{os.environ['PATH']}", PYTHONWARNINGS="default")
+        self._environment = environment(PATH=f"{commands}:{os.environ['PATH']}", PYTHONWARNINGS="default", TENURE_BOOTSTRAP=f"127.0.0.1:{self.port}")
 
     def _command(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -204,7 +204,7 @@ def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
         assert produce(machine.port, b"%d" % number * 100) == number
     machine.do(section("Backup and restore")[0])
     segment = machine.data / "orders-0" / f"{0:020}.log"
-    look, restore, dump, _, _, move_away = section("A damaged log")
+    look, restore, dump, _, _, move_away, save = section("A damaged log")
 
     def damage() -> None:
         with segment.open("r+b") as file:
@@ -220,6 +220,7 @@ def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
     assert produce(machine.port, b"after the restore") == 3
 
     damage()
+    assert '"records": 2,' in machine.do(save.replace("113", "2"))
     machine.do("systemctl stop tenure")
     machine.do(move_away)
     assert produce(machine.port, b"after moving away") == 0
