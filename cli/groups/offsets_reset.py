@@ -211,7 +211,7 @@ def finish_dry_run(screen: Screen, group: str, standing: Standing, plan: list[Mo
         screen.document(document(group, standing, plan, dry_run=True, errors={}))
     elif standing.idle:
         new = "; the group does not exist yet and would be created" if not standing.exists else ""
-        screen.line(f"dry run: nothing was changed, {counted(plan)} would be{new}")
+        screen.line(f"dry run: nothing was changed, {counted(plan)} would be set{new}")
     if not standing.idle:
         raise Failure(EXIT.REFUSED, f"this would be refused: {occupied(group, standing)}")
     return EXIT.DONE
