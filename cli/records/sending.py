@@ -158,18 +158,19 @@ class Sender:
             was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
             if was_sent:
                 remember(self._in_doubt, doubtful)
+                trouble = Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
                 if self._producer is not None:
-                    return Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
-                raise
+                    return trouble
+                raise trouble from lost
             return passing(lost)
         except KeyboardInterrupt:
             remember(self._in_doubt, doubtful)
             raise
-        trouble: Failure | None = None
+        passing_trouble: Failure | None = None
         for topic in reply.responses:
             for answer in topic.partition_responses:
-                trouble = self._answered(answer, batches[answer.index]) or trouble
-        return trouble
+                passing_trouble = self._answered(answer, batches[answer.index]) or passing_trouble
+        return passing_trouble
 
     def _answered(self, answer: PartitionProduceResponse, batch: Batch) -> Failure | None:
         code = answer.error_code

@@ -92,9 +92,10 @@ def setting_changes(wished: dict[str, str | None], now: dict[str, Setting]) -> l
         setting = now.get(name)
         before = None if setting is None or setting.sensitive else setting.value
         if value is None:
-            if setting is not None and not setting.own:
-                continue
-            changes.append(Change(name, before, None if setting is None else setting.inherited, DELETE))
+            if setting is None:  # a Kafka takes back what it never had without a word
+                raise Failure(EXIT.REFUSED, f"topics have no setting {name}{meant([name])}")
+            if setting.own:
+                changes.append(Change(name, before, setting.inherited, DELETE))
         elif setting is None or not setting.own or before != value:
             changes.append(Change(name, before, value))
     return changes

@@ -23,7 +23,8 @@ def run(options: argparse.Namespace) -> int:
     with Cluster.of(options) as cluster:
         topics, missing = existing(cluster, options.topics)
         if missing and not options.if_exists:
-            raise absent(cluster, missing)
+            problem = absent(cluster, missing)
+            raise Failure(problem.code, f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
         entries = losses(cluster, topics) if topics else []
         if options.dry_run:
             outcome = "would be deleted"

@@ -14,7 +14,7 @@ from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
 from cli.topics.settings import Setting, topic_settings
 from cli.topics.sizes import partition_sizes, shown_bytes
 
-NO_SETTINGS: Final = "settings: this cluster does not tell them"
+NO_SETTINGS: Final = "settings: this cluster does not tell them, or not to this user"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -88,8 +88,16 @@ def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of
             assert (reset.code, reset.err) == (0, "")
         listed = json.loads(tenure("group", "list", "--bootstrap", names[1], "--json").out)["groups"]
         assert sorted(one["group"] for one in listed) == groups
+        assert tenure("cluster", "--bootstrap", names[1]).out.splitlines()[2].split() == ["controller", "broker", "1"]
         kafka.kill(3)
         dead_first = f"{names[2]},{names[0]}"
+        begin = time.monotonic()
+        seen = tenure("topic", "describe", "orders", "--bootstrap", dead_first, "--timeout", str(SECONDS))
+        assert (seen.code, seen.err) == (0, "")
+        assert time.monotonic() - begin < 5, "it is not yet missed, and nobody waits for that"
+        lines = "".join(f"{number}:{number}\n" for number in range(60))
+        sent = tenure("produce", "orders", "--key-separator", ":", "--bootstrap", dead_first, "--timeout", str(SECONDS), stdin=lines)
+        assert (sent.code, sent.err, sent.out.splitlines()[0]) == (0, "", "60 records written to orders:")
         described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert described.code == 0, described.err
         until = time.monotonic() + SECONDS

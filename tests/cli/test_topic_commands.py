@@ -91,7 +91,9 @@ def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(t
         (("alter", "{name}", "--partitions", "0"), 64, "'0' is not a number of at least 1"),
         (("create", "{name}-x", "--replication-factor", "3"), 1, "too few brokers"),
         (("create", "{name}-x", "--set", "retention.ms"), 64, "is not NAME=VALUE"),
+        (("alter", "{name}", "--unset", "retention.mss"), 1, "topics have no setting retention.mss; did you mean retention.ms?"),
         (("delete", "{name}", "{name}-not"), 66, "topic {name}-not does not exist; is it {name}?"),
+        (("delete", "{name}", "{name}-not"), 66, "; nothing was deleted"),
         (("describe", "a b"), 66, "topic 'a b' cannot exist"),
     ],
 )
