@@ -112,6 +112,8 @@ def address(text: str) -> Address:
             raise argparse.ArgumentTypeError(f"{text!r} is a web address; name a broker: HOST:PORT")
         text = rest
     try:
+        if text.isdigit():
+            raise ValueError("the host is missing: write HOST:PORT")
         if ":" not in text or packed_address(text.strip("[]")):
             host, port = text.strip("[]"), KAFKA_PORT
             check_host(host)

@@ -6,7 +6,7 @@ Only the arguments of the command that is named are built, and all of them for h
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -27,6 +27,26 @@ ARGUMENTS = {
 # Understood in front of the command too: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
+
+
+# What other tools for Kafka, and people, call them; each counts where the command has the option behind it.
+CALLED_ELSEWHERE = {
+    "--bootstrap-server": "--bootstrap",
+    "--brokers": "--bootstrap",
+    "--config": "--set",
+    "--count": "--limit",
+    "--data-dir": "--data",
+    "--host": "--listen",
+    "--id": "--instance",
+    "--max-messages": "--limit",
+    "--offset": "--from",
+    "--port": "--listen",
+    "--property": "--set",
+    "--replicas": "--replication-factor",
+    "--tail": "--from",
+    "-g": "--group",
+    "-p": "--partition",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,15 +80,23 @@ class Parser(argparse.ArgumentParser):
         first = unknown[0]
         if first.startswith("-"):
             name = first.partition("=")[0]
-            meant = closest(name, (option for action in self._actions for option in action.option_strings))
-            return f"there is no option {name}{meant}"
+            return f"there is no option {name}{self._meant_by(name)}"
         return f"{first!r} is one word too many"
+
+    def _meant_by(self, name: str) -> str:
+        options = [option for action in self._actions for option in action.option_strings]
+        if CALLED_ELSEWHERE.get(name) in options:
+            return f"; did you mean {CALLED_ELSEWHERE[name]}?"
+        for action in self._actions:  # --topic orders, where the topic stands without an option
+            if not action.option_strings and name.lstrip("-") in (action.dest, action.dest.removesuffix("s"), str(action.metavar).lower()):
+                return f": {action.metavar} stands there without one"
+        return closest(name, options)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = list(map(str, action.choices))
             what = "command" if isinstance(action, argparse._SubParsersAction) else f"{action.option_strings[-1]}" if action.option_strings else "value"
-            meant = closest(str(value), names) or f"; there is {', '.join(names)}"
+            meant = elsewhere(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
             self.error(f"{f'there is no {what} {value!r}' if what in ('command', 'value') else f'{what} cannot be {value!r}'}{meant}")
 
 
@@ -89,12 +117,26 @@ def closest(word: str, among: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+def elsewhere(parser: argparse.ArgumentParser, name: str) -> str:
+    """Where a command of that name stands, below others."""
+    found = [below.prog for below in everything_below(parser) if below.prog.endswith(f" {name}")]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def everything_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for below in subcommands(parser).values():
+        yield below
+        yield from everything_below(below)
+
+
 def printable(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace | None:
     """What to run, None when help was shown instead. Ends the process for --help, --version and what cannot be understood."""
+    if arguments and arguments[0] == "help":  # tenure help group list
+        arguments = [*arguments[1:], "--help"]
     parser = build_parser(first_word(arguments))
     if not arguments:
         parser.print_help()

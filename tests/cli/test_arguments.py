@@ -85,6 +85,14 @@ def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> No
         ("group offsets reset g", "one of these is missing: --to-earliest, --to-latest, --to-offset, "),
         ("group members bad\udcff", r"'bad\udcff' is no UTF-8, and names are"),
         (f"group members {'g' * 40_000}", "a string of 40000 bytes, at most 32767 can be sent"),
+        ("group list --bootstrap-server x", "there is no option --bootstrap-server; did you mean --bootstrap? (see tenure group list --help)"),
+        ("serve --port 1", "there is no option --port; did you mean --listen? (see tenure serve --help)"),
+        ("cluster --port 1", "there is no option --port (see tenure cluster --help)"),
+        ("consume --topic orders", "there is no option --topic: TOPIC stands there without one (see tenure consume --help)"),
+        ("group describe --group g", "there is no option --group: GROUP stands there without one (see tenure group describe --help)"),
+        ("offsets reset", "there is no command 'offsets'; did you mean tenure group offsets? (see tenure --help)"),
+        ("alter t", "there is no command 'alter'; did you mean tenure topic alter? (see tenure --help)"),
+        ("cluster --bootstrap 9092", "--bootstrap: '9092': the host is missing: write HOST:PORT (see tenure cluster --help)"),
         ("cluster --timeout soon", "--timeout: 'soon' is not a number of seconds (see tenure cluster --help)"),
         ("\x1b[31m", r"there is no command '\x1b[31m'; there is serve, health, "),
     ],
@@ -117,3 +125,8 @@ def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> No
         assert f"\n  tenure {' '.join(path)}" in result.out or "tenure completion" in result.out, path
         prose = result.out.partition("\n\n")[2]  # behind the usage, which argparse does not break inside of alternatives
         assert max(map(len, prose.splitlines())) <= 140, path
+
+
+@pytest.mark.parametrize(("line", "the_same"), [("help", "--help"), ("help group", "group --help"), ("help topic list", "topic list --help")])
+def test_help_is_understood_as_a_word_too(tenure: Tenure, line: str, the_same: str) -> None:
+    assert tenure(*line.split()) == tenure(*the_same.split())

@@ -63,7 +63,7 @@ def test_a_dry_run_shows_each_partition_and_changes_none(yard: Yard, reset: Tenu
         ["TOPIC", "PARTITION", "FROM", "TO", "DIFFERENCE", "EARLIEST", "LATEST", "NOTE"],
         [TOPIC, "0", "7", "2", "-5", "0", "10"],
         [TOPIC, "1", "3", "4", "+1", "4", "10", "-2", "is", "before", "the", "earliest"],
-        ["dry", "run:", "nothing", "was", "changed,", "2", "partitions", "would", "be"],
+        ["dry", "run:", "nothing", "was", "changed,", "2", "partitions", "would", "be", "set"],
     ]
     assert yard.committed("reset.dry") == of(7, 3)
 
