@@ -205,7 +205,7 @@ class Reading:
         if lost:
             self.screen.warn(f"the group rebalanced before {named(lost)} could be committed: some of it may be read again")
         as_whom = f"instance {self.options.instance}" if self.options.instance else f"member {seat.member_id}"
-        what = named(seat.places) if seat.places else "no partitions, there are more members than these"
+        what = named(seat.places) if seat.places else "no partitions, others have them"
         self.tell(f"{as_whom} of group {group}, generation {seat.generation}: {what}{f' ({member.leads})' if member.leads else ''}")
         return seat
 
