@@ -55,6 +55,8 @@ def run(options: argparse.Namespace, output: Output) -> None:
                 output.complain(str(error), NO_INPUT)
     except Enough:
         pass
+    if not dump.printed and (dump.filtered or dump.first) and options.limit != 0 and not output.code:
+        output.complain("no record there is about that")
 
 
 class Dump:
@@ -69,6 +71,7 @@ class Dump:
         self.as_log: str | None = named_log(options.log)
         self.output = output
         self.in_use = False
+        self.printed = False
         self._heading = ""
 
     def path(self, path: str) -> None:
@@ -200,6 +203,7 @@ class Dump:
         )
 
     def print(self, log: LogFolder, segment: SegmentFile, fields: dict[str, Any], lines: Iterator[str] | list[str]) -> None:
+        self.printed = True
         if self.json:
             place = {"log": log.name or None, "partition": log.partition if log.name else None, "segment": os.path.basename(segment.path)}
             self.output.line(json.dumps(place | fields, ensure_ascii=False))

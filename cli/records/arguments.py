@@ -60,7 +60,7 @@ def add_produce(commands: Any) -> None:
     what.add_argument("--key-separator", metavar="SEP", help="each line is a key, SEP and a value")
     what.add_argument("--null-value", action="store_true", help="tombstones: with --key one, else one for each line, which is a key")
     what.add_argument("--plain-lines", action="store_true", help="with --json: lines are plain all the same, only what was sent is printed as JSON")
-    what.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="a header of every record; may be repeated")
+    what.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="a header of every record (NAME alone: without a value); may be repeated")
     how = parser.add_argument_group("sending")
     how.add_argument("--partition", metavar="N", type=partition, help=f"where to; {ANY}: whatever lines of JSON say, by key or spread")
     how.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))

@@ -302,3 +302,9 @@ def test_what_cannot_be_understood_is_one_line_and_exit_code_64(arguments: list[
     code, lines = command.run(*arguments)
     assert (code, lines) == (64, [])
     assert re.fullmatch(r"tenure: .*--help\)", "\n".join(command.errors))
+
+
+def test_a_filter_that_leaves_nothing_says_so(folder: Folder, command: Command) -> None:
+    assert (command.lines(folder.path, "--group", "nobody"), command.errors) == ([], ["tenure: no record there is about that"])
+    assert command.lines(folder.path, "--group", folder.group, "--limit", "1")
+    assert command.errors == []
