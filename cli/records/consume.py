@@ -101,8 +101,7 @@ class Reading:
         with self.interrupts.waiting():
             places = self.chosen_places()
             self.start(self.begins(places, self.begin))
-        where = "the end" if self.begin.kind == "latest" else "where --from says" if self.begin.kind != "earliest" else "the beginning"
-        self.tell(f"reading {named(places)} from {where} on; Ctrl-C ends")
+        self.tell(f"reading {named(places)}, {self.begin.words}{'; Ctrl-C ends' if self.options.follow else ''}")
         while not self.is_over():
             with self.interrupts.waiting():
                 chunks = self.fetcher.poll(POLL_SECONDS)

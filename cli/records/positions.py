@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check
-from cli.groups.offsets_words import duration, moment
+from cli.groups.offsets_words import duration, moment, shown_moment
 from cli.topics.create import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
 
@@ -21,6 +21,17 @@ WHERE: Final = "earliest, latest, an offset, -N for the last N, a time like 2026
 class Begin(NamedTuple):
     kind: str  # earliest, latest, offset, last, time
     number: int = 0  # an offset, how many, or milliseconds
+
+    @property
+    def words(self) -> str:
+        match self.kind:
+            case "offset":
+                return f"from offset {self.number} on"
+            case "last":
+                return f"the last {counted(self.number, 'record')} of each partition" if self.number != 1 else "the last record of each partition"
+            case "time":
+                return f"from {shown_moment(self.number)} on"
+        return "from the beginning on" if self.kind == "earliest" else "from the end on"
 
 
 def begin_of(text: str) -> Begin:

@@ -233,3 +233,18 @@ def test_the_brokers_time_stands_for_all_records_of_its_batch():
     data = build([Record(0, 1, None, b"a"), Record(1, 5, None, b"b")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     chunk = chunk_of("t", 0, 0, data, None)
     assert [(one.record.timestamp, one.append_time) for one in chunk.found] == [(5, True), (5, True)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("earliest", "from the beginning on"),
+        ("latest", "from the end on"),
+        ("7", "from offset 7 on"),
+        ("-1", "the last record of each partition"),
+        ("-10", "the last 10 records of each partition"),
+        ("2026-11-21T08:30:00+01:00", "from 2026-11-21T07:30:00Z on"),
+    ],
+)
+def test_where_reading_begins_is_told_in_words(given: str, told: str) -> None:
+    assert begin_of(given).words == told
