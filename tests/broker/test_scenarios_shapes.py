@@ -138,7 +138,7 @@ def gathered(desk: Desk, *versions: int) -> list[RawPeer]:
 @scenario("VS-06")
 def test_a_leader_of_version_4_is_told_of_static_members_without_their_instance_ids(desk: Desk) -> None:
     leader, _ = gathered(desk, 4, 5)
-    members = i32(2) + text("client-id-1") + blob(b"m") + text("i1-id-2") + blob(b"m")
+    members = i32(2) + text("i1-id-2") + blob(b"m") + text("client-id-1") + blob(b"m")  # static ones first
     assert leader.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
 
 
@@ -292,8 +292,7 @@ def test_describing_in_version_5_is_flexible(desk: Desk, peer: RawPeer) -> None:
 @scenario("VS-14")
 def test_members_of_different_versions_are_one_group_and_each_is_answered_in_its_own(desk: Desk) -> None:
     old, middle, new = gathered(desk, 3, 5, 9)
-    each = [("client-id-1", None), ("i1-id-2", "i1"), ("i2-id-3", "i2")]
-    members = i32(3) + b"".join(text(id) + blob(b"m") for id, _ in each)
+    members = i32(3) + b"".join(text(id) + blob(b"m") for id in ("i1-id-2", "i2-id-3", "client-id-1"))  # static ones first
     assert old.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
     assert middle.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("i1-id-2") + i32(0)
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short("client-id-1") + b"\0"

@@ -406,6 +406,7 @@ def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: Broker) -> No
     partition.waiters[listener] = None
     owned.append(batch("a"), 1, lambda result: None)
     assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.heard) == (0, 0, b"", 0)
+    broker.loop.pass_time(0)
     broker.threads.run_all()
     assert (partition.end_offset, listener.heard) == (1, 1)
     assert partition.read(0, 1000)
