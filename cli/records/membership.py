@@ -20,6 +20,7 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
+from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -82,9 +83,11 @@ class Member:
         self.seat = None
         trouble_since: float | None = None
         while True:
+            asked: float | None = time.monotonic()
             try:
-                # Whoever coordinates is asked for within the usual timeout; the join itself waits for other members.
-                self._cluster.coordinators([self.group])
+                # A coordinator that serves the group is found within the usual timeout; the join itself waits for other members.
+                self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
+                asked = None
                 joined = self._join()
                 if joined is not None:
                     places = self._sync(joined)
@@ -93,8 +96,9 @@ class Member:
                 trouble_since = None
             except Failure as trouble:
                 now = time.monotonic()
-                trouble_since = now if trouble_since is None else trouble_since
-                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= self._cluster.timeout:
+                trouble_since = trouble_since or asked or now
+                # Less than a quarter of the time is not worth another try.
+                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.timeout:
                     raise
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)

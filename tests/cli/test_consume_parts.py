@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from cli.failure import Failure
+from cli.failure import EXIT, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.batches import chunk_of
 from cli.records.drafts import json_lines
 from cli.records.layout import LONG, Found, Layout, as_bytes, as_safe_text, as_text, document
+from cli.records.membership import Member, Timeouts
 from cli.records.positions import Begin, begin_of
 from protocol.batch import Compression, Record, TimestampType, build
 from protocol.messages.fetch import AbortedTransaction
@@ -248,3 +249,30 @@ def test_the_brokers_time_stands_for_all_records_of_its_batch():
 )
 def test_where_reading_begins_is_told_in_words(given: str, told: str) -> None:
     assert begin_of(given).words == told
+
+
+class WithoutCoordinator:
+    """A cluster that has no broker which serves the group."""
+
+    timeout = 0.2
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def coordinator(self, group: str, request: object, *, oldest: int = 0, timeout: float | None = None) -> object:
+        self.waits.append(self.timeout if timeout is None else timeout)
+        time.sleep(self.timeout)
+        raise Failure(EXIT.AGAIN, f"group {group}: no coordinator")
+
+    def coordinators(self, groups: object) -> dict[int, list[str]]:
+        return {1: ["g"]}
+
+    def forget_coordinator(self, group: str) -> None:
+        pass
+
+
+def test_a_member_waits_for_others_but_not_for_a_coordinator_that_does_not_serve_its_group() -> None:
+    cluster = WithoutCoordinator()
+    with pytest.raises(Failure, match="no coordinator"):
+        Member(cluster, "g", ["t"], Timeouts(45, 60, 3)).join()  # type: ignore[arg-type]
+    assert cluster.waits == [cluster.timeout]
