@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from cli import health
 from cli.client import EXIT, Cluster, Failure, check
 from cli.groups.described import CLASSIC, TYPES_VERSION, describe
 from cli.shown import Column, Painted, Role, Screen
@@ -14,6 +15,7 @@ from protocol.messages.list_groups import ListGroupsRequest
 if TYPE_CHECKING:
     from cli.groups.described import Group
 
+NOTES = "__coordinator_notes"  # a topic that Tenure alone has
 STATES_VERSION = 4
 LOADING = (14, 15)
 PAUSE_SECONDS = 0.2
@@ -66,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         found = listed(cluster, states, types, missing)
         fill_in(cluster, found, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
+        troubles = [f"{failure.line}: its groups are missing here" for failure in missing.values()] + unserved(cluster)
     if states:
         wanted = {state.lower() for state in states}
         found = [one for one in found if one.state is not None and one.state.lower() in wanted]
@@ -74,9 +77,21 @@ def run(options: argparse.Namespace) -> int:
         screen.document({"groups": [one.document() for one in found]})
     else:
         show(screen, found, brokers, filtered=bool(states or types))
-    for failure in missing.values():
-        screen.warn(f"{failure.line}: its groups are missing here")
-    return EXIT.AGAIN if missing else EXIT.DONE
+    for trouble in troubles:
+        screen.warn(trouble)
+    return EXIT.AGAIN if troubles else EXIT.DONE
+
+
+def unserved(cluster: Cluster) -> list[str]:
+    """What a Tenure broker lists no groups of: partitions that it cannot read. It says so where `tenure health` asks; others have no such place."""
+    if cluster.topics([NOTES])[NOTES].error:
+        return []
+    troubles = []
+    for broker in cluster.brokers.values():
+        code, text = health.probe(broker.host, broker.port, cluster.timeout)
+        if code == health.NOT_READY:
+            troubles.append(f"{broker.host}:{broker.port} {text}: its groups are missing here")
+    return troubles
 
 
 def named(given: list[str], known: tuple[str, ...], what: str) -> list[str]:

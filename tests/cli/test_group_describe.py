@@ -34,6 +34,13 @@ def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str,
     assert ["alone", "Empty", "classic", "-", "0", "0", "1", f"({bootstrap})"] in rows
 
 
+def test_groups_that_a_broker_cannot_read_are_said_to_be_missing(bootstrap: str, tenure: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.health.probe", lambda *_: (2, "is not ready: partition 9 (cannot be read: damaged)"))
+    done = tenure("group", "list", "--bootstrap", bootstrap)
+    assert done.code == 75
+    assert done.err == f"tenure: {bootstrap} is not ready: partition 9 (cannot be read: damaged): its groups are missing here\n"
+
+
 def test_groups_are_listed_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
     listed = json.loads(tenure("group", "list", "--bootstrap", bootstrap, "--json").out)["groups"]
     assert {
