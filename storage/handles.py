@@ -16,6 +16,7 @@ class Handles:
         self._open_max = open_max
         self._files: dict[str, File] = {}  # in the order of use
         self._pins: dict[File, int] = {}
+        self._forgotten: set[File] = set()  # pinned, and closed when they are not any more
 
     def file(self, path: str, create: bool = False) -> File:
         """Good until the next call here; pin it to keep it longer."""
@@ -36,13 +37,18 @@ class Handles:
         pins = self._pins.pop(file) - 1
         if pins:
             self._pins[file] = pins
-        elif file not in self._files.values():
+        elif file in self._forgotten:
+            self._forgotten.remove(file)
             file.close()
 
     def forget(self, path: str) -> None:
         """The file is removed or renamed, or its log closes."""
         file = self._files.pop(path, None)
-        if file is not None and file not in self._pins:
+        if file is None:
+            return
+        if file in self._pins:
+            self._forgotten.add(file)
+        else:
             file.close()
 
     def close(self) -> None:
