@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator import identity
 from coordinator.calls import Leaver
 from coordinator.group import Group
-from coordinator.notes import Cause, How, Kind
+from coordinator.notes import Cause, How, Kind, about
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, remove
 from protocol.errors import ErrorCode
@@ -16,19 +16,19 @@ def depart(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int]
     """One code for each, in order; and why the group goes on without whoever left, None when nobody did."""
     codes: list[int] = []
     cause: Cause | None = None
-    about = ""
+    whom = ""
     for leaver in leavers:
         was_pending = leaver.member_id in group.pending
         error = _leave(out, group, leaver)
         codes.append(error)
         if error or (was_pending and cause is not None):
             continue  # that an id went as well says less than that a member did
-        about = leaver.reason or leaver.member_id or leaver.instance_id or ""
+        whom = about(leaver.member_id or leaver.instance_id or "", leaver.reason)
         if was_pending:
             cause = Cause.PENDING_LEFT
         else:
             cause = Cause.MEMBER_LEFT if leaver.member_id else Cause.ADMIN_REMOVED
-    return codes, cause, about
+    return codes, cause, whom
 
 
 def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:

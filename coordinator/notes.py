@@ -104,6 +104,11 @@ class Note(NamedTuple):
     dropped: int = 0
 
 
+def about(member_id: str, reason: str | None) -> str:
+    """Who set off a change of state, and what its client said of it (KIP-800)."""
+    return f"{member_id}: {reason}" if reason else member_id
+
+
 def grant(group: Group) -> None:
     """A newcomer has something to tell: large groups tell more at once than small ones."""
     group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))

@@ -101,7 +101,7 @@ class Rebalance:
     from_state: State | None
     from_generation: int
     cause: Cause | None
-    about: str | None = None  # the member it was about, or the reason that its client gave
+    about: str | None = None  # the member it was about, and what its client said of it
     ended_ms: int = -1
     to_generation: int = -1
     end: End = End.OPEN

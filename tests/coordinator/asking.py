@@ -114,9 +114,9 @@ class Asking(Stage):
         asked.reply = self._serving.heartbeat(group, generation, self.id_of(actor), self._instance(actor, instance), self.now)
         return self._replied("heartbeat", actor, asked)
 
-    def leave(self, *leavers: str | tuple[str, str | None], group: str = "g") -> AskedLeave:
+    def leave(self, *leavers: str | tuple[str, str | None], group: str = "g", reason: str | None = None) -> AskedLeave:
         """`"b"` leaves by its id and, if it has one, its instance id; `("", "ib")` is an administrator's; `("b", None)`."""
-        named = [Leaver(self.id_of(one), self._instance(one, UNCHANGED)) if isinstance(one, str) else Leaver(self.id_of(one[0]), one[1])
+        named = [Leaver(self.id_of(one), self._instance(one, UNCHANGED), reason) if isinstance(one, str) else Leaver(self.id_of(one[0]), one[1], reason)
                  for one in leavers]  # fmt: skip
         asked = AskedLeave(self, f"leave {leavers}")
         asked.reply = self._serving.leave(group, named, self.now)

@@ -31,6 +31,12 @@ def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
     play.wrote()
 
 
+def test_what_a_client_says_of_its_leaving_is_told_beside_its_id(play: Play) -> None:
+    play.d2()
+    play.leave("b", reason="the deployment is over").expect(NONE)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
+
+
 @scenario("LV-02")
 def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
     play.d2()
