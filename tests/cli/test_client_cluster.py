@@ -20,6 +20,8 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from tests.cli.fake_brokers import Close, FakeBroker, Listener, metadata_of
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
 
 

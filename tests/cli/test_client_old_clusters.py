@@ -14,6 +14,8 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.cli.fake_brokers import old_cluster
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
 
 

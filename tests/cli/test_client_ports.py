@@ -16,6 +16,8 @@ from cli.client import EXIT, Cluster, Failure
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.cli.fake_brokers import Close, FakeBroker, Listener, exactly, frame_of, read_frame
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 Serve = Callable[[socket.socket], None]
 TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
 # Time enough for whoever answers, on a busy machine too.

@@ -22,6 +22,8 @@ from protocol.messages.metadata import MetadataResponsePartition, MetadataRespon
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster, versions_of
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 METADATA, LIST, DESCRIBE = 3, 16, 60
 
 

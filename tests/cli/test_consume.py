@@ -21,6 +21,8 @@ from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecor
 from tests.cli.conftest import Tenure
 from tests.running import ROOT, environment
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 NUMBERS = count()
 Run = Callable[..., object]
 

@@ -15,6 +15,8 @@ from cli.records.membership import Member, Timeouts
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.cli.conftest import Tenure
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 NUMBERS = count()
 Run = Callable[..., object]
 TIMES = Timeouts(session=6, rebalance=5, heartbeat=0.05)

@@ -38,6 +38,8 @@ from protocol.messages.offset_fetch import (
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
 
 

@@ -10,6 +10,8 @@ from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import old_cluster
 from tests.cli.group_offsets import Offsets, Yard
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 TOPIC = "reset.t"
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.cli.conftest import Tenure
 from tests.cli.group_offsets import Yard
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 TOPIC = "show.t"
 
 

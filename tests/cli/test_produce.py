@@ -25,6 +25,8 @@ from protocol.batch import Compression
 from tests.cli.conftest import Tenure
 from tests.running import ROOT, environment
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 NUMBERS = count()
 Run = Callable[..., object]
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import Tenure
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 NUMBERS = count()
 
 

@@ -33,6 +33,8 @@ from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, 
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
 
+pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+
 NUMBERS = count()
 
 

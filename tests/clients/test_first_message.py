@@ -1,4 +1,4 @@
-"""The quick one of every real client: it subscribes, consumes and commits. All the rest is in `make clients-test`."""
+"""The quick one of the Python clients: it subscribes, consumes and commits. All the rest is in `make clients-test`, Java's too, which is compiled first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.clients.membership import Group
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.clients] if str(kind) == "java" else []) for kind in KINDS], ids=str)
 def test_a_client_subscribes_consumes_and_commits(kind: Kind, group: Group) -> None:
     group.feed.some(30)
     group.start(kind, "seat")
