@@ -23,6 +23,7 @@ TOPIC = "orders"
 FEED_SECONDS = 0.005  # between two messages
 QUIET_SECONDS = 0.3  # so long a group is as it should be before it counts as settled
 LOG_SECONDS = 10.0
+HEARD_SECONDS = 5.0
 OLD_HEARTBEAT = 1  # which needs no instance id
 
 Seats = dict[str, tuple[str, frozenset[Place]]]  # by seat: member id, and what it sits on
@@ -238,11 +239,15 @@ class Group:
         while True:
             committed = {place: offset for place, (offset, _) in stored_offsets(self.port, self.name).items()}
             if all(committed.get(place) == end for place, end in ends.items()):
-                return
+                break
             missing = {place: (committed.get(place), end) for place, end in ends.items() if committed.get(place) != end}
             assert time.monotonic() < until, (missing, self.members, [one.events[-4:] for one in self.members])
             self.check_alive()
             time.sleep(0.05)
+        # What members say of it comes through a pipe, and may be read a moment later.
+        until = time.monotonic() + HEARD_SECONDS
+        while self.lost() and time.monotonic() < until:
+            time.sleep(0.02)
 
     def seen(self) -> Counter[str]:
         return Counter(value for member in self.members for event in member.of("records") for _, _, _, value in event["records"])
