@@ -14,6 +14,9 @@ from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
 
+# 4 bytes a character at most, and a string of the protocol has 32,767.
+ABOUT_CHARS_MAX = 1_000
+
 
 class Kind(IntEnum):
     STATE_CHANGE = 1
@@ -105,8 +108,8 @@ class Note(NamedTuple):
 
 
 def about(member_id: str, reason: str | None) -> str:
-    """Who set off a change of state, and what its client said of it (KIP-800)."""
-    return f"{member_id}: {reason}" if reason else member_id
+    """Who set off a change of state, and what its client said of it (KIP-800): in sum no longer than a text may be."""
+    return f"{member_id}: {reason}"[:ABOUT_CHARS_MAX] if reason else member_id
 
 
 def grant(group: Group) -> None:

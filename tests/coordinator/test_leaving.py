@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.notes import ABOUT_CHARS_MAX
 from tests.coordinator.playbook import (
     COORDINATOR_NOT_AVAILABLE,
     EMPTY,
@@ -35,6 +36,12 @@ def test_what_a_client_says_of_its_leaving_is_told_beside_its_id(play: Play) -> 
     play.d2()
     play.leave("b", reason="the deployment is over").expect(NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
+
+
+def test_what_it_says_is_cut_where_it_would_be_too_long_for_a_note(play: Play) -> None:
+    play.d2()
+    play.leave("b", reason="x" * 32_767).expect(NONE)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:ABOUT_CHARS_MAX])
 
 
 @scenario("LV-02")
