@@ -29,7 +29,7 @@ class LastingKafka:
         folder.mkdir(parents=True, exist_ok=True)
         given = SETTINGS | {key.replace("_", "."): value for key, value in settings.items()}
         more = "".join(f"{key}={value}\n" for key, value in given.items())
-        (folder / "server.properties").write_text(PROPERTIES.format(port=self.port, controller=controller, folder=folder) + more)
+        (folder / "server.properties").write_text(PROPERTIES.format(node=1, port=self.port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", folder / "server.properties", cwd=folder)
         self._process: subprocess.Popen[bytes] | None = None
