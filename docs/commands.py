@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cli.arguments import add_change, add_cluster
 from cli.command_line import build_parser, subcommands
+from docs.page import write_or_check
 
 PAGE = Path(__file__).with_suffix(".md")
 # `python -m docs.capture` writes it: command lines, and what they printed to a group of three consumers.
@@ -170,16 +171,5 @@ def render() -> str:
     )
 
 
-def main() -> int:
-    text = render()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text() != text:
-            print("docs/commands.md is not what the commands say: make generate", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render(), "the commands say"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.known_settings import KAFKA_VERSION, KNOWN
 from broker.settings import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS, Setting
 from cli.help import EXIT_CODES
+from docs.page import write_or_check
 
 PAGE = Path(__file__).with_suffix(".md")
 
@@ -127,6 +128,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(None if PAGE.read_text() == render() else "docs/configuration.md is stale: run python -m docs.configuration")
-    PAGE.write_text(render())
+    sys.exit(write_or_check(PAGE, render(), "broker/settings.py says"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coordinator.rules import RULES, Row
 from coordinator.states import MOVES, State
+from docs.page import write_or_check
 from protocol.errors import ErrorCode
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -74,16 +75,5 @@ def first_sentence(function: Callable[..., object]) -> str:
     return " ".join(function.__doc__.split("\n\n")[0].split())
 
 
-def main() -> int:
-    text = render()
-    if "--check" in sys.argv[1:]:
-        if PAGE.read_text() != text:
-            print("docs/groups.md is not what coordinator/rules.py says: make generate", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render(), "coordinator/rules.py says"))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from coordinator.notes import Cause
 from coordinator.rules import RULES
 from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, STABLE, State
+from docs.page import write_or_check
 from history.words import PLAIN
 from protocol.errors import ErrorCode
 
@@ -101,17 +102,5 @@ def render(page: str) -> str:
     return GENERATED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
 
 
-def main() -> int:
-    page = PAGE.read_text()
-    text = render(page)
-    if "--check" in sys.argv[1:]:
-        if page != text:
-            print("docs/rebalances.md is not what coordinator/rules.py and states.py say: make generate", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render(PAGE.read_text()), "coordinator/rules.py and states.py say"))
