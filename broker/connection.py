@@ -177,7 +177,8 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         host = self.host
         clock = host.clock
-        if (monotonic_ns := clock.monotonic_ns()) >= clock.next_ns:  # `clock.tick` written out
+        read = clock.monotonic_ns
+        if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick` written out
             clock.move_to(monotonic_ns)
         self.last_active = clock.now
         if self._ready and not self.busy:
@@ -188,7 +189,8 @@ class Connection:
                     answered = repeat.answer(self, data)
                     if answered is not None:
                         if answered:
-                            self._write_now(answered)
+                            write = self._write_now
+                            write(answered)
                         return
             size = len(data) - 4
             # And a chunk is mostly one request: then nothing is cut, copied or queued.
@@ -254,7 +256,8 @@ class Connection:
         """The reply to the one request at work here."""
         self.busy = False
         if self._ready and not self._working:
-            self._write_now(reply)  # nothing goes with it, and nothing waits for it
+            write = self._write_now
+            write(reply)  # nothing goes with it, and nothing waits for it
             return
         if self.closed:
             return

@@ -88,7 +88,7 @@ class GroupJournal(Journal):
         reload: Callable[[GroupJournal], None],
     ) -> None:
         shard = Shard(config, fresh_id, self._told)
-        super().__init__(name, shard, NO_LOG, turn, config.batch_bytes_max, late_ms, NOT_OURS, SUSPENDED)
+        super().__init__(name, shard, NO_LOG, turn, late_ms, NOT_OURS, SUSPENDED)
         self.partition = partition
         self.refusal: int = NOT_OURS
         self.trouble = ""  # in words for people, "" where there is none

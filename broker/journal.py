@@ -59,7 +59,6 @@ class Journal:
         shard: State,
         owned: OwnedLog,
         turn: Turn,
-        batch_bytes_max: int,
         late_ms: int,
         refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         late: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
@@ -71,7 +70,6 @@ class Journal:
         self._owned = owned
         self.turn = turn
         self._clock: Clock = turn.clock
-        self._batch_bytes_max = batch_bytes_max
         self._late_ms = late_ms
         self._refused = refused
         self._late = late
@@ -116,7 +114,7 @@ class Journal:
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
             before = hold.taken
             self._began = now = self._clock.now
-            batch = hold.take_batch(self._batch_bytes_max, now)
+            batch = hold.take(now)
             stamp = hold.taken
             facts = stamp - before
             self._in_flight = self._due = stamp

@@ -190,7 +190,7 @@ class Server:
         opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
         store.acquire(TOPIC_REGISTRY, opened.set_result)
         owned = owned_or_fail("the registry of topics", await opened)
-        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.message_max_bytes, self.config.offsets_commit_timeout_ms)
+        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms)
         journal.start()
         self.journals.append(journal)
         self.turn.attend(journal)

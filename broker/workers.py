@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -15,9 +16,11 @@ Job = tuple[Callable[[], Any], Callable[[Any], None]]
 class Workers:
     """Daemon threads, started when first needed: a disk that hangs must not keep the process from ending."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, patient: bool = False) -> None:
+        """`patient`: nobody waits for what they do, so they do not interrupt the loop's thread when they could go on."""
         self._loop = loop
         self._count = count
+        self._patient = patient
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -46,6 +49,8 @@ class Workers:
             self._jobs.put(None)
 
     def _run(self) -> None:
+        if self._patient:
+            _stand_back()
         while True:
             job = self._jobs.get()
             if job is None:
@@ -57,3 +62,9 @@ class Workers:
                 result = error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(done, result)
+
+
+def _stand_back() -> None:
+    """A thread that wakes is given the processor at once, the one it shares with the loop if there is no other: not so this one."""
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

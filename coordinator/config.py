@@ -12,6 +12,8 @@ NOTES_AT_ONCE: Final = 200
 NOTES_PER_NEWCOMER: Final = 4
 MS_PER_NOTE: Final = 50
 
+BATCH_BYTES_MAX: Final = 1_048_588  # as Kafka has it
+
 
 class GroupConfig(NamedTuple):
     """Kafka's names, units and defaults."""
@@ -24,4 +26,4 @@ class GroupConfig(NamedTuple):
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     # The facts of one operation must fit into one batch: more are refused before anything is applied.
-    batch_bytes_max: int = 1_048_588
+    batch_bytes_max: int = BATCH_BYTES_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from coordinator.calls import Protocols, SyncReply
 from coordinator.config import NOTES_AT_ONCE
@@ -14,6 +14,14 @@ from coordinator.subscription import topics_of
 from coordinator.voting import vote
 
 CONSUMER = "consumer"
+
+
+class Unread(Protocol):
+    """Offsets that were committed and that nobody has looked at yet."""
+
+    def fold(self, offsets: dict[str, TopicOffsets], /) -> None:
+        """Put them where they belong."""
+        ...
 
 
 class TopicOffsets:
@@ -31,7 +39,9 @@ class Group(Timed):
 
     __slots__ = (
         "_longest_ms",
+        "_offsets",
         "_subscribed",
+        "_unread",
         "altered",
         "assigned",
         "awaiting",
@@ -46,10 +56,10 @@ class Group(Timed):
         "leader",
         "members",
         "new_member_added",
+        "newest",
         "note_budget",
         "notes_dropped",
         "notes_refilled_ms",
-        "offsets",
         "offsets_mark",
         "pending",
         "pending_sync",
@@ -57,6 +67,7 @@ class Group(Timed):
         "protocol_name",
         "protocol_type",
         "round_began_ms",
+        "standing",
         "state",
         "state_ms",
         "statics",
@@ -89,8 +100,11 @@ class Group(Timed):
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
         self.assigned: SyncReply | None = None  # what all are told with their assignments, until the next generation
-        self.offsets: dict[str, TopicOffsets] = {}
-        self.offsets_mark = object()  # another one whenever an offset has changed
+        self._offsets: dict[str, TopicOffsets] = {}
+        self._unread: dict[Unread, None] = {}  # commits that are not in there yet, the newest last
+        self.newest: Unread | None = None  # that one
+        self.offsets_mark = object()  # another one whenever an offset has changed, but for those that are not read yet
+        self.standing = object()  # another one whenever a commit may be answered otherwise than the same one before
         self.last_image: bytes | None = None  # the newest group record, as stored
         self.altered = True  # in something that is in an image, besides generation, time and assignments
         self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for
@@ -118,6 +132,7 @@ class Group(Timed):
         """Members came, went or changed: what was known of all of them together is to be found anew."""
         self.altered = True
         self._longest_ms = -1
+        self.standing = object()
 
     def remove(self, member: Member) -> None:
         """Take it out; what is parked on it is the caller's to answer before."""
@@ -131,6 +146,10 @@ class Group(Timed):
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
         self.alter()
+
+    def end(self) -> None:
+        """It is no more; who still has it is not to believe it."""
+        self.standing = object()
 
     def count_protocols(self, protocols: Protocols, by: int) -> None:
         counts = self.protocol_counts
@@ -218,6 +237,31 @@ class Group(Timed):
         if subscribed is None:
             return self.protocol_type == CONSUMER
         return topic in subscribed
+
+    # Offsets: a commit that comes again is only kept, and read when somebody asks. Mostly the next one of the kind comes before.
+
+    @property
+    def offsets(self) -> dict[str, TopicOffsets]:
+        if self.newest is not None:
+            self._read_all()
+        return self._offsets
+
+    @offsets.setter
+    def offsets(self, offsets: dict[str, TopicOffsets]) -> None:
+        self._offsets = offsets
+
+    def keep(self, commit: Unread) -> None:
+        """It is newer than all before; called again for one that is kept already, it is that once more."""
+        self._unread.pop(commit, None)
+        self._unread[commit] = None
+        self.newest = commit
+
+    def _read_all(self) -> None:
+        self.newest = None
+        for commit in self._unread:
+            commit.fold(self._offsets)
+        self._unread.clear()
+        self.changed_offsets()
 
     def changed_offsets(self) -> None:
         """What was read of its offsets before is not to be told again."""

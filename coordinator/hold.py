@@ -9,19 +9,19 @@ variants of its states.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Final, Protocol
 
+from coordinator.config import BATCH_BYTES_MAX
 from protocol.batch import seal
-from protocol.batch_writing import RecordForm, write_facts
+from protocol.batch_writing import write_facts
 
 # A fact in the form in which it is stored: record key and value, a null value being a tombstone.
 Fact = tuple[bytes, bytes | None]
 
 # What a record costs in a batch beyond its key and value, at most: length, attributes, timestamp and offset deltas,
 # the lengths of key and value, the count of headers.
-RECORD_OVERHEAD_BYTES = 28
-BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES: Final = 28
+BATCH_OVERHEAD_BYTES: Final = 61
 
 
 class Held(Protocol):
@@ -32,112 +32,78 @@ class Held(Protocol):
     def fail(self, error: int) -> None: ...
 
 
-class Plain:
-    """The form of facts of which nothing was prepared."""
-
-    __slots__ = ()
-
-    def write(self, parts: list[bytes], facts: Sequence[Any], delta: int) -> None:
-        write_facts(parts, facts, delta)
-
-    def facts(self, facts: Sequence[Any]) -> list[Fact]:
-        return list(facts)
-
-
-PLAIN = Plain()
-
-# What one operation emitted, and what that takes in a batch at most: facts, or values for the keys of a form.
-Operation = tuple[Plain | RecordForm, Sequence[Any], int]
-
-
 class Hold:
     """The facts and replies of one shard between memory and log.
 
     `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the
-    log, and as safe as `offsets.flush` asks.
+    log, and as safe as `offsets.flush` asks. Facts are written as records at once, and read nowhere else. A commit that
+    comes again puts its records and its reply here itself (`repeats.py`).
     """
 
-    __slots__ = ("_held", "_open", "_open_bytes", "durable", "emitted", "taken")
+    __slots__ = ("_batch_bytes_max", "_full", "durable", "emitted", "end", "held", "now", "parts", "records", "room", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
+        self._batch_bytes_max = batch_bytes_max
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self._open: list[Operation] = []
-        self._open_bytes = 0  # what these take in batches, at most
-        self._held: deque[tuple[int, Held]] = deque()
+        self.held: deque[tuple[int, Held]] = deque()  # replies, and how many facts must be durable for each
+        self._full: deque[tuple[list[bytes], int]] = deque()  # batches to be taken before the one that grows
+        self.now = -1  # the moment of the newest commit that came again, and how records of that moment end
+        self.end = b""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.parts = [b""]  # of the batch that grows, its header first
+        self.records = 0
+        self.room = self._batch_bytes_max - BATCH_OVERHEAD_BYTES
+
+    def begin_batch(self) -> None:
+        """What comes next does not fit into the one that grows."""
+        self._full.append((self.parts, self.records))
+        self._begin()
 
     def emit(self, facts: list[Fact], size: int = 0) -> None:
         """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
         if facts:
             size = size or facts_bytes(facts)
-            self._open.append((PLAIN, facts, size))
-            self._open_bytes += size
+            if size > self.room and self.records:
+                self.begin_batch()
+            self.room -= size
+            write_facts(self.parts, facts, self.records)
+            self.records += len(facts)
             self.emitted += len(facts)
-
-    def emit_values(self, form: RecordForm, values: Sequence[bytes], size: int, reply: Held) -> None:
-        """As `emit` and then `reply`, for facts of which all but the values was prepared."""
-        self._open.append((form, values, size))
-        self._open_bytes += size
-        self.emitted = emitted = self.emitted + len(values)
-        self._held.append((emitted, reply))
 
     def reply(self, held: Held) -> None:
         """Release the reply at once when nothing it could have seen is still on its way to the log."""
-        if self.durable == self.emitted and not self._held:
+        if self.durable == self.emitted and not self.held:
             held.release()
         else:
-            self._held.append((self.emitted, held))
+            self.held.append((self.emitted, held))
 
     @property
     def waiting(self) -> int:
         """How many replies are held."""
-        return len(self._held)
+        return len(self.held)
 
     @property
     def untaken(self) -> bool:
         return self.taken != self.emitted
 
-    def take(self, batch_bytes_max: int) -> list[Fact]:
-        """The facts for the next batch: whole operations, as many as fit; at least one."""
-        batch: list[Fact] = []
-        for form, items, _ in self._next(batch_bytes_max):
-            batch += form.facts(items)
-        self.taken += len(batch)
-        return batch
-
-    def take_batch(self, batch_bytes_max: int, timestamp: int) -> bytearray:
-        """The same as a batch for the log; by how many facts that is more `taken` says."""
-        parts = [b""]
-        records = 0
-        for form, items, _ in self._next(batch_bytes_max):
-            form.write(parts, items, records)
-            records += len(items)
+    def take(self, timestamp: int) -> bytearray:
+        """The next batch for the log: whole operations, as many as fit, and at least one. How many facts that is more `taken` says."""
+        if self._full:
+            parts, records = self._full.popleft()
+        else:
+            parts, records = self.parts, self.records
+            self._begin()
         self.taken += records
         return seal(parts, records, timestamp)
-
-    def _next(self, batch_bytes_max: int) -> list[Operation]:
-        """The operations of the next batch, which are open no longer."""
-        waiting = self._open
-        if BATCH_OVERHEAD_BYTES + self._open_bytes <= batch_bytes_max:  # nearly always
-            self._open = []
-            self._open_bytes = 0
-            return waiting
-        room = batch_bytes_max - BATCH_OVERHEAD_BYTES
-        fitting = 0
-        for _, _, size in waiting:
-            if size > room and fitting:
-                break
-            room -= size
-            self._open_bytes -= size
-            fitting += 1
-        self._open = waiting[fitting:]
-        return waiting[:fitting]
 
     def confirm(self, durable: int) -> None:
         """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
         self.durable = durable
-        held = self._held
+        held = self.held
         if held and held[-1][0] <= durable:  # nearly always it is all of them
             for _ in range(len(held)):
                 held.popleft()[1].release()
@@ -147,7 +113,7 @@ class Hold:
 
     def late(self, stamp: int, error: int) -> None:
         """An append takes too long: what waits for it is answered with `error`; the append itself goes on."""
-        held = self._held
+        held = self.held
         while held and held[0][0] <= stamp:
             held.popleft()[1].fail(error)
 
@@ -156,10 +122,10 @@ class Hold:
 
         The caller opens the shard anew from the log: its memory is ahead of what will ever be true.
         """
-        held = list(self._held)
-        self._held.clear()
-        self._open.clear()
-        self._open_bytes = 0
+        held = list(self.held)
+        self.held.clear()
+        self._full.clear()
+        self._begin()
         self.emitted = self.taken = self.durable
         for _, reply in held:
             reply.fail(error)

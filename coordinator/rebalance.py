@@ -22,6 +22,7 @@ def change(out: Outcome, group: Group, state: State, cause: Cause, about: str | 
     assert state in MOVES[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
     group.state_ms = out.now
+    group.standing = object()
     if out.may_tell(group):
         out.tell(group, Kind.STATE_CHANGE, StateChange(before, state, cause, about, len(group.members), group.awaiting))
 

@@ -1,43 +1,64 @@
 """A commit that comes again: the same partitions and metadata from the same member, and other offsets.
 
 A consumer sends it for hours, and more of a broker's work is this than anything else but heartbeats: so it takes few steps.
-Everything but offsets and time is made once; whether it may be is asked of the group each time, and where the answer is no
-longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why.
+Everything but offsets and time is made once. Whether it may be is asked when something has changed in the group, and where
+the answer is no longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why. The offsets stay in the
+request that brought them until the log wants them, and until somebody reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from struct import Struct
 from typing import Final
 
 from coordinator.calls import Commit
 from coordinator.facts import after_offset, offset_key, offset_key_prefix
-from coordinator.group import Group
+from coordinator.group import Group, TopicOffsets
 from coordinator.hold import RECORD_OVERHEAD_BYTES, Held
+from coordinator.member import Member
 from coordinator.rules import ROWS
 from coordinator.shard import Shard
 from coordinator.states import EMPTY
-from protocol.batch_writing import form_of
+from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records
+from protocol.batch_writing import cutter, form_of, moment_end
 
-OFFSET_BYTES: Final = 8  # big-endian, in requests as in records
 _VERSION: Final = b"\0\3"  # how the value begins, before the offset
 _TIME: Final = Struct(">q").pack
+_NOBODYS: Final = Group("", 0)
 
-
-@lru_cache(256)
-def _cutter(value_bytes: int, count: int) -> Struct:
-    return Struct(f"{value_bytes}s" * count)
+# What became of it: nothing at all, or its reply is held. With STEP whoever drives the shard has to look at it.
+OTHERWISE: Final = 0
+KEPT: Final = 1
+STEP: Final = 2
 
 
 class RepeatedCommit:
     """Who commits, what, and all that is the same each time."""
 
-    __slots__ = ("_after", "_afters", "_alike", "_cut", "_only", "_topic", "form", "generation", "group_id", "instance_id", "member_id", "size", "topics")
+    __slots__ = (
+        "_afters",
+        "_cut",
+        "_form",
+        "_frame",
+        "_group",
+        "_member",
+        "_now",
+        "_standing",
+        "generation",
+        "group_id",
+        "instance_id",
+        "member_id",
+        "records",
+        "size",
+        "topics",
+    )
 
-    def __init__(self, commit: Commit) -> None:
-        """`commit` was stored just now, whole, and has no retention of its own."""
+    def __init__(self, commit: Commit, places: Sequence[int], frame_bytes: int) -> None:
+        """`commit` was stored just now, whole, and has no retention of its own.
+
+        Each offset is at its place in the frames that bring it again, in the order of the partitions.
+        """
         self.group_id = commit.group_id
         self.generation = commit.generation
         self.member_id = commit.member_id
@@ -51,19 +72,58 @@ class RepeatedCommit:
             for one in partitions:
                 keys.append(offset_key(prefix, one.partition_index))
                 self._afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
-        sizes = [len(_VERSION) + OFFSET_BYTES + len(after) + 8 for after in self._afters]
-        self.form = form_of(keys, sizes)
-        self.size = sum(sizes) + sum([RECORD_OVERHEAD_BYTES + len(key) for key in keys])
-        self._alike = all(after == self._afters[0] for after in self._afters)
-        self._cut = _cutter(sizes[0], len(keys)).unpack
-        self._after = self._afters[0]
-        if self._alike:
-            del self._afters[1:]
-        self._only = self.topics[0][1][0] if len(keys) == 1 else -1  # the one partition, of the one topic
-        self._topic = self.topics[0][0]
+        self._form = form_of(keys, _VERSION, self._afters, places, frame_bytes)
+        self.records = len(keys)
+        self._cut = cutter(tuple(places), frame_bytes)
+        fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
+        self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, self._afters, strict=True)])
+        # As the group stood when this was last found to be allowed.
+        self._standing = object()
+        self._group: Group = _NOBODYS
+        self._member: Member | None = None
+        # The newest of its kind.
+        self._frame = b""
+        self._now = 0
 
-    def again(self, shard: Shard, offsets: Sequence[bytes], reply: Held, now: int) -> bool:
-        """Store it with these offsets, and hold its reply; False, and nothing has happened, where that may not be any more."""
+    def again(self, shard: Shard, frame: bytes, reply: Held, now: int) -> int:
+        """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be any more."""
+        group = self._group
+        if group.standing is not self._standing:
+            if not self._may_be(shard):
+                return OTHERWISE
+            group = self._group
+        step = KEPT
+        member = self._member
+        if member is not None:  # `Shard.lives` written out
+            timeout = member.session_timeout_ms
+            deadline = now + timeout
+            if (now - member.seen_ms) * 3 > timeout or deadline < member.filed:
+                shard.lives(member, now)
+                step = STEP
+            else:
+                member.seen_ms = now
+                member.deadline = deadline
+        self._frame = frame
+        self._now = now
+        if group.newest is not self:
+            group.keep(self)
+        hold = shard.hold
+        if now is not hold.now:  # mostly it is, of several in one turn
+            hold.now = now
+            hold.end = moment_end(now)
+        size = self.size
+        if size > hold.room and hold.records:
+            hold.begin_batch()
+        hold.room -= size
+        records = hold.records
+        if not records:
+            step = STEP
+        hold.records = self._form.write(hold.parts, frame, hold.end, records)
+        hold.emitted = emitted = hold.emitted + self.records
+        hold.held.append((emitted, reply))
+        return step
+
+    def _may_be(self, shard: Shard) -> bool:
         group = shard.groups.get(self.group_id)
         if group is None or ROWS[group.state].commit:
             return False
@@ -73,38 +133,20 @@ class RepeatedCommit:
                 return False
         elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
             return False
-        if self._only >= 0:  # as most commits are
-            stored = group.offsets.get(self._topic)
-            if stored is None:
-                return False
-            value = b"".join((_VERSION, offsets[0], self._after, _TIME(now)))
-            stored.values[self._only] = value
-            values: Sequence[bytes] = (value,)
-        else:
-            for topic, _ in self.topics:
-                if topic not in group.offsets:
-                    return False
-            values = self._store(group, offsets, now)
-        group.offsets_mark = object()
-        if member is not None:
-            shard.lives(member, now)
-        shard.hold.emit_values(self.form, values, self.size, reply)
+        self._group = group
+        self._member = member
+        self._standing = group.standing
         return True
 
-    def _store(self, group: Group, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
-        """Keep the offsets; their values, in the order of the request."""
-        values = self._values(offsets, now)
+    def fold(self, offsets: dict[str, TopicOffsets]) -> None:
+        """Put the newest ones to those of the group."""
+        time = _TIME(self._now)
+        values = [_VERSION + offset + after + time for offset, after in zip(self._cut(self._frame), self._afters, strict=True)]
         at = 0
         for topic, partitions in self.topics:
+            stored = offsets.get(topic)
+            if stored is None:  # what was kept of it was deleted meanwhile
+                stored = offsets[topic] = TopicOffsets(offset_key_prefix(self.group_id, topic))
             behind = at + len(partitions)
-            group.offsets[topic].values.update(zip(partitions, values[at:behind], strict=True))
+            stored.values.update(zip(partitions, values[at:behind], strict=True))
             at = behind
-        return values
-
-    def _values(self, offsets: Sequence[bytes], now: int) -> Sequence[bytes]:
-        time = _TIME(now)
-        if not self._alike:
-            return [_VERSION + offset + after + time for offset, after in zip(offsets, self._afters, strict=True)]
-        # One join and one cut for all of them.
-        behind = self._after + time
-        return self._cut(_VERSION + (behind + _VERSION).join(offsets) + behind)

@@ -74,6 +74,7 @@ class Shard:
         self._size_max = config.group_max_size
         self._fresh_id = fresh_id
         self._told = told
+        self.groups: dict[str, Group] = {}
         self.clear()
 
     # Time.
@@ -401,8 +402,8 @@ class Shard:
 
     def clear(self) -> None:
         """Forget everything, the replies that wait included: `abandon` comes before where there may be some."""
-        self.hold = Hold()
-        self.groups: dict[str, Group] = {}
+        self.hold = Hold(self._config.batch_bytes_max)
+        self._end_groups()
         self.stalled = False
         self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
         self._out = Outcome(self._config, self._fresh_id)
@@ -411,6 +412,11 @@ class Shard:
         self._gaps = Gaps()
         self._refusals = Refusals()
         self._replay = Replay(self.groups, self._leftovers)
+
+    def _end_groups(self) -> None:
+        for group in self.groups.values():
+            group.end()
+        self.groups.clear()
 
     def replay(self, facts: Iterable[Fact]) -> None:
         """Fold stored facts, in the order of the log. ProtocolError: they cannot be understood."""
@@ -454,7 +460,7 @@ class Shard:
                 member.join = member.sync = None
         for waiter in self._out.answers:  # of a step that never came to its end
             waiter.fail(ErrorCode.NOT_COORDINATOR)
-        self.groups.clear()
+        self._end_groups()
         self.deadlines = self._out.deadlines = Deadlines()
         self._out.answers.clear()
         self._out.facts.clear()

@@ -6,20 +6,23 @@ count of headers; each number but the attributes is a zigzag varint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import Struct
 from typing import Final
 
 from protocol.batch_record import VARINTS, Fact, varint
-from protocol.fact_layouts import read_facts
 
 _WIDE_FROM: Final = 64  # an offset delta takes two bytes from here on, and the record one more
 _WIDER_FROM: Final = 8_192  # and three from here on
-_NO_HEADERS: Final = b"\0"
+CUT_BYTES: Final = 8
+_MOMENT_BYTES: Final = 8
+moment_end: Final = Struct(">qx").pack  # a moment, and the count of headers, of which there are none
 
 
 def _lead_of(size: int) -> bytes:
-    """The end of the record before, and what of one of this size comes before its offset delta."""
-    return _NO_HEADERS + varint(size) + b"\0\0"
+    """What of a record of this size comes before its offset delta."""
+    return varint(size) + b"\0\0"
 
 
 _LEADS: Final = tuple([_lead_of(size) for size in range(512)])  # sizes that are usual
@@ -59,69 +62,76 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
 
 
 class RecordForm:
-    """Facts that come again and again with other values of the same sizes: everything else is made once."""
+    """Facts that come again and again, and differ in a moment and in eight bytes each of their values: all else is made once.
 
-    __slots__ = ("_pieces", "_sizes", "_wide")
+    The eight bytes are cut out of what brings them, the frame of a request. A value is `head`, these, one of `afters`, and the
+    moment in milliseconds.
+    """
 
-    def __init__(self, keys: Sequence[bytes], value_sizes: Sequence[int]) -> None:
-        """At least one key, and for each the size of its value."""
+    __slots__ = ("_afters", "_cut", "_pieces", "_sizes", "_wide", "records")
+
+    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
+        """At least one key. `places`: where in a frame of so many bytes the eight for each key begin, in their order."""
+        self.records = len(keys)
+        self._cut = cutter(tuple(places), frame_bytes)
         self._sizes: list[int] = []  # of each record, without its offset delta
-        self._pieces: list[bytes] = []  # lead, offset delta, key and value of each, and what ends the last one
-        for key, value_size in zip(keys, value_sizes, strict=True):
+        self._pieces: list[bytes] = []  # of each: lead, offset delta, key and head, the eight bytes, what is after them
+        for key, after in zip(keys, afters, strict=True):
+            value_size = len(head) + CUT_BYTES + len(after) + _MOMENT_BYTES
             framed = varint(len(key)) + key + varint(value_size)
             size = 2 + len(framed) + value_size + 1
             self._sizes.append(size)
-            self._pieces += (_lead(size + 1), b"", framed, b"")
-        self._pieces[0] = self._pieces[0][1:]
-        self._pieces.append(_NO_HEADERS)
+            self._pieces += (_lead(size + 1), b"", framed + head, b"", b"")
         self._wide = [_lead(size + 2) for size in self._sizes]  # the leads where offset deltas take two bytes
+        alike = all(after == afters[0] for after in afters)
+        self._afters = [afters[0]] if alike else list(afters)
 
-    @property
-    def records(self) -> int:
-        return len(self._sizes)
-
-    def write(self, parts: list[bytes], values: Sequence[bytes], delta: int) -> None:
-        """As `write_facts`, with these values."""
-        count = len(self._sizes)
+    def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
+        """As `write_facts`; the offset delta behind the last one. `end` is the `moment_end` of all of them."""
+        count = self.records
         behind = delta + count
         pieces = self._pieces.copy()
-        pieces[1::4] = VARINTS[delta:behind] if behind <= len(VARINTS) else [varint(n) for n in range(delta, behind)]
-        pieces[3::4] = values
+        pieces[1::5] = VARINTS[delta:behind] if behind <= len(VARINTS) else [varint(n) for n in range(delta, behind)]
+        pieces[3::5] = self._cut(frame)
+        afters = self._afters
+        pieces[4::5] = [afters[0] + end] * count if len(afters) == 1 else [after + end for after in afters]
         if behind > _WIDE_FROM:
             wide = max(_WIDE_FROM - delta, 0)  # the first whose delta takes more than a byte
             if behind > _WIDER_FROM:
-                pieces[4 * wide : -1 : 4] = [_lead(self._sizes[n] + len(pieces[4 * n + 1])) for n in range(wide, count)]
+                pieces[5 * wide :: 5] = [_lead(self._sizes[n] + len(pieces[5 * n + 1])) for n in range(wide, count)]
             else:
-                pieces[4 * wide : -1 : 4] = self._wide[wide:]
-            if not wide:
-                pieces[0] = pieces[0][1:]
+                pieces[5 * wide :: 5] = self._wide[wide:]
         parts += pieces
-
-    def facts(self, values: Sequence[bytes]) -> list[Fact]:
-        """For whoever wants keys and values."""
-        parts: list[bytes] = []
-        self.write(parts, values, 0)
-        facts: list[Fact] = []
-        written = b"".join(parts)
-        read_facts(written, 0, len(written), len(values), facts)
-        return facts
+        return behind
 
 
 class OneRecordForm(RecordForm):
     """The same for one fact, as most commits are."""
 
-    __slots__ = ("_key", "_lead")
+    __slots__ = ("_after", "_key", "_lead", "_place")
 
-    def __init__(self, key: bytes, value_size: int) -> None:
-        super().__init__((key,), (value_size,))
+    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
+        super().__init__(keys, head, afters, places, frame_bytes)
         self._lead, _, self._key, _, _ = self._pieces
+        (self._after,) = afters
+        self._place = slice(places[0], places[0] + CUT_BYTES)
 
-    def write(self, parts: list[bytes], values: Sequence[bytes], delta: int) -> None:
-        if delta < _WIDE_FROM:
-            parts += (self._lead, VARINTS[delta], self._key, values[0], _NO_HEADERS)
-        else:
-            super().write(parts, values, delta)
+    def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
+        if delta >= _WIDE_FROM:
+            return super().write(parts, frame, end, delta)
+        parts += (self._lead, VARINTS[delta], self._key, frame[self._place], self._after, end)
+        return delta + 1
 
 
-def form_of(keys: Sequence[bytes], value_sizes: Sequence[int]) -> RecordForm:
-    return RecordForm(keys, value_sizes) if len(keys) > 1 else OneRecordForm(keys[0], value_sizes[0])
+def form_of(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> RecordForm:
+    return (RecordForm if len(keys) > 1 else OneRecordForm)(keys, head, afters, places, frame_bytes)
+
+
+@lru_cache(256)
+def cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Cuts eight bytes at each of the places, which come in order, out of a frame of so many."""
+    form, behind = "", 0
+    for place in places:
+        form += f"{place - behind}x{CUT_BYTES}s"
+        behind = place + CUT_BYTES
+    return Struct(f"{form}{frame_bytes - behind}x").unpack

@@ -1,15 +1,15 @@
 """A commit that differs from one before in its offsets alone goes from its bytes to the log's in one step.
 
-A consumer commits the same partitions for hours. What is the same is compared and the offsets are cut out in one go; where
-they stand is found by writing the request twice, so nothing of its format is known here. The core has the records ready but
-for offsets and time (`coordinator.repeats`), and the reply is the same each time.
+A consumer commits the same partitions for hours. What is the same is compared in one go; where the offsets stand is found
+by writing the request twice, so nothing of its format is known here. The core has the records ready but for offsets and
+time (`coordinator.repeats`), and the reply is the same each time.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
@@ -19,7 +19,8 @@ from broker.group_journal import GroupJournal
 from broker.logs import get_logger
 from broker.topics import Topics
 from coordinator import Commit
-from coordinator.repeats import OFFSET_BYTES, RepeatedCommit
+from coordinator.repeats import OTHERWISE, STEP, RepeatedCommit
+from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -31,38 +32,22 @@ COMMIT_BYTES_MAX: Final = 4_096
 MADE_IN_VAIN_MAX: Final = 16
 IN_VAIN_MS: Final = 60_000
 
-_CORRELATION_ID: Final = Struct(">i").unpack
-# Of the fields of a commit: the first is before the correlation id, the second is that.
-_REST: Final = slice(0, None, 2)
-_OFFSETS: Final = slice(3, None, 2)
+_CORRELATION_ID: Final = Struct(">i").unpack_from
+_BODY_FROM: Final = KIND_BYTES + 4
+_CORRELATION_ID_BYTES: Final = slice(KIND_BYTES, _BODY_FROM)
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
 # What Python takes for it, about: of the whole, and for each partition besides its key.
 _COST: Final = 2_600
 _COST_OF_PARTITION: Final = 200
 
 
-class Written:
-    """A commit as its client wrote it: where its offsets are, and everything else but the correlation id."""
+class Written(NamedTuple):
+    """A commit as its client wrote it: where its offsets are, and how to cut out everything else but the correlation id."""
 
-    __slots__ = ("body_at", "fields", "fixed", "size")
-
-    def __init__(self, frame: bytes, body_at: int, differing: bytes) -> None:
-        """`differing` has ones where the offsets are in the body."""
-        self.size = len(frame)
-        self.body_at = body_at
-        form, behind = f"{KIND_BYTES}s4s", KIND_BYTES + 4
-        at = differing.find(_ANY_OFFSET)
-        while at >= 0:
-            form += f"{body_at + at - behind}s{OFFSET_BYTES}s"
-            behind = body_at + at + OFFSET_BYTES
-            at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
-        self.fields = _struct(f"{form}{len(frame) - behind}s")
-        self.fixed = self.fields.unpack(frame)[_REST]
-
-
-@lru_cache(256)
-def _struct(form: str) -> Struct:
-    return Struct(form)
+    frame: bytes
+    body_at: int
+    places: list[int]
+    others: Struct
 
 
 def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written | None:
@@ -79,8 +64,23 @@ def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written
     for one, offset in zip(partitions, offsets, strict=True):
         one.committed_offset = offset
     size = len(bodies[0])
-    differing = int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")
-    return Written(frame, len(frame) - size, differing.to_bytes(size, "big"))
+    body_at = len(frame) - size
+    differing = (int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")).to_bytes(size, "big")
+    form, behind = f"{_BODY_FROM}x", _BODY_FROM
+    places = []
+    at = differing.find(_ANY_OFFSET)
+    while at >= 0:
+        place = body_at + at
+        places.append(place)
+        form += f"{place - behind}s{OFFSET_BYTES}x"
+        behind = place + OFFSET_BYTES
+        at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
+    return Written(frame, body_at, places, _struct(f"{form}{len(frame) - behind}s"))
+
+
+@lru_cache(256)
+def _struct(form: str) -> Struct:
+    return Struct(form)
 
 
 class CommitSeen(Seen):
@@ -106,17 +106,17 @@ class CommitAgain:
         "_clock",
         "_commit",
         "_connection",
-        "_correlation_id",
         "_fixed",
+        "_frame",
         "_front",
         "_journal",
         "_mark",
+        "_others",
         "_registry",
         "_reply",
         "_route",
         "_size",
         "_topics",
-        "_unpack",
         "_version",
         "cost",
         "made",
@@ -135,11 +135,12 @@ class CommitAgain:
         clock: Clock,
     ) -> None:
         """`call` was answered by `reply`: everything it asked for is stored."""
-        self._size = found.size
-        self._unpack = found.fields.unpack
-        self._fixed = found.fixed
+        self._size = len(found.frame)
+        self._others = found.others.unpack
+        self._fixed = self._others(found.frame)  # what it begins with is known of all that come here
+        self._frame = found.frame  # the last one that was like it
         self._body_at = found.body_at
-        self._commit = RepeatedCommit(commit)
+        self._commit = RepeatedCommit(commit, found.places, self._size)
         self._front = reply[:4]  # its size
         self._reply = reply[8:]  # from behind the correlation id
         self._journal = journal
@@ -151,38 +152,37 @@ class CommitAgain:
         self._route = call.route
         self._version = call.version
         self._connection: Connection = call.connection
-        self._correlation_id = b""
         self.made = 1
         self.made_ms = clock.now
-        self.cost = _COST + 2 * found.size + self._commit.size + _COST_OF_PARTITION * self._commit.form.records
+        self.cost = _COST + 4 * self._size + self._commit.size + _COST_OF_PARTITION * self._commit.records
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """No bytes: it is on its way to the log. None: it is another commit, or needs a closer look."""
         if len(data) != self._size:
             return None
-        fields = self._unpack(data)
+        others = self._others
+        if others(data) != self._fixed:
+            return None
         journal = self._journal
-        if fields[_REST] != self._fixed or journal.refusal or not self._authorizer.open:
+        if journal.refusal or not self._authorizer.open:
             return None
         if self._registry.mark is not self._mark and not self._topics_are_there():
             return None
-        shard = journal.shard
-        hold = shard.hold
-        first = hold.emitted == hold.taken  # of what the log gets next: otherwise its journal is at work already
-        self._correlation_id = fields[1]
+        self._frame = data
         connection.busy = True
         try:
-            if not self._commit.again(shard, fields[_OFFSETS], self, self._clock.now):
-                connection.busy = False
-                return None
+            step = self._commit.again(journal.shard, data, self, self._clock.now)
         except Exception:
             log.exception("a commit failed inside the broker")
             journal.broken()
             if connection.busy:  # it was not answered by that
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return b""
-        if first or shard.deadlines.wake_at < journal.turn.armed_at:
+        if step == STEP:
             journal.stepped()
+        elif step == OTHERWISE:
+            connection.busy = False
+            return None
         return b""
 
     def _topics_are_there(self) -> bool:
@@ -197,14 +197,12 @@ class CommitAgain:
     # As a held reply.
 
     def release(self) -> None:
-        self._connection.send(self._front + self._correlation_id + self._reply)
+        self._connection.send(self._front + self._frame[_CORRELATION_ID_BYTES] + self._reply)
 
     def fail(self, error: int) -> None:
-        """Rare: the request is put together again, so that its refusal is made as any other."""
-        offsets = bytes(OFFSET_BYTES)
-        head, *rest = self._fixed
-        data = head + self._correlation_id + offsets.join(rest)
+        """Rare: the request is read after all, so that its refusal is made as any other."""
+        data = self._frame
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)
-        (correlation_id,) = _CORRELATION_ID(self._correlation_id)
+        (correlation_id,) = _CORRELATION_ID(data, KIND_BYTES)
         Call(self._connection, route, self._version, correlation_id, request, data, 4).fail(error)

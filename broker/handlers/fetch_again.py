@@ -54,7 +54,7 @@ class FetchAgain:
         if journal.refusal or hold.durable != hold.emitted or not self._authorizer.open:
             return None
         group = shard.groups.get(self._group_id)
-        if group is None or (group.offsets_mark is not self._mark and not self._read(group)):
+        if group is None or ((group.newest is not None or group.offsets_mark is not self._mark) and not self._read(group)):
             return None
         return self._front + data[8:12] + self._body
 

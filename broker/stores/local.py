@@ -91,6 +91,7 @@ class LocalStore:
         self.cluster_id = self.directory.cluster_id
         self.handles = Handles(self.disk)
         self.workers = Workers(loop, FLUSH_THREADS)
+        self.patient = Workers(loop, 1, patient=True)  # for flushes that nobody waits for
         self.topic_workers = Workers(loop, TOPIC_THREADS)
         self.together = Together(loop, self.disk, self.directory.path)
         self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
@@ -333,7 +334,7 @@ class LocalStore:
             flush = flusher.begin(flusher.told_nobody)
             if flush is not None:
                 begun.append((flusher, flusher.told_nobody, flush))
-        share_out(self.workers, 1, begun)
+        share_out(self.patient, 1, begun)
 
     def flush_soon(self, flusher: Flusher, done: Done) -> None:
         """Flush the log together with the others that were appended to in this turn."""
@@ -349,6 +350,7 @@ class LocalStore:
 
     def close(self) -> None:
         self.workers.close()
+        self.patient.close()
         self.topic_workers.close()
         self.together.close()
         self.clerk.close()

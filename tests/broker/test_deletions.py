@@ -34,7 +34,7 @@ class Place:
         self.desk = Desk(load=False)
         self.topics = self.desk.topics
         self.log = MemoryLog()
-        self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, 1 << 20, LATE_MS)
+        self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, LATE_MS)
         self.folders = Folders()
         self.told: list[int] = []
         self.deletions = Deletions(

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import connection
+from broker.connection import KIND_BYTES
 from broker.handlers.commit_again import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain
 from broker.handlers.commit_again import written as written_
 from coordinator import read_offset
 from protocol.batch import facts_of, validate
+from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -151,9 +153,9 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
     for offset in range(4):
         peer.ask(commit(id, offset), 9)
 
-    journal = desk.shards.of("g")
+    (repeat,) = remembered(peer)
     with monkeypatch.context() as patched:
-        patched.setattr(journal.shard, "hold", Defective(journal.shard.hold, "emit_values", after))
+        patched.setattr(repeat, "_commit", Defective(repeat._commit, "again", after))
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
@@ -311,15 +313,13 @@ def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitReq
     found = written_(before, request_, version)
     assert found is not None
     assert framed(request_, version) == before
-    assert found.fields.unpack(before)[0::2] == found.fixed
+    same = found.others.unpack(before)
     for topic in request_.topics:
         for one in topic.partitions:
             one.committed_offset = data.draw(OFFSETS)
     other = framed(request_, version, 8)
-    fields = found.fields.unpack(other)
-    assert fields[0::2] == found.fixed
-    assert fields[1] == b"\0\0\0\x08"
-    assert [int.from_bytes(offset, "big", signed=True) for offset in fields[3::2]] == [
+    assert found.others.unpack(other) == same
+    assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in found.places] == [
         one.committed_offset for topic in request_.topics for one in topic.partitions
     ]
 
@@ -332,19 +332,9 @@ def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRe
     at = data.draw(st.integers(0, len(before) - 1))
     changed = bytearray(before)
     changed[at] ^= data.draw(st.integers(1, 255))
-    fields = found.fields.unpack(bytes(changed))
-    same = fields[0::2] == found.fixed
-    assert same == (8 <= at < 12 or any(at in span for span in spans(found.fields.format)))
-
-
-def spans(form: str) -> list[range]:
-    """Where the offsets are, by the form of the struct."""
-    at, found = 0, []
-    for number, size in enumerate(int(size) for size in form.rstrip("s").split("s")):
-        if number % 2 and number > 1:
-            found.append(range(at, at + size))
-        at += size
-    return found
+    same = found.others.unpack(bytes(changed)) == found.others.unpack(before)
+    # How it begins is known of all that are asked about.
+    assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in found.places))
 
 
 def test_a_request_written_otherwise_is_not_remembered() -> None:

@@ -113,7 +113,7 @@ class Machine:
         self.log = ScriptedLog()
         self.shard = Values()
         self.turn = turn_by_hand(self.clock, self.touched)
-        self.journal = Journal("values-0", self.shard, self.log, self.turn, 1 << 20, LATE_MS)
+        self.journal = Journal("values-0", self.shard, self.log, self.turn, LATE_MS)
         self.journal.start()
 
     def put(self, key: bytes, value: bytes) -> Reply:
@@ -298,7 +298,7 @@ def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
     assert machine.shard.values == {}
     with pytest.raises(StartError, match="values-0 cannot be read") as caught:
-        Journal("values-0", machine.shard, machine.log, machine.turn, 1 << 20, LATE_MS).start()
+        Journal("values-0", machine.shard, machine.log, machine.turn, LATE_MS).start()
     assert caught.value.code == ExitCode.DATA
 
 

@@ -96,14 +96,14 @@ class Machine:
         self.loop = Loop()
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        self.store.workers = self.store.clerk = self.store.together.workers = cast(Workers, self.threads)
+        self.store.workers = self.store.patient = self.store.clerk = self.store.together.workers = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()
         self.owned = cast(LocalLog, owned_or_fail("values-0", acquired[0]))
         self.touched: list[TurnEnd] = []
         self.shard = Values()
-        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), 1 << 20, LATE_MS)
+        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), LATE_MS)
         self.journal.start()
 
     def put(self, key: bytes, value: bytes = b"1") -> Reply:

@@ -85,7 +85,7 @@ class Broker:
         self.topics = Topics(self._new_id)
         self.touched: list[TurnEnd] = []
         turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, 1 << 20, LATE_MS)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, self.store, loop, {})
 

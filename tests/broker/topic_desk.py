@@ -62,7 +62,7 @@ class TopicDesk(Desk):
     def __init__(self, authorizer: Authorizer, topics: dict[str, int]) -> None:
         super().__init__(authorizer, topics=topics)
         self.registry_log = MemoryLog()
-        self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, 1 << 20, LATE_MS)
+        self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         self.partitions = EmptyPartitions(self.topics)
         partitions: Any = self.partitions
         loop: Any = self.loop

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator import Commit, Description, JoinRequest, Leaver, ListedGroup, StoredOffset, SyncRequest
 from coordinator.facts import read_offset
-from coordinator.repeats import RepeatedCommit
+from coordinator.repeats import OFFSET_BYTES, RepeatedCommit
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.asked import Asked, AskedCommit, AskedJoin, AskedLeave, AskedOffset, AskedOffsets, AskedSync, Bytes, as_bytes
@@ -152,7 +152,8 @@ class Asking(Stage):
         asked.reply = ErrorCode.NONE if self._committed_again(commit) else self._serving.commit(commit, self.now)
         asked.too_large = commit.too_large or set()
         if not asked.reply and commit.topics and not asked.too_large and commit.retention_ms == -1 and self.repeats is not None:
-            self.repeats[_but_offsets(commit)] = RepeatedCommit(commit)
+            count = sum(len(partitions) for _, partitions in commit.topics)
+            self.repeats[_but_offsets(commit)] = RepeatedCommit(commit, range(0, count * OFFSET_BYTES, OFFSET_BYTES), count * OFFSET_BYTES)
         return self._replied("commit", actor or "", asked)
 
     def _committed_again(self, commit: Commit) -> bool:
@@ -161,9 +162,9 @@ class Asking(Stage):
         if repeat is None:
             return False
         shard = self._serving
-        offsets = [pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions]
+        frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
-        if repeat.again(shard, offsets, Nobody(), self.now):
+        if repeat.again(shard, frame, Nobody(), self.now):
             return True
         assert shard.hold.emitted == before
         return False

@@ -10,6 +10,7 @@ from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Kind
 from coordinator.repeats import RepeatedCommit
+from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StateChange
 from tests.coordinator.asked import Asked
@@ -116,7 +117,7 @@ class Stage:
         shard = self._serving
         batch: list[Fact] = []
         while shard.hold.untaken:
-            batch += shard.hold.take(self.config.batch_bytes_max)
+            batch += facts_of(bytes(shard.hold.take(self.now)))
         self._newest += [as_record(fact, shard.groups.get(_group_of(fact)), during) for fact in batch]
         self.in_flight += batch
         if not self._holds:

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import Fact, Hold, Parts, facts_bytes
+from coordinator.hold import BATCH_OVERHEAD_BYTES
+from protocol.batch import facts_of
 
 ROOMY = 1 << 20
+
+
+def taken(hold: Hold) -> list[Fact]:
+    """The facts of the next batch, if there is one."""
+    return list(facts_of(bytes(hold.take(0)))) if hold.untaken else []
 
 
 class Reply:
@@ -33,8 +40,8 @@ class Reply:
 class Register:
     """The smallest shard: one value. A write is a fact; whoever reads sees the newest value at once."""
 
-    def __init__(self) -> None:
-        self.hold = Hold()
+    def __init__(self, batch_bytes_max: int = ROOMY) -> None:
+        self.hold = Hold(batch_bytes_max)
         self.value = b""
         self.left: list[Reply] = []
 
@@ -61,7 +68,7 @@ def test_a_reply_leaves_at_once_when_nothing_is_on_its_way_to_the_log(register: 
 def test_a_write_is_answered_when_its_fact_is_durable_and_not_before(register: Register) -> None:
     reply = register.write(b"1")
     assert reply.error is None
-    register.hold.take(ROOMY)
+    taken(register.hold)
     assert reply.error is None
     register.hold.confirm(1)
     assert reply.error == 0
@@ -72,14 +79,14 @@ def test_a_reader_sees_the_newest_value_but_hears_of_it_only_when_it_is_durable(
     reader = register.read()
     assert reader.value == b"1"
     assert reader.error is None
-    register.hold.take(ROOMY)
+    taken(register.hold)
     register.hold.confirm(1)
     assert reader.error == 0
 
 
 def test_replies_leave_in_the_order_they_were_given(register: Register) -> None:
     replies = [register.write(b"1"), register.read(), register.write(b"2"), register.read()]
-    register.hold.take(ROOMY)
+    taken(register.hold)
     register.hold.confirm(1)
     assert register.left == replies[:2]
     register.hold.confirm(2)
@@ -88,55 +95,86 @@ def test_replies_leave_in_the_order_they_were_given(register: Register) -> None:
 
 def test_what_arrives_while_a_batch_is_in_flight_waits_for_the_next(register: Register) -> None:
     register.write(b"1")
-    assert register.hold.take(ROOMY) == [(b"register", b"1")]
+    assert taken(register.hold) == [(b"register", b"1")]
     late = register.write(b"2")
     register.hold.confirm(1)
     assert late.error is None
     assert register.hold.untaken
-    assert register.hold.take(ROOMY) == [(b"register", b"2")]
+    assert taken(register.hold) == [(b"register", b"2")]
     assert not register.hold.untaken
     register.hold.confirm(2)
     assert late.error == 0
 
 
-def test_the_facts_of_one_operation_share_a_batch(register: Register) -> None:
+def test_the_facts_of_one_operation_share_a_batch() -> None:
+    register = Register(facts_bytes([(b"register", b"x" * 100)] * 3) + 100)
     register.write(b"x" * 100, facts=3)
     register.write(b"y" * 100, facts=2)
-    three = facts_bytes([(b"register", b"x" * 100)] * 3)
-    assert [value for _, value in register.hold.take(three + 100)] == [b"x" * 100] * 3
-    assert [value for _, value in register.hold.take(three + 100)] == [b"y" * 100] * 2
+    assert [value for _, value in taken(register.hold)] == [b"x" * 100] * 3
+    assert [value for _, value in taken(register.hold)] == [b"y" * 100] * 2
 
 
-def test_an_operation_larger_than_a_batch_is_taken_alone(register: Register) -> None:
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), min_size=1, max_size=20), st.integers(100, 600), st.data())
+def test_batches_have_whole_operations_in_their_order_and_as_many_as_fit(steps: list[list[int]], most: int, data: st.DataObject) -> None:
+    hold = Hold(most)
+    emitted: list[Fact] = []
+    operations: list[tuple[int, int]] = []  # of those that are not in a batch: facts, bytes
+    batches: list[list[Fact]] = []
+
+    def take() -> None:
+        batch = hold.take(0)
+        batches.append(list(facts_of(bytes(batch))))
+        facts, size = operations.pop(0)
+        while facts < len(batches[-1]):
+            more, bytes_more = operations.pop(0)
+            facts, size = facts + more, size + bytes_more
+            assert size + BATCH_OVERHEAD_BYTES <= most >= len(batch)
+        assert facts == len(batches[-1])
+
+    for number, sizes in enumerate(steps):
+        facts: list[Fact] = [(b"%d" % number, b"v" * size) for size in sizes]
+        hold.emit(facts)
+        emitted += facts
+        operations.append((len(facts), facts_bytes(facts)))
+        while hold.untaken and data.draw(st.booleans()):
+            take()
+    while hold.untaken:
+        take()
+    assert [fact for batch in batches for fact in batch] == emitted
+    assert hold.taken == hold.emitted == len(emitted)
+
+
+def test_an_operation_larger_than_a_batch_is_taken_alone() -> None:
+    register = Register(10)
     register.write(b"x" * 1000)
     register.write(b"y")
-    assert len(register.hold.take(10)) == 1
-    assert len(register.hold.take(10)) == 1
-    assert register.hold.take(10) == []
+    assert len(taken(register.hold)) == 1
+    assert len(taken(register.hold)) == 1
+    assert taken(register.hold) == []
 
 
 def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Register) -> None:
     kept = register.write(b"1")
-    register.hold.take(ROOMY)
+    taken(register.hold)
     register.hold.confirm(1)
     in_flight, behind = register.write(b"2"), register.read()
-    register.hold.take(ROOMY)
+    taken(register.hold)
     open_still = register.write(b"3")
     register.hold.fail(56)
     assert [kept.error, in_flight.error, behind.error, open_still.error] == [0, 56, 56, 56]
-    assert register.hold.take(ROOMY) == []
+    assert taken(register.hold) == []
     assert register.read().error == 0
 
 
 def test_a_late_append_is_answered_with_the_code_and_goes_on(register: Register) -> None:
     late = register.write(b"1")
-    register.hold.take(ROOMY)
+    taken(register.hold)
     behind = register.write(b"2")
     register.hold.late(1, 7)
     assert [late.error, behind.error] == [7, None]
     register.hold.confirm(1)
     assert [late.error, behind.error] == [7, None]
-    register.hold.take(ROOMY)
+    taken(register.hold)
     register.hold.confirm(2)
     assert behind.error == 0
     assert register.left == [late, behind]
@@ -155,7 +193,7 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
     first, second = Chatty(register.left), Reply(register.left)
     register.hold.reply(first)
     register.hold.reply(second)
-    register.hold.take(ROOMY)
+    taken(register.hold)
     register.hold.confirm(1)
     assert register.left == [first, second, *again]
 
@@ -185,7 +223,7 @@ def test_a_reply_over_several_shards_leaves_when_each_part_may() -> None:
     assert not whole.completed
     for shard in (shards[2], shards[0]):
         assert not whole.completed
-        shard.hold.take(ROOMY)
+        taken(shard.hold)
         shard.hold.confirm(1)
     assert whole.completed == 1
     assert whole.parts == [0, 0, 0]
@@ -212,7 +250,7 @@ def test_a_reply_of_no_parts_is_complete_at_once() -> None:
 STEPS: dict[str, Callable[[Register], object]] = {
     "write": lambda r: r.write(b"%d" % (r.hold.emitted + 1)),
     "read": lambda r: r.read(),
-    "take": lambda r: r.hold.take(ROOMY),
+    "take": lambda r: taken(r.hold),
     "confirm": lambda r: r.hold.confirm(r.hold.taken),
     "fail": lambda r: r.hold.fail(56),
 }
@@ -225,7 +263,7 @@ def test_no_reply_that_left_well_says_what_the_log_does_not_hold(steps: list[str
     pending: list[Fact] = []
     for step in steps:
         if step == "take":
-            pending += register.hold.take(ROOMY)
+            pending += taken(register.hold)
         elif step == "confirm":
             log += pending
             pending.clear()

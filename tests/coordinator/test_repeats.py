@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import pack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import Fact, Hold
+from coordinator.hold import BATCH_OVERHEAD_BYTES
+from coordinator.repeats import OTHERWISE
 from protocol.batch import facts_of, validate
-from protocol.batch_writing import form_of, write_facts
+from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from tests.coordinator.asking import Nobody
 from tests.coordinator.playbook import Play
 
@@ -57,7 +60,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
     deadlines = {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
-    assert not repeat.again(shard, [bytes(8)] * 3, Nobody(), play.now)
+    assert repeat.again(shard, bytes(24), Nobody(), play.now) == OTHERWISE
     assert (shard.hold.emitted, play.fetch_all()) == (emitted, offsets)
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
@@ -68,8 +71,9 @@ def test_not_while_the_group_completes_a_rebalance(play: Play) -> None:
     def completing(play: Play) -> None:
         play.join("a", metadata=b"other")
         play.join("b")
-        assert play._serving.groups["g"].state.name == "COMPLETING"
-        play._serving.groups["g"].generation = 1  # nothing but the state says no
+        group = play._serving.groups["g"]
+        assert group.state.name == "COMPLETING"
+        group.generation = 1  # nothing but the state says no
 
     refused_short(play, completing)
 
@@ -78,10 +82,12 @@ def test_not_with_an_older_generation(play: Play) -> None:
     play.s1()
 
     def moved(play: Play) -> None:
-        play._serving.groups["g"].generation = 2
+        play.join("a", metadata=b"other")
+        play.sync("a", {"a": b"A"}).expect()
+        group = play._serving.groups["g"]
+        assert (group.state.name, group.generation) == ("STABLE", 2)
 
     refused_short(play, moved)
-    play._serving.groups["g"].generation = 1
 
 
 @pytest.mark.parametrize("others", [(), ("b",)])
@@ -92,10 +98,17 @@ def test_not_for_a_member_that_left(play: Play, others: tuple[str, ...]) -> None
 
 def test_not_for_a_member_that_was_replaced(play: Play) -> None:
     play.s1()
+    refused_short(play, lambda play: play.join("a'", instance="ia"))
+
+
+def test_not_for_another_instance(play: Play) -> None:
+    play.s1()
 
     def renamed(play: Play) -> None:
-        (member,) = play._serving.groups["g"].members.values()
+        group = play._serving.groups["g"]
+        (member,) = group.members.values()
         member.instance_id = "another"
+        group.alter()
 
     refused_short(play, renamed)
     (member,) = play._serving.groups["g"].members.values()
@@ -110,18 +123,59 @@ def test_not_for_a_group_that_is_gone(play: Play) -> None:
     refused_short(play, lambda play: play.delete(), None)
 
 
-@pytest.mark.parametrize("gone", [[("t1", 2)], [("t0", 0), ("t0", 300)]])
-def test_not_where_nothing_is_kept_of_a_topic_any_more(play: Play, gone: list[tuple[str, int]]) -> None:
-    refused_short(play, lambda play: play.offset_delete(*gone), None)
+def test_not_in_a_group_that_was_opened_anew(play: Play) -> None:
+    play.s1()
+    refused_short(play, lambda play: play.log_fails() or play.leave("a"))
 
 
-def test_not_where_nothing_is_kept_of_the_only_topic(play: Play) -> None:
-    committed(play, None, True, {("t0", 0): 1})
-    committed(play, None, True, {("t1", 0): 1})
-    (repeat, _) = play.repeats.values() if play.repeats else (None, None)
-    play.offset_delete(("t0", 0))
-    assert repeat is not None
-    assert not repeat.again(play._serving, [bytes(8)], Nobody(), play.now)
+GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_what_was_deleted_meanwhile_is_there_again(play: Play, gone: list[tuple[str, int]]) -> None:
+    committed(play, None, True, SEVERAL)
+    committed(play, None, True, {place: offset + 1 for place, offset in SEVERAL.items()})
+    play.offset_delete(*gone)
+    assert play.fetch_all() == {place: offset + 1 for place, offset in SEVERAL.items() if place not in gone}
+    committed(play, None, True, SEVERAL)
+    assert play.fetch_all() == SEVERAL
+    play.failover()
+    assert play.fetch_all() == SEVERAL
+
+
+PLACES = [("t0", 0), ("t0", 1), ("t1", 0)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b"]), st.sets(st.sampled_from(PLACES), min_size=1), st.booleans(), st.booleans()), max_size=30
+    )
+)
+def test_whoever_committed_last_is_right_whenever_it_is_read(steps: list[tuple[str, set[tuple[str, int]], bool, bool]]) -> None:
+    """Commits that come again are kept until somebody looks; others come in between, of the same partitions too."""
+    play = Play()
+    play.settled("a", "b")
+    expected: dict[tuple[str, int], int] = {}
+    for number, (actor, places, short, looks) in enumerate(steps):
+        wanted = dict.fromkeys(sorted(places), number)
+        committed(play, actor, short, wanted)
+        expected |= wanted
+        if looks:
+            assert play.fetch_all() == expected
+    assert play.fetch_all() == expected
+    play.failover()
+    assert play.fetch_all() == expected
+
+
+def test_it_is_read_once(play: Play) -> None:
+    for offset in range(5):
+        committed(play, None, True, {("t0", 0): offset})
+    group = play._serving.groups["g"]
+    marks = [group.offsets_mark]
+    for _ in range(2):
+        assert play.fetch_all() == {("t0", 0): 4}
+        marks.append(group.offsets_mark)
+    assert marks[0] is not marks[1] is marks[2]
 
 
 def test_it_keeps_a_member_alive(play: Play) -> None:
@@ -133,39 +187,70 @@ def test_it_keeps_a_member_alive(play: Play) -> None:
     play.heartbeat("a").expect()
 
 
+HEAD = b"\0\3"
+Alike = tuple[bytes, bytes, bytes]  # key, what was cut out, what comes after it
+
+
+def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
+    """With something between what is to be cut out, as in a request."""
+    frame, places = b"request", []
+    for _, cut, after in rows:
+        places.append(len(frame))
+        frame += cut + after
+    return form_of([key for key, _, _ in rows], HEAD, [after for _, _, after in rows], places, len(frame)), frame
+
+
+def plain_facts(rows: list[Alike], moment: int) -> list[Fact]:
+    return [(key, HEAD + cut + after + pack(">q", moment)) for key, cut, after in rows]
+
+
 @pytest.mark.parametrize("before", [0, 1, 63, 64, 1_000, 1_023, 8_100, 8_191, 8_192, 1_100_000])
 @pytest.mark.parametrize("count", [1, 2, 70, 200])
-def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before: int, count: int) -> None:
-    facts: list[Fact] = [(b"key%d" % number, b"v" * (number % 3 + 24)) for number in range(count)]
+@pytest.mark.parametrize("alike", [True, False])
+def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before: int, count: int, alike: bool) -> None:
+    rows = [(b"key%d" % number, pack(">q", number << 20), b"m" * (0 if alike else number % 3)) for number in range(count)]
     plain: list[bytes] = []
-    write_facts(plain, facts, before)
-    prepared: list[bytes] = []
-    values = [value for _, value in facts if value is not None]
-    form = form_of([key for key, _ in facts], [len(value) for value in values])
+    write_facts(plain, plain_facts(rows, 1_700_000_000_000), before)
+    form, frame = form_and_frame(rows)
     for _ in range(2):
-        prepared.clear()
-        form.write(prepared, values, before)
+        prepared: list[bytes] = []
+        assert form.write(prepared, frame, moment_end(1_700_000_000_000), before) == before + count
     assert b"".join(prepared) == b"".join(plain)
-    assert form.facts(values) == facts
 
 
-FACTS = st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(min_size=24, max_size=30)), min_size=1, max_size=30)
+ROWS = st.lists(
+    st.tuples(st.binary(min_size=1, max_size=200), st.binary(min_size=8, max_size=8), st.binary(max_size=6)), min_size=1, max_size=30
+)
 
 
-@given(st.lists(st.tuples(st.booleans(), FACTS), min_size=1, max_size=10))
-def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tuple[bool, list[Fact]]]) -> None:
+@given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=10))
+def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tuple[bool, list[Alike]]]) -> None:
     """Up to where offset deltas take two bytes, and beyond."""
-    plain, prepared = Hold(), Hold()
-    for short, facts in steps:
-        plain.emit(facts)
+    hold = Hold(1 << 30)
+    for moment, (short, rows) in enumerate(steps):
         if short:
-            values = [value for _, value in facts if value is not None]
-            form = form_of([key for key, _ in facts], [len(value) for value in values])
-            prepared.emit_values(form, values, 1, Nobody())
+            form, frame = form_and_frame(rows)
+            hold.records = form.write(hold.parts, frame, moment_end(moment), hold.records)
+            hold.emitted += len(rows)
         else:
-            prepared.emit(facts)
-    assert prepared.emitted == plain.emitted
-    batch = bytes(prepared.take_batch(1 << 30, 5_000))
-    assert batch == bytes(plain.take_batch(1 << 30, 5_000))
-    assert list(facts_of(batch)) == [fact for _, facts in steps for fact in facts]
-    assert validate(batch, 0, len(batch)).record_count == prepared.taken
+            hold.emit(plain_facts(rows, moment))
+    batch = bytes(hold.take(5_000))
+    assert list(facts_of(batch)) == [fact for moment, (_, rows) in enumerate(steps) for fact in plain_facts(rows, moment)]
+    assert validate(batch, 0, len(batch)).record_count == hold.taken == hold.emitted
+
+
+def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
+    play.configure(batch_bytes_max=300)
+    committed(play, None, True, {("t0", 0): 0})
+    (repeat,) = play.repeats.values() if play.repeats else ()
+    shard = play._serving
+    for offset in range(10):
+        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now)
+    batches = []
+    while shard.hold.untaken:
+        batches.append(bytes(shard.hold.take(0)))
+    fitting = (300 - BATCH_OVERHEAD_BYTES) // repeat.size
+    assert [len(list(facts_of(batch))) for batch in batches] == [fitting] * (10 // fitting) + [10 % fitting] * (10 % fitting > 0)
+    assert len(batches) > 2
+    shard.hold.confirm(shard.hold.taken)
+    play.log += [fact for batch in batches for fact in facts_of(batch)]
