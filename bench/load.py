@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.machine import Cores, pinned
 from bench.native import Tools
-from bench.rows import CONNECTIONS, LOAD_ROWS, LoadRow
+from bench.rows import CONNECTIONS, CPU_FIELD, LOAD_ROWS, LoadRow
 from bench.servers import Server, broker, floor, served_versions
 
 SETUP_SECONDS = 40
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
 WARMING = ("api-versions", "metadata", "heartbeat-200", "commit-10", "fetch-10")
-CPU_FIELD = "srv_us_per_req"  # processor time of the server
+OURS = ("ours", "always")
 KEPT = ("requests", "rps", "p50_us", "p99_us", "p999_us", "srv_us_per_req", "srv_util", "gen_util", "srv_rss_mb")
 
 Sample = dict[str, Any]
@@ -74,10 +74,15 @@ class Comparison:
         self._seconds = seconds
 
     def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
-        """One row: the floor, then each that serves it, and again; what the broker does not serve yet is told, not guessed."""
-        with self._pair() as (bottom, ours):
+        """One row: the floor, then each that serves it, and again; what the broker does not serve yet is told, not guessed.
+
+        Where something is stored, a second broker of ours takes its turn too, whose replies wait until that is flushed.
+        """
+        with self._pair() as (bottom, ours), ExitStack() as stack:
             missing = row.missing(served_versions(ours.port))
             subjects = {} if missing else {"ours": ours}
+            if row.stored and not missing:
+                subjects["always"] = stack.enter_context(broker(self._cores.server, "offsets.flush=always"))
             subjects |= {name: other for name, other in others.items() if not row.missing(served_versions(other.port))}
             result = self._compare(row, bottom, subjects)
             return result | ({"status": "not served yet", "missing": missing} if missing else {"status": "measured"})
@@ -94,7 +99,7 @@ class Comparison:
                 try:
                     samples[name].append(self._run(subjects[name], (*arguments, *row.broker), seconds))
                 except LoadError as error:
-                    if name == "ours":
+                    if name in OURS:
                         raise
                     lost[name] = str(error)  # another broker's failure is no failure of ours
         for name in lost:
@@ -147,6 +152,8 @@ def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
                     entry[name]["least"] = min(one[CPU_FIELD] for one in samples[name]) / (min(costs) or 1e-9)
         result["metrics"].append(entry)
     if "ours" in samples:
+        if "always" in samples:
+            result["always_to_interval"] = ratios(samples["always"], samples["ours"], CPU_FIELD)
         result["beside"] = {field: ratios(samples["ours"], floors, field)["median"] for field in ("rps", "p50_us", "p99_us")}
     return result
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import CODEC, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
+from bench.rows import ALWAYS_AT_MOST, CODEC, CPU_FIELD, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
 
 Report = dict[str, Any]
 
@@ -24,7 +24,7 @@ def verdict(value: float, at_most: float | None) -> str:
 
 def missed(report: Report) -> list[str]:
     """Every target that was measured and missed, in a few words each."""
-    return [*_missed_ratios(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report)]
+    return [*_missed_ratios(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
@@ -33,6 +33,13 @@ def _missed_ratios(report: Report) -> Iterator[str]:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
             if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
                 yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
+
+
+def _missed_by_always(report: Report) -> Iterator[str]:
+    for row in LOAD_ROWS:
+        ratio = report["rows"].get(row.name, {}).get("always_to_interval")
+        if ratio and ratio["median"] > ALWAYS_AT_MOST:
+            yield f"{row.name} with offsets.flush=always: {ratio['median']:.2f} times the cost, at most {ALWAYS_AT_MOST:g}"
 
 
 def _missed_of_data(report: Report) -> Iterator[str]:
@@ -56,7 +63,7 @@ def _missed_by_the_codec(report: Report) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), data(report), single(report), codec(report), footing(report)]
+    blocks = [heading(report), load(report), always(report), data(report), single(report), codec(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -110,6 +117,19 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
     yield f"{measured['kafka']['median']:.2f}" if "kafka" in measured else "failed" if "kafka_failed" in result else ""
     for field in ("rps", "p50_us", "p99_us"):
         yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
+
+
+def always(report: Report) -> list[str]:
+    """What it costs that replies wait until what they tell of is flushed."""
+    lines: list[Sequence[str]] = [["offsets.flush=always / interval", "", "interval us", "always us", "ratio", "min..max", "at most", ""]]
+    for row in LOAD_ROWS:
+        result = report["rows"].get(row.name, {})
+        if "always_to_interval" in result:
+            ratio = result["always_to_interval"]
+            costs = [f"{result[name][CPU_FIELD]:.2f}" for name in ("ours", "always")]
+            figures = [*costs, f"{ratio['median']:.2f}", f"{ratio['min']:.2f}..{ratio['max']:.2f}"]
+            lines.append([row.title, "CPU", *figures, f"{ALWAYS_AT_MOST:g}", verdict(ratio["median"], ALWAYS_AT_MOST)])
+    return list(aligned(lines)) if len(lines) > 1 else []
 
 
 def data(report: Report) -> list[str]:
