@@ -15,7 +15,7 @@ import contextlib
 import errno
 from typing import Final
 
-from protocol.batch import stamp_whole
+from protocol.batch import stamp_whole, validate
 from storage.epochs import from_offset, read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
 from storage.flush import Flush, sync_names, write_topic_id
@@ -158,6 +158,19 @@ class Log(Segments):
             self.usable = self.usable and not self._flush_failed and self._ends_well()
             raise AppendFailed(told(error, self.folder)) from error
         return offset
+
+    def restore(self, batch: bytes) -> bool:
+        """Append a batch as it was stamped, if it is what comes next; whether it was. Raises OSError."""
+        header = validate(batch, 0, len(batch))
+        offset = self.next_offset
+        if header.base_offset != offset:
+            return False
+        segment = self._segment_for(len(batch), header.last_offset, header.max_timestamp)
+        segment.append(batch, offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+        if header.leader_epoch > (self._epochs[-1][0] if self._epochs else -1):
+            self._epochs = with_epoch(self._epochs, header.leader_epoch, offset)
+        self.epoch = max(self.epoch, header.leader_epoch + 1)
+        return True
 
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         if self._segments:
@@ -408,16 +421,15 @@ class Log(Segments):
 
     # Repairing.
 
-    def start_repair(self, keep_unflushed: bool) -> Repair:
+    def start_repair(self, end: int) -> Repair:
         """The log must be left alone until `finish_repair`.
 
-        What was not flushed goes, unless somebody was told of it.
+        What is behind `end` goes: nobody was told of it.
         """
         assert not self._flushing, "its flush has to end first"
         self.usable = False
         for segment in self._segments:
             segment.close()
-        end = self.next_offset if keep_unflushed else self.flushed_offset
         return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred)
 
     def finish_repair(self, repair: Repair) -> None:
@@ -437,7 +449,7 @@ class Log(Segments):
 
     def recover(self, keep_unflushed: bool) -> None:
         """All three steps here and now; raises as `Repair.run` does."""
-        repair = self.start_repair(keep_unflushed)
+        repair = self.start_repair(self.next_offset if keep_unflushed else self.flushed_offset)
         repair.run()
         self.finish_repair(repair)
 

@@ -18,6 +18,7 @@ from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
 from broker.stores.owned import Done, Flusher, LocalLog, Rules
 from broker.stores.together import Begun, Together, share_out
+from broker.stores.turn_flushes import Appended, TurnFlushes
 from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.workers import Workers
 from storage import (
@@ -101,8 +102,13 @@ class LocalStore:
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, LocalLog] = {}
         self._planned: dict[float, list[Flusher]] = {}  # logs to flush, by how long after their first append
-        self._begun: Begun = []  # flushes of this turn
+        self._appended: list[Appended] = []  # in this turn, where somebody waits until it is safe
         self._finishing = False
+        try:
+            self.turn_flushes = TurnFlushes(self.disk, self.directory.path, self.workers, self._flush_each, self._flush_behind)
+        except OSError as error:
+            self.directory.close()
+            raise StartError(f"data directory {self.directory.path}: {error.strerror or error}", ExitCode.DISK) from error
 
     def start(self, me: NodeInfo) -> None:
         """This is how clients find us: known once the listeners are open."""
@@ -133,7 +139,11 @@ class LocalStore:
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
         segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
         try:
-            return Log.open(handles, self._folder(id), segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, ""))
+            opened, recovery = Log.open(handles, self._folder(id), segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, ""))
+            lacking = self.turn_flushes.leftover.restore(f"{id.name}-{id.partition}", opened)
+            if lacking:
+                log.info("log completed after a crash", log=f"{id.name}-{id.partition}", batches=lacking)
+            return opened, recovery
         finally:
             if handles is not self.handles:
                 handles.close()
@@ -145,6 +155,7 @@ class LocalStore:
         if isinstance(opened, Unreadable):
             done(opened)
             return
+        self.turn_flushes.restored()
         done(self._own(id, Flusher(self, self.workers, opened), opened.epoch))
 
     def _sound(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
@@ -305,6 +316,7 @@ class LocalStore:
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
             starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
             self.directory.checkpoint_starts(starts)
+            self.turn_flushes.remove_all()
             if not self.unchecked():
                 self.directory.mark_clean()
         except OSError as error:
@@ -328,27 +340,41 @@ class LocalStore:
         flusher.planned = True
 
     def _flush_planned(self, seconds: float) -> None:
-        begun: Begun = []
-        for flusher in self._planned.pop(seconds):
+        flushers = self._planned.pop(seconds)
+        for flusher in flushers:
             flusher.planned = False
-            flush = flusher.begin(flusher.told_nobody)
+        self._flush_behind(flushers, None)
+
+    def _flush_behind(self, flushers: list[Flusher], done: Done | None) -> None:
+        """Nobody waits for it. `done` hears of each besides who has the log."""
+        begun: Begun = []
+        for flusher in flushers:
+            heard = partial(_both, flusher.told_nobody, done) if done is not None else flusher.told_nobody
+            flush = flusher.begin(heard)
             if flush is not None:
-                begun.append((flusher, flusher.told_nobody, flush))
+                begun.append((flusher, heard, flush))
         share_out(self.patient, 1, begun)
 
-    def flush_soon(self, flusher: Flusher, done: Done) -> None:
-        """Flush the log together with the others that were appended to in this turn."""
-        flush = flusher.begin(done)
-        if flush is not None:
-            if not self._begun:
-                self.loop.call_soon(self._flush_begun)
-            self._begun.append((flusher, done, flush))
+    def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
+        """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
+        if not self._appended:
+            self.loop.call_soon(self._flush_appended)
+        self._appended.append(Appended(flusher, batch, offset, flusher.log.next_offset, done))
 
-    def _flush_begun(self) -> None:
-        begun, self._begun = self._begun, []
+    def _flush_appended(self) -> None:
+        appended, self._appended = self._appended, []
+        self.turn_flushes.add(appended)
+
+    def _flush_each(self, appended: list[Appended]) -> None:
+        begun: Begun = []
+        for one in appended:
+            flush = one.flusher.begin(one.done)
+            if flush is not None:
+                begun.append((one.flusher, one.done, flush))
         share_out(self.workers, FLUSH_THREADS, begun)
 
     def close(self) -> None:
+        self.turn_flushes.close()
         self.workers.close()
         self.patient.close()
         self.topic_workers.close()
@@ -356,6 +382,11 @@ class LocalStore:
         self.clerk.close()
         self.handles.close()
         self.directory.close()
+
+
+def _both(first: Done, second: Done, failure: AppendFailed | None) -> None:
+    first(failure)
+    second(failure)
 
 
 def _is_unflushed(owned: LocalLog) -> bool:

@@ -28,8 +28,8 @@ class Store(Protocol):
         """Flush the log when so much time has passed; nobody waits for it."""
         ...
 
-    def flush_soon(self, flusher: Flusher, done: Done) -> None:
-        """Flush the log now, if need be together with others."""
+    def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
+        """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
         ...
 
     def flushed(self, log: Log) -> None:
@@ -61,6 +61,9 @@ class Flusher:
         self.planned = False  # by the store, for a moment to come
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
+        # Everything before it is in the log of turns, or was given to that: if it is not flushed.
+        self.safe_offset = 0
+        self.given_offset = 0
         self._store = store
         self._workers = workers
         self._next: list[Done] = []
@@ -137,20 +140,22 @@ class LocalLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything before it is true. With `always` nobody was told of what is not flushed."""
-        return self.log.flushed_offset if self._always else self.log.next_offset
+        """Everything before it is true. With `always` nobody was told of what is not safe."""
+        return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset
 
     def replay(self) -> Iterator[list[Fact]]:
         return self.log.facts(end=self.durable_offset)
 
     def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
+        if self._always:
+            batch = bytearray(batch)  # for the log to stamp, and to be read when the turn ends
         try:
             offset = self.log.append(batch, self.epoch)
         except AppendFailed as failure:
             done(failure)
             return
         if self._always:
-            self._store.flush_soon(self.flusher, lambda failure: done(failure or offset))
+            self._store.flush_soon(self.flusher, batch, offset, lambda failure: done(failure or offset))
             return
         flusher = self.flusher
         if self._interval and not flusher.planned:
@@ -167,7 +172,7 @@ class LocalLog:
         if self.flusher.busy:
             done(AppendFailed("the flush under way does not end"))
             return
-        repair = self.log.start_repair(keep_unflushed=not self._always)
+        repair = self.log.start_repair(self.durable_offset)
         self._workers.submit(repair.run, partial(self._repaired, repair, done))
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:

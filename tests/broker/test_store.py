@@ -15,8 +15,9 @@ from broker.clock import Clock
 from broker.config import Config, load_config
 from broker.journal import Journal, owned_or_fail
 from broker.start import ExitCode, StartError
-from broker.stores.local import FLUSH_THREADS, LocalStore, new_id
+from broker.stores.local import LocalStore, new_id
 from broker.stores.owned import LocalLog
+from broker.stores.turn_flushes import LOGS_MIN
 from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import build_facts
@@ -96,7 +97,8 @@ class Machine:
         self.loop = Loop()
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        self.store.workers = self.store.patient = self.store.clerk = self.store.together.workers = cast(Workers, self.threads)
+        workers = cast(Workers, self.threads)
+        self.store.workers = self.store.patient = self.store.clerk = self.store.together.workers = self.store.turn_flushes.workers = workers
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()
@@ -105,6 +107,13 @@ class Machine:
         self.shard = Values()
         self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), LATE_MS)
         self.journal.start()
+
+    def more_logs(self, count: int) -> list[LocalLog]:
+        logs: list[LocalLog] = []
+        for number in range(count):
+            self.store.acquire(LogId("values", number + 1), lambda log: logs.append(cast(LocalLog, log)))
+            self.threads.run_all()
+        return logs
 
     def put(self, key: bytes, value: bytes = b"1") -> Reply:
         """A request that changes something, and the end of its turn."""
@@ -163,19 +172,16 @@ def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(alwa
     assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
 
 
-def test_flushes_of_one_turn_are_shared_out_among_a_few_threads(always: Machine) -> None:
-    logs: list[LocalLog] = []
-    for number in range(10):
-        always.store.acquire(LogId("values", number + 1), lambda log: logs.append(cast(LocalLog, log)))
-        always.threads.run_all()
+def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: Machine) -> None:
+    logs = always.more_logs(LOGS_MIN - 1)
     told: list[int | AppendFailed] = []
     for log in logs:
         log.append(build_facts([(b"key", b"value")], 1), 1, told.append)
     assert (always.threads.jobs, told) == ([], [])
     always.loop.end_turn()
-    assert (len(always.threads.jobs), told) == (FLUSH_THREADS, [])
+    assert (len(always.threads.jobs), told) == (len(logs), [])
     always.threads.run_all()
-    assert (told, [log.durable_offset for log in logs]) == ([0] * 10, [1] * 10)
+    assert (told, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
 
 
 def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Machine) -> None:

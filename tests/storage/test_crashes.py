@@ -326,7 +326,7 @@ def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: FaultyDisk) -> No
         for attempt in range(point):
             disk.fail_syncs = 1 if attempt % 2 else 2 - attempt % 2
             disk.fail_folder_syncs = attempt % 3
-            repair = log.start_repair(keep_unflushed=True)
+            repair = log.start_repair(log.next_offset)
             with pytest.raises(OSError, match="error"):
                 repair.run()
             assert not log.usable

@@ -1,0 +1,144 @@
+"""The log of turns: what it says after it was torn anywhere, and what a log takes from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.batch import facts_of
+from storage import Handles, Log
+from storage.turn_log import PREFIX, Leftover, TurnLog, is_turn_log, written
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import batch
+
+FOLDER = "/data"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(FOLDER)
+    return disk
+
+
+def stamped(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
+    """As a log has it that wrote it at this offset."""
+    disk = FaultyDisk()
+    log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
+    for number in range(base):
+        log.append(batch(f"before {number}"), 0)
+    for _ in range(epoch):
+        log.claim()
+    whole = bytearray(batch(name, records))
+    log.append(whole, epoch)
+    return bytes(whole)
+
+
+def opened(disk: FaultyDisk, name: str = "a-0") -> Log:
+    return Log.open(Handles(disk), f"{FOLDER}/{name}", 1 << 20, 0, False)[0]
+
+
+def keys(log: Log) -> list[bytes]:
+    return [key for some in log.facts() for key, _ in some if key is not None]
+
+
+def keys_of(*batches: bytes) -> list[bytes]:
+    return [key for one in batches for key, _ in facts_of(one) if key is not None]
+
+
+def test_a_log_that_lost_everything_is_there_again(disk: FaultyDisk) -> None:
+    first, second, other = stamped("x", 0, 2), stamped("y", 2), stamped("z", 0)
+    turns = TurnLog(disk, FOLDER, 1)
+    turns.write(written([("a-0", first), ("b-0", other)]))
+    turns.write(written([("a-0", second)]))
+    disk.crash()
+    leftover = Leftover(disk, FOLDER)
+    assert leftover.numbers == [1]
+    log = opened(disk)
+    assert leftover.restore("a-0", log) == 2
+    assert (keys(log), log.next_offset, log.flushed_offset) == (keys_of(first, second), 3, 3)
+    assert not leftover.used_up
+    assert leftover.restore("b-0", opened(disk, "b-0")) == 1
+    assert leftover.used_up
+    disk.crash()
+    assert keys(opened(disk)) == keys_of(first, second)  # it was flushed
+
+
+@pytest.mark.parametrize("has", [1, 2, 3])
+def test_a_log_takes_what_it_lacks_alone(disk: FaultyDisk, has: int) -> None:
+    batches = [stamped(name, number) for number, name in enumerate("xyz")]
+    TurnLog(disk, FOLDER, 3).write(written([("a-0", one) for one in batches]))
+    log = opened(disk)
+    for one in batches[:has]:
+        assert log.restore(one)
+    size = log.size
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 3 - has
+    assert keys(log) == keys_of(*batches)
+    assert (log.size == size) == (has == 3)
+
+
+def test_a_batch_that_is_not_the_next_is_left_out(disk: FaultyDisk) -> None:
+    TurnLog(disk, FOLDER, 1).write(written([("a-0", stamped("y", 1))]))
+    log = opened(disk)
+    leftover = Leftover(disk, FOLDER)
+    assert (leftover.restore("a-0", log), leftover.used_up, log.next_offset) == (0, True, 0)
+
+
+def test_a_log_goes_on_at_a_newer_epoch_than_what_it_got(disk: FaultyDisk) -> None:
+    TurnLog(disk, FOLDER, 1).write(written([("a-0", stamped("x", 0, epoch=5))]))
+    log = opened(disk)
+    Leftover(disk, FOLDER).restore("a-0", log)
+    assert log.epoch == 6
+    log.append(batch("y"), 6)
+    assert opened(disk).epoch == 7
+
+
+def test_files_count_in_the_order_of_their_numbers_and_a_later_batch_for_an_earlier_one_and_what_followed(disk: FaultyDisk) -> None:
+    """What nobody was told of was cut off the log, and then it went on from there."""
+    old = [stamped("x", 0), stamped("cut", 1, 2), stamped("cut too", 3)]
+    new = [stamped("y", 1), stamped("z", 2)]
+    TurnLog(disk, FOLDER, 9).write(written([("a-0", one) for one in old]))
+    TurnLog(disk, FOLDER, 10).write(written([("a-0", one) for one in new]))
+    log = opened(disk)
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 3
+    assert keys(log) == keys_of(old[0], *new)
+
+
+def test_it_is_read_up_to_the_turn_that_is_torn_or_damaged(disk: FaultyDisk) -> None:
+    first, second = written([("a-0", stamped("x", 0)), ("b-0", stamped("x", 0))]), written([("a-0", stamped("y", 1))])
+    for end in range(len(first + second) + 1):
+        for changed in (False, True):
+            data = bytearray((first + second)[:end])
+            if changed and data:
+                data[-1] ^= 1
+            disk.make_folder(f"/cut-{end}-{changed}")
+            file = disk.open(f"/cut-{end}-{changed}/{PREFIX}1", create=True)
+            file.write(0, data)
+            leftover = Leftover(disk, f"/cut-{end}-{changed}")
+            whole = (end >= len(first) + changed) + (end >= len(first + second) + changed)
+            assert [len(leftover._batches.get(name, ())) for name in ("a-0", "b-0")] == [[0, 0], [1, 1], [2, 1]][whole]
+            assert leftover.used_up == (whole == 0)
+
+
+@pytest.mark.parametrize("fault", ["fail_writes", "fail_syncs"])
+def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: str) -> None:
+    turns = TurnLog(disk, FOLDER, 1)
+    turns.write(written([("a-0", stamped("x", 0))]))
+    setattr(disk, fault, 1)
+    with pytest.raises(OSError, match="error"):
+        turns.write(written([("a-0", stamped("y", 1))]))
+    assert len(Leftover(disk, FOLDER)._batches["a-0"]) == 1
+
+
+def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
+    turns = TurnLog(disk, FOLDER, 1)
+    turns.remove()
+    turns.write(written([("a-0", stamped("x", 0))]))
+    turns.remove()
+    disk.crash()
+    assert disk.list(FOLDER) == []
+
+
+@pytest.mark.parametrize("name", ["turns.", "turns", "turns.x", "turns.1.old", "returns.1", "turns-1", "turns.\u0661"])
+def test_other_files_are_none(name: str) -> None:
+    assert is_turn_log(f"{PREFIX}12")
+    assert not is_turn_log(name)
