@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Callable
 from typing import Final
 
 from protocol.batch import stamp_whole, validate
@@ -421,16 +422,16 @@ class Log(Segments):
 
     # Repairing.
 
-    def start_repair(self, end: int) -> Repair:
+    def start_repair(self, end: int, written_twice: Callable[[], list[bytes]] = list) -> Repair:
         """The log must be left alone until `finish_repair`.
 
-        What is behind `end` goes: nobody was told of it.
+        What is behind `end` goes: nobody was told of it. `written_twice`: batches of the log that are in another file too.
         """
         assert not self._flushing, "its flush has to end first"
         self.usable = False
         for segment in self._segments:
             segment.close()
-        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred)
+        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, written_twice)
 
     def finish_repair(self, repair: Repair) -> None:
         """`repair.run` returned: the log is usable again. When it raised, start another one later."""

@@ -7,9 +7,11 @@ interrupted, two segments have it, and the later one counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from protocol.batch import validate
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
@@ -126,6 +128,7 @@ class Repair:
         rewrite: bool,
         exchange_failed: bool = False,
         deferred: bool = False,
+        written_twice: Callable[[], list[bytes]] = list,
     ) -> None:
         self.segments: list[Segment] = []
         self._disk = disk
@@ -135,6 +138,7 @@ class Repair:
         self._rewrite = rewrite
         self._exchange_failed = exchange_failed
         self._deferred = deferred
+        self._written_twice = written_twice  # batches that are in another file too
 
     def run(self) -> None:
         """Raises OSError while the disk still refuses, DamagedLog when what was told to somebody is not there."""
@@ -147,6 +151,8 @@ class Repair:
         try:
             opened = open_deferred if self._deferred else open_segments
             segments, _ = opened(handles, self._folder, self._flushed_offset, False)
+            if (segments[-1].next_offset if segments else 0) < self._next_offset:
+                self._complete(handles, segments)
             _keep_to(self._folder, segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
                 segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
@@ -166,6 +172,16 @@ class Repair:
         finally:
             file.close()
             self._disk.remove(path)
+
+    def _complete(self, handles: Handles, segments: list[Segment]) -> None:
+        """After a failed flush the system may have dropped what was not on the disk yet."""
+        for batch in self._written_twice():
+            header = validate(batch, 0, len(batch))
+            if not segments and header.base_offset == 0:
+                segments.append(Segment(handles, self._folder, 0))
+                handles.file(segments[0].log_path, create=True)
+            if segments and header.base_offset == segments[-1].next_offset:
+                segments[-1].append(batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """After a failed flush the pages may never reach the disk, so what is behind it is written anew.

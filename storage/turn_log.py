@@ -115,11 +115,15 @@ class Leftover:
 
     def restore(self, name: str, log: Log) -> int:
         """Complete the log of this name, which was just opened, and flush it; how many batches it lacked."""
-        lacking = sum([log.restore(batch) for batch in self._batches.get(name, ())])
+        lacking = sum([log.restore(batch) for batch in self.batches_of(name)])
         if lacking:
             log.flush()
         self._batches.pop(name, None)
         return lacking
+
+    def batches_of(self, name: str) -> list[bytes]:
+        """As they were appended to the log of this name, in their order."""
+        return self._batches.get(name, [])
 
     @property
     def used_up(self) -> bool:

@@ -43,6 +43,7 @@ from storage import (
 from storage.flush import METADATA
 from storage.producers import Producers
 from storage.removal import STRAY, set_folder_aside
+from storage.turn_log import Leftover
 
 log = get_logger("broker.store")
 
@@ -364,6 +365,10 @@ class LocalStore:
     def _flush_appended(self) -> None:
         appended, self._appended = self._appended, []
         self.turn_flushes.add(appended)
+
+    def written_twice(self, id: LogId) -> list[bytes]:
+        """Batches of the log that are in another file too; in any thread. Raises OSError."""
+        return Leftover(self.disk, self.directory.path).batches_of(f"{id.name}-{id.partition}")
 
     def _flush_each(self, appended: list[Appended]) -> None:
         begun: Begun = []

@@ -36,6 +36,10 @@ class Store(Protocol):
         """A flush of this log has just ended, and the next has not begun."""
         ...
 
+    def written_twice(self, id: LogId) -> list[bytes]:
+        """Batches of the log that are in another file too; in any thread. Raises OSError."""
+        ...
+
     def forget(self, id: LogId) -> None: ...
 
 
@@ -147,15 +151,14 @@ class LocalLog:
         return self.log.facts(end=self.durable_offset)
 
     def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
-        if self._always:
-            batch = bytearray(batch)  # for the log to stamp, and to be read when the turn ends
+        stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
         try:
-            offset = self.log.append(batch, self.epoch)
+            offset = self.log.append(stamped, self.epoch)
         except AppendFailed as failure:
             done(failure)
             return
         if self._always:
-            self._store.flush_soon(self.flusher, batch, offset, lambda failure: done(failure or offset))
+            self._store.flush_soon(self.flusher, stamped, offset, lambda failure: done(failure or offset))
             return
         flusher = self.flusher
         if self._interval and not flusher.planned:
@@ -172,7 +175,7 @@ class LocalLog:
         if self.flusher.busy:
             done(AppendFailed("the flush under way does not end"))
             return
-        repair = self.log.start_repair(self.durable_offset)
+        repair = self.log.start_repair(self.durable_offset, partial(self._store.written_twice, self.id))
         self._workers.submit(repair.run, partial(self._repaired, repair, done))
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:

@@ -167,6 +167,37 @@ def test_a_file_stays_while_a_log_cannot_be_flushed(writers: Writers, monkeypatc
     assert writers.stored() == told
 
 
+@pytest.mark.parametrize("flushed_before", [0, 1])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_a_failed_flush_lost_is_repaired_from_the_file(writers: Writers, flushed_before: int, dropped: bool) -> None:
+    for _ in range(flushed_before):
+        writers.append(0)
+        writers.threads.run_all()
+    writers.append()
+    writers.append()
+    writers.threads.run_all()
+    told = [list(one) for one in writers.told]
+    heard: list[AppendFailed | None] = []
+    writers.disk.fail_syncs = 1
+    log = writers.logs[0]
+    log.flusher.flush(heard.append)
+    writers.threads.run_all()
+    assert isinstance(heard.pop(), AppendFailed)
+    if dropped:
+        content = writers.disk._content(f"{log.log.folder}/{0:020}.log")
+        content.cached = bytearray(content.durable)
+    log.recover(heard.append)
+    writers.threads.run_all()
+    assert heard == [None]
+    assert writers.stored() == told
+    writers.append()
+    writers.threads.run_all()
+    told = writers.told
+    assert len(told[0]) == flushed_before + 3
+    writers.crash()
+    assert writers.stored() == told
+
+
 def test_an_orderly_stop_leaves_none(writers: Writers) -> None:
     writers.append()
     writers.threads.run_all()

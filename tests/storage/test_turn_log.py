@@ -115,7 +115,7 @@ def test_it_is_read_up_to_the_turn_that_is_torn_or_damaged(disk: FaultyDisk) -> 
             file.write(0, data)
             leftover = Leftover(disk, f"/cut-{end}-{changed}")
             whole = (end >= len(first) + changed) + (end >= len(first + second) + changed)
-            assert [len(leftover._batches.get(name, ())) for name in ("a-0", "b-0")] == [[0, 0], [1, 1], [2, 1]][whole]
+            assert [len(leftover.batches_of(name)) for name in ("a-0", "b-0")] == [[0, 0], [1, 1], [2, 1]][whole]
             assert leftover.used_up == (whole == 0)
 
 
@@ -126,7 +126,7 @@ def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: s
     setattr(disk, fault, 1)
     with pytest.raises(OSError, match="error"):
         turns.write(written([("a-0", stamped("y", 1))]))
-    assert len(Leftover(disk, FOLDER)._batches["a-0"]) == 1
+    assert len(Leftover(disk, FOLDER).batches_of("a-0")) == 1
 
 
 def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
