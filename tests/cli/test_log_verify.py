@@ -202,6 +202,9 @@ def test_what_happened_to_the_last_stop_is_said(folder: Folder, command: Command
     code, lines = command.run("verify", folder.path)
     assert code == 0
     assert lines[-1].endswith("; it was not stopped in order, so the next start reads the end of each log")
+    (folder.path / "turns.3").write_bytes(b"")
+    _, lines = command.run("verify", folder.path)
+    assert lines[-1].endswith("reads the end of each log, and completes logs from turns.3")
 
 
 @pytest.mark.parametrize("partition_missing", [False, True])
