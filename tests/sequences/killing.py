@@ -47,7 +47,7 @@ class MortalKafka:
         self.folder = folder
         self.port, controller = free_ports(2)
         more = "".join(f"{name}={value}\n" for name, value in (EVERYWHERE | WORLDS[WORLD]).items())
-        (folder / "server.properties").write_text(PROPERTIES.format(port=self.port, controller=controller, folder=folder) + more)
+        (folder / "server.properties").write_text(PROPERTIES.format(node=1, port=self.port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", folder / "server.properties", cwd=folder)
         self.start()
