@@ -189,7 +189,7 @@ class Connection:
                     answered = repeat.answer(self, data)
                     if answered is not None:
                         if answered:
-                            write = self._write_now
+                            write = self._write_now  # to call it where it stands is slower: it is no method
                             write(answered)
                         return
             size = len(data) - 4

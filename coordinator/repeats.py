@@ -9,7 +9,6 @@ request that brought them until the log wants them, and until somebody reads the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final
 
 from coordinator.calls import Commit
@@ -21,10 +20,9 @@ from coordinator.rules import ROWS
 from coordinator.shard import Shard
 from coordinator.states import EMPTY
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records
-from protocol.batch_writing import cutter, form_of, moment_end
+from protocol.batch_writing import form_of, moment_end
 
 _VERSION: Final = b"\0\3"  # how the value begins, before the offset
-_TIME: Final = Struct(">q").pack
 _NOBODYS: Final = Group("", 0)
 
 # What became of it: nothing at all, or its reply is held. With STEP whoever drives the shard has to look at it.
@@ -37,8 +35,6 @@ class RepeatedCommit:
     """Who commits, what, and all that is the same each time."""
 
     __slots__ = (
-        "_afters",
-        "_cut",
         "_form",
         "_frame",
         "_group",
@@ -64,19 +60,18 @@ class RepeatedCommit:
         self.member_id = commit.member_id
         self.instance_id = commit.instance_id
         self.topics: list[tuple[str, tuple[int, ...]]] = []
-        self._afters: list[bytes] = []  # what comes between each offset and the time
+        afters: list[bytes] = []  # what comes between each offset and the time
         keys: list[bytes] = []
         for topic, partitions in commit.topics:
             prefix = offset_key_prefix(commit.group_id, topic)
             self.topics.append((topic, tuple([one.partition_index for one in partitions])))
             for one in partitions:
                 keys.append(offset_key(prefix, one.partition_index))
-                self._afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
-        self._form = form_of(keys, _VERSION, self._afters, places, frame_bytes)
+                afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
+        self._form = form_of(keys, _VERSION, afters, places, frame_bytes)
         self.records = len(keys)
-        self._cut = cutter(tuple(places), frame_bytes)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
-        self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, self._afters, strict=True)])
+        self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
         # As the group stood when this was last found to be allowed.
         self._standing = object()
         self._group: Group = _NOBODYS
@@ -140,8 +135,7 @@ class RepeatedCommit:
 
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
         """Put the newest ones to those of the group."""
-        time = _TIME(self._now)
-        values = [_VERSION + offset + after + time for offset, after in zip(self._cut(self._frame), self._afters, strict=True)]
+        values = self._form.values(self._frame, self._now)
         at = 0
         for topic, partitions in self.topics:
             stored = offsets.get(topic)

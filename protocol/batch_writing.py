@@ -68,12 +68,13 @@ class RecordForm:
     moment in milliseconds.
     """
 
-    __slots__ = ("_afters", "_cut", "_pieces", "_sizes", "_wide", "records")
+    __slots__ = ("_afters", "_cut", "_head", "_pieces", "_sizes", "_wide", "records")
 
     def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
         """At least one key. `places`: where in a frame of so many bytes the eight for each key begin, in their order."""
         self.records = len(keys)
-        self._cut = cutter(tuple(places), frame_bytes)
+        self._cut = _cutter(tuple(places), frame_bytes)
+        self._head = head
         self._sizes: list[int] = []  # of each record, without its offset delta
         self._pieces: list[bytes] = []  # of each: lead, offset delta, key and head, the eight bytes, what is after them
         for key, after in zip(keys, afters, strict=True):
@@ -104,6 +105,12 @@ class RecordForm:
         parts += pieces
         return behind
 
+    def values(self, frame: bytes, moment: int) -> list[bytes]:
+        """The values alone, in the order of the keys."""
+        time = moment_end(moment)[:_MOMENT_BYTES]
+        afters = self._afters * (self.records // len(self._afters))
+        return [self._head + cut + after + time for cut, after in zip(self._cut(frame), afters, strict=True)]
+
 
 class OneRecordForm(RecordForm):
     """The same for one fact, as most commits are."""
@@ -128,7 +135,7 @@ def form_of(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places:
 
 
 @lru_cache(256)
-def cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
+def _cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
     """Cuts eight bytes at each of the places, which come in order, out of a frame of so many."""
     form, behind = "", 0
     for place in places:

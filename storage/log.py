@@ -166,8 +166,7 @@ class Log(Segments):
         offset = self.next_offset
         if header.base_offset != offset:
             return False
-        segment = self._segment_for(len(batch), header.last_offset, header.max_timestamp)
-        segment.append(batch, offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+        self._segment_for(len(batch), header.last_offset, header.max_timestamp).append_stamped(batch, header)
         if header.leader_epoch > (self._epochs[-1][0] if self._epochs else -1):
             self._epochs = with_epoch(self._epochs, header.leader_epoch, offset)
         self.epoch = max(self.epoch, header.leader_epoch + 1)

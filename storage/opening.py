@@ -181,7 +181,7 @@ class Repair:
                 segments.append(Segment(handles, self._folder, 0))
                 handles.file(segments[0].log_path, create=True)
             if segments and header.base_offset == segments[-1].next_offset:
-                segments[-1].append(batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+                segments[-1].append_stamped(batch, header)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """After a failed flush the pages may never reach the disk, so what is behind it is written anew.

@@ -119,6 +119,10 @@ class Segment:
         self.index_saved = False
         self._note(len(batch), base_offset, last_offset, max_timestamp, epoch)
 
+    def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
+        """The same for a batch that was in a log before, of which this is the header."""
+        self.append(batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+
     def note(self, header: BatchHeader) -> None:
         """Count a batch that stands at the end of the good part."""
         self._note(header.size, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)

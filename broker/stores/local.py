@@ -17,7 +17,7 @@ from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
 from broker.stores.owned import Done, Flusher, LocalLog, Rules
-from broker.stores.together import Begun, Together, share_out
+from broker.stores.together import Together, share_out
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.workers import Workers
@@ -141,9 +141,9 @@ class LocalStore:
         segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
         try:
             opened, recovery = Log.open(handles, self._folder(id), segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, ""))
-            lacking = self.turn_flushes.leftover.restore(f"{id.name}-{id.partition}", opened)
+            lacking = self.turn_flushes.leftover.restore(str(id), opened)
             if lacking:
-                log.info("log completed after a crash", log=f"{id.name}-{id.partition}", batches=lacking)
+                log.info("log completed after a crash", log=str(id), batches=lacking)
             return opened, recovery
         finally:
             if handles is not self.handles:
@@ -348,13 +348,8 @@ class LocalStore:
 
     def _flush_behind(self, flushers: list[Flusher], done: Done | None) -> None:
         """Nobody waits for it. `done` hears of each besides who has the log."""
-        begun: Begun = []
-        for flusher in flushers:
-            heard = partial(_both, flusher.told_nobody, done) if done is not None else flusher.told_nobody
-            flush = flusher.begin(heard)
-            if flush is not None:
-                begun.append((flusher, heard, flush))
-        share_out(self.patient, 1, begun)
+        heard = [partial(_both, flusher.told_nobody, done) if done is not None else flusher.told_nobody for flusher in flushers]
+        share_out(self.patient, 1, list(zip(flushers, heard, strict=True)))
 
     def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
@@ -368,15 +363,10 @@ class LocalStore:
 
     def written_twice(self, id: LogId) -> list[bytes]:
         """Batches of the log that are in another file too; in any thread. Raises OSError."""
-        return Leftover(self.disk, self.directory.path).batches_of(f"{id.name}-{id.partition}")
+        return Leftover(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:
-        begun: Begun = []
-        for one in appended:
-            flush = one.flusher.begin(one.done)
-            if flush is not None:
-                begun.append((one.flusher, one.done, flush))
-        share_out(self.workers, FLUSH_THREADS, begun)
+        share_out(self.workers, FLUSH_THREADS, [(one.flusher, one.done) for one in appended])
 
     def close(self) -> None:
         self.turn_flushes.close()

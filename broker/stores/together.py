@@ -55,13 +55,7 @@ class Together:
         self._share_out(left, done)
 
     def _share_out(self, flushers: list[Flusher], done: Done | None) -> None:
-        begun: Begun = []
-        for flusher in flushers:
-            told = done or flusher.told_nobody
-            flush = flusher.begin(told)
-            if flush is not None:
-                begun.append((flusher, told, flush))
-        share_out(self.workers, THREADS, begun)
+        share_out(self.workers, THREADS, [(flusher, done or flusher.told_nobody) for flusher in flushers])
 
     def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
         """When the loop has nothing more to do with them. `done` hears what went wrong, or "".
@@ -103,8 +97,13 @@ class Together:
         self.workers.close()
 
 
-def share_out(workers: Workers, threads: int, begun: Begun) -> None:
+def share_out(workers: Workers, threads: int, wanted: list[tuple[Flusher, Done]]) -> None:
     """Each of so many threads has its part, one flush behind the other: to wake a thread for each costs more than most flushes."""
+    begun: Begun = []
+    for flusher, done in wanted:
+        flush = flusher.begin(done)
+        if flush is not None:
+            begun.append((flusher, done, flush))
     for number in range(min(threads, len(begun))):
         part = begun[number::threads]
         workers.submit(partial(run_all, [flush for _, _, flush in part]), partial(tell_all, part))
