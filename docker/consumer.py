@@ -43,7 +43,7 @@ consumer.subscribe(["orders"], listener=Seat())
 uncommitted = False
 while not asked_to_stop.is_set():
     try:
-        for records in consumer.poll(timeout_ms=500).values():
+        for records in consumer.poll(timeout_ms=1_000).values():
             for record in records:
                 place = f"{record.topic}-{record.partition} offset {record.offset}"
                 print(f"generation {generation()}, {place}: {record.value.decode()}", flush=True)

@@ -24,6 +24,7 @@ with warnings.catch_warnings():
 pytestmark = [pytest.mark.kafka, pytest.mark.once]
 
 PATIENCE_SECONDS = 60
+POLL_MS = 1_000  # shorter ones may make kafka-python 3.0.12 hang in joining
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> I
 
             def poll(consumer: KafkaConsumer = consumer, over: threading.Event = over) -> None:
                 while not over.is_set():
-                    consumer.poll(timeout_ms=100)
+                    consumer.poll(timeout_ms=POLL_MS)
                 consumer.close()
 
             thread = threading.Thread(target=poll, daemon=True)
