@@ -63,6 +63,7 @@ class Repeat(Protocol):
 
 # What a request begins with, and by which its like is found: its size, API key and version. The correlation id follows.
 KIND_BYTES = 8
+_KIND = slice(KIND_BYTES)
 # Kinds of requests of which a connection keeps the newest.
 REPEATS_MAX = 6
 
@@ -184,13 +185,14 @@ class Connection:
         if self._ready and not self.busy:
             # Nearly always it is the heartbeat that came before.
             if self.again is not None:
-                repeat = self.again.get(data[:KIND_BYTES])
+                repeat = self.again.get(data[_KIND])
                 if repeat is not None:
                     answered = repeat.answer(self, data)
+                    if answered:
+                        write = self._write_now  # to call it where it stands is slower: it is no method
+                        write(answered)
+                        return
                     if answered is not None:
-                        if answered:
-                            write = self._write_now  # to call it where it stands is slower: it is no method
-                            write(answered)
                         return
             size = len(data) - 4
             # And a chunk is mostly one request: then nothing is cut, copied or queued.

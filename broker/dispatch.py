@@ -16,7 +16,6 @@ log = get_logger("broker.dispatch")
 
 HEAD_BYTES = 10
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
-AGAIN_COST = 800  # what an `Again` takes in memory besides the request, about: it, what answers and the reply
 
 _INT32 = Struct(">i").pack
 _REPLY = Struct(">ii").pack
@@ -41,38 +40,6 @@ class Constant:
         if data is None:
             data = self._bytes[version] = self._reply.encode(version)
         return data
-
-
-class Asked(Protocol):
-    """What a request asked, to be asked once more."""
-
-    def reply(self) -> bytes | None:
-        """From behind the correlation id; None: the request goes the usual way."""
-        ...
-
-
-class Again:
-    """How to answer a request that comes again without decoding it.
-
-    Members send the same heartbeat for hours: only the correlation id differs. A handler that leaves one of these on the
-    connection is not called for the next request of the same bytes; what it asked is asked again.
-    """
-
-    __slots__ = ("_asked", "_front", "_rest", "cost")
-
-    def __init__(self, call: Call, asked: Asked, reply_bytes: int) -> None:
-        """The replies of `asked` have so many bytes."""
-        self._rest = call.rest
-        self.cost = AGAIN_COST + len(self._rest)
-        self._front = _INT32(reply_bytes + 4)
-        self._asked = asked
-
-    def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        """The reply to what has just been read, when that is the same request again and nothing else."""
-        if data[12:] != self._rest:
-            return None
-        reply = self._asked.reply()
-        return self._front + data[8:12] + reply if reply is not None else None
 
 
 class Seen:

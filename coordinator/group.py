@@ -104,7 +104,7 @@ class Group(Timed):
         self._unread: dict[Unread, None] = {}  # commits that are not in there yet, the newest last
         self.newest: Unread | None = None  # that one
         self.offsets_mark = object()  # another one whenever an offset has changed, but for those that are not read yet
-        self.standing = object()  # another one whenever a commit may be answered otherwise than the same one before
+        self.standing = object()  # another one whenever a heartbeat or a commit may be answered otherwise than the same one before
         self.last_image: bytes | None = None  # the newest group record, as stored
         self.altered = True  # in something that is in an image, besides generation, time and assignments
         self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for

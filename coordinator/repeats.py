@@ -1,9 +1,7 @@
-"""A commit that comes again: the same partitions and metadata from the same member, and other offsets.
+"""What a consumer sends for hours, and nearly all of a broker's work: the same heartbeat, and the same commit with other offsets.
 
-A consumer sends it for hours, and more of a broker's work is this than anything else but heartbeats: so it takes few steps.
-Everything but offsets and time is made once. Whether it may be is asked when something has changed in the group, and where
-the answer is no longer a plain yes the commit goes the usual way (`Shard.commit`), which knows why. The offsets stay in the
-request that brought them until the log wants them, and until somebody reads them.
+So they take few steps. Whether they may be is asked when something has changed in the group (`Group.standing`), and where the
+answer is no longer a plain yes they go the usual way (`Shard.heartbeat`, `Shard.commit`), which knows why.
 """
 
 from __future__ import annotations
@@ -24,15 +22,57 @@ from protocol.batch_writing import form_of, moment_end
 
 _VERSION: Final = b"\0\3"  # how the value begins, before the offset
 _NOBODYS: Final = Group("", 0)
+_NOBODY: Final = Member("", "", None, "", "", 0, 0, ())
 
-# What became of it: nothing at all, or its reply is held. With STEP whoever drives the shard has to look at it.
-OTHERWISE: Final = 0
-KEPT: Final = 1
-STEP: Final = 2
+# What became of a commit: its reply is held; the same, and whoever drives the shard has to look at it; or nothing at all.
+KEPT: Final = 0
+STEP: Final = 1
+OTHERWISE: Final = 2
+
+
+class RepeatedHeartbeat:
+    """Who beats, and as member of which generation."""
+
+    __slots__ = ("_generation", "_group", "_group_id", "_instance_id", "_member", "_member_id", "_standing")
+
+    def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
+        self._group_id = group_id
+        self._generation = generation
+        self._member_id = member_id
+        self._instance_id = instance_id
+        # As the group stood when it was last accepted.
+        self._standing = object()
+        self._group: Group = _NOBODYS
+        self._member: Member = _NOBODY
+
+    def again(self, now: int) -> bool:
+        """Accept it, where it is as plain as the last time; else nothing has happened, and `ask` knows more."""
+        if self._group.standing is not self._standing:
+            return False
+        member = self._member
+        timeout = member.session_timeout_ms
+        if (now - member.seen_ms) * 3 > timeout:
+            return False
+        member.seen_ms = now
+        member.deadline = now + timeout  # later than it was, so it need not be filed anew (`Shard.lives`)
+        return True
+
+    def ask(self, shard: Shard, now: int) -> int:
+        """Its code. Whoever drives the shard has to look at it."""
+        code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, now)
+        if not code:
+            self._group = group = shard.groups[self._group_id]
+            self._member = group.members[self._member_id]
+            self._standing = group.standing
+        return code
 
 
 class RepeatedCommit:
-    """Who commits, what, and all that is the same each time."""
+    """Who commits, what, and all that is the same each time.
+
+    Everything but offsets and time is made once. The offsets stay in the request that brought them until the log wants them,
+    and until somebody reads them.
+    """
 
     __slots__ = (
         "_form",

@@ -19,7 +19,7 @@ from broker.group_journal import GroupJournal
 from broker.logs import get_logger
 from broker.topics import Topics
 from coordinator import Commit
-from coordinator.repeats import OTHERWISE, STEP, RepeatedCommit
+from coordinator.repeats import OTHERWISE, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
@@ -178,11 +178,11 @@ class CommitAgain:
             if connection.busy:  # it was not answered by that
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return b""
-        if step == STEP:
+        if step:
+            if step == OTHERWISE:
+                connection.busy = False
+                return None
             journal.stepped()
-        elif step == OTHERWISE:
-            connection.busy = False
-            return None
         return b""
 
     def _topics_are_there(self) -> bool:

@@ -11,9 +11,10 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.clock import Clock
-from broker.dispatch import Again, Call, Constant, Response, Route
+from broker.dispatch import Call, Constant, Response, Route
 from broker.group_journal import GroupJournal
 from broker.handlers.group_replies import join_response, sync_response
+from broker.handlers.heartbeat_again import HEARTBEAT_BYTES_MAX, HeartbeatAgain, heartbeat_replies
 from broker.handlers.holding import answer
 from broker.handlers.rejoining import ELEMENTS_MAX, JOIN_BYTES_MAX, SYNC_BYTES_MAX, Rejoin, Resync, generation_at
 from broker.shards import Shards
@@ -31,8 +32,6 @@ JOIN_NEEDS_MEMBER_ID: Final = 4  # a newcomer gets its id first (KIP-394)
 JOIN_SKIP_ASSIGNMENT: Final = 9  # KIP-814
 SYNC_NAMES_PROTOCOL: Final = 5
 LEAVE_SEVERAL: Final = 3
-
-REMEMBERED_BYTES_MAX: Final = 512  # of a heartbeat, kept for each connection
 
 
 class Waiting:
@@ -81,46 +80,6 @@ class Syncing(Waiting):
             self._call.answer(sync_response(self.reply, self.assignment))
 
 
-class Beat:
-    """A heartbeat that was accepted, to be asked once more."""
-
-    __slots__ = ("_authorizer", "_clock", "_generation", "_group_id", "_instance_id", "_journal", "_member_id", "_turn", "replies")
-
-    def __init__(
-        self, authorizer: Authorizer, clock: Clock, journal: GroupJournal, request: HeartbeatRequest, replies: dict[int, bytes]
-    ) -> None:
-        self.replies = replies
-        self._authorizer = authorizer
-        self._clock = clock
-        self._journal = journal
-        self._turn = journal.turn
-        self._group_id = request.group_id
-        self._generation = request.generation_id
-        self._member_id = request.member_id
-        self._instance_id = request.group_instance_id
-
-    def reply(self) -> bytes | None:
-        """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
-        journal = self._journal
-        shard = journal.shard
-        hold = shard.hold
-        if journal.refusal or hold.durable != hold.emitted or not self._authorizer.open:
-            return None
-        try:
-            code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, self._clock.now)
-        except Exception:
-            return None  # it will happen again on the usual way, where it is dealt with
-        if shard.deadlines.wake_at < self._turn.armed_at:
-            journal.stepped()
-        return self.replies[code]
-
-
-def _heartbeat_replies(version: int) -> dict[int, bytes]:
-    """All there are, from behind the correlation id on."""
-    tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
-    return {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
-
-
 class GroupHandlers:
     """What members ask of their coordinator."""
 
@@ -129,7 +88,7 @@ class GroupHandlers:
         self._config = config
         self._clock = clock
         self._authorizer = authorizer
-        self._replies = [_heartbeat_replies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
+        self._replies = [heartbeat_replies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
         self._beats: dict[int, Constant] = {code.value: Constant(HeartbeatResponse(0, code)) for code in ErrorCode}
 
     def routes(self) -> list[Route]:
@@ -247,10 +206,8 @@ class GroupHandlers:
 
     def _remember(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """The next heartbeat is nearly always the same, and its answer too: it is answered without being read again."""
-        connection = call.connection
-        if call.size <= REMEMBERED_BYTES_MAX and connection.host.trace is None:
-            beat = Beat(self._authorizer, self._clock, journal, request, self._replies[call.version])
-            call.remember(Again(call, beat, len(beat.replies[ErrorCode.NONE])))
+        if call.size <= HEARTBEAT_BYTES_MAX and call.connection.host.trace is None:
+            call.remember(HeartbeatAgain(call, request, journal, self._authorizer, self._clock, self._replies[call.version]))
 
     def leave(self, call: Call, request: LeaveGroupRequest) -> Response | None:
         if not self._may_read(call, request.group_id):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import groups
+from broker.handlers import heartbeat_again
+from broker.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.group_desk import Defective, Desk, Peer, Refusing
@@ -87,6 +88,15 @@ def test_it_keeps_a_member_alive(desk: Desk, peer: Peer, beating: HeartbeatReque
     assert unread == []
 
 
+def test_a_late_one_is_noted_in_time(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
+    """It is the only one to set a deadline that is earlier than others: whoever wakes the shard hears of it."""
+    desk.pass_ms(9_000)
+    desk.turn.armed_at = NEVER
+    assert peer.ask(beating, 4).error_code == 0
+    assert desk.turn.armed_at <= desk.shards.of("g").wake_at
+    assert unread == []
+
+
 @pytest.mark.parametrize(("refusal", "code"), [(14, 0), (15, 15), (16, 16)])
 def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, beating: HeartbeatRequest, refusal: int, code: int) -> None:
     desk.shards.of("g").refusal = refusal
@@ -141,7 +151,7 @@ def test_several_at_once_are_answered_in_their_order(desk: Desk, peer: Peer, bea
 
 
 def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = Peer(desk, client_id="c" * groups.REMEMBERED_BYTES_MAX)
+    peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
     assert peer.connection.again is None

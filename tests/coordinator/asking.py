@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator import Commit, Description, JoinRequest, Leaver, ListedGroup, StoredOffset, SyncRequest
 from coordinator.facts import read_offset
-from coordinator.repeats import OFFSET_BYTES, RepeatedCommit
+from coordinator.repeats import OFFSET_BYTES, OTHERWISE, RepeatedCommit
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.asked import Asked, AskedCommit, AskedJoin, AskedLeave, AskedOffset, AskedOffsets, AskedSync, Bytes, as_bytes
@@ -111,7 +111,7 @@ class Asking(Stage):
     def heartbeat(self, actor: str, generation: int | None = None, *, instance: str | None = UNCHANGED, group: str = "g") -> Asked:
         generation = self._generation(group) if generation is None else generation
         asked = Asked(self, f"heartbeat {actor} g{generation}")
-        asked.reply = self._serving.heartbeat(group, generation, self.id_of(actor), self._instance(actor, instance), self.now)
+        asked.reply = self._code_of_heartbeat(group, generation, self.id_of(actor), self._instance(actor, instance))
         return self._replied("heartbeat", actor, asked)
 
     def leave(self, *leavers: str | tuple[str, str | None], group: str = "g", reason: str | None = None) -> AskedLeave:
@@ -164,7 +164,7 @@ class Asking(Stage):
         shard = self._serving
         frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
-        if repeat.again(shard, frame, Nobody(), self.now):
+        if repeat.again(shard, frame, Nobody(), self.now) != OTHERWISE:
             return True
         assert shard.hold.emitted == before
         return False

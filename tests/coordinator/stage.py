@@ -9,12 +9,12 @@ from coordinator import Fact, GroupConfig, Note, Shard
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Kind
-from coordinator.repeats import RepeatedCommit
+from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StateChange
 from tests.coordinator.asked import Asked
-from tests.coordinator.truths import Record, as_record, check_group, check_told, compare_with_log
+from tests.coordinator.truths import Record, as_record, check_group, check_told, compare_with_log, what_answers_depend_on
 
 BEGIN_MS = 1_700_000_000_037  # on no tick's edge
 BEAT_MS = 2_000
@@ -60,7 +60,6 @@ class Stage:
         self._newest: list[Record] = []
         self._newcomer = ""
         self._holds = False
-        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each goes the whole way
         self.configure()
 
     def configure(self, **config: Any) -> None:
@@ -71,6 +70,9 @@ class Stage:
 
     def _new_shard(self) -> None:
         self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
+        self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
+        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each goes the whole way
+        self._stood: dict[object, Hashable] = {}
 
     def close(self) -> None:
         if self.shard is not None:
@@ -124,6 +126,8 @@ class Stage:
             self._confirm()
         for group in shard.groups.values():
             check_group(group)
+            stands = what_answers_depend_on(group)
+            assert self._stood.setdefault(group.standing, stands) == stands, "whoever repeats a request would not have noticed"
 
     def _confirm(self) -> None:
         hold = self._serving.hold
@@ -254,8 +258,15 @@ class Stage:
     def _beat(self, actor: str, group: Group) -> None:
         asked = Asked(self, f"heartbeat {actor}")
         instance = self._instance(actor, UNCHANGED)
-        asked.reply = self._serving.heartbeat(group.id, group.generation, self.id_of(actor), instance, self.now)
+        asked.reply = self._code_of_heartbeat(group.id, group.generation, self.id_of(actor), instance)
         self._replied("heartbeat", "", asked)
+
+    def _code_of_heartbeat(self, *words: Any) -> int:
+        """One like another that was accepted goes the short way if it may, as in the broker; whoever plays cannot tell."""
+        beat = self.beats.get(words)
+        if beat is None:
+            beat = self.beats[words] = RepeatedHeartbeat(*words)
+        return ErrorCode.NONE if beat.again(self.now) else beat.ask(self._serving, self.now)
 
 
 def _group_of(fact: Fact) -> str:

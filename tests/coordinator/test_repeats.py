@@ -1,4 +1,4 @@
-"""A commit that comes again by the short way, and whom it is not for. (Every playbook takes it where it may.)"""
+"""Commits and heartbeats that come again by the short way, and whom it is not for. (Every playbook takes it where it may.)"""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import Fact, Hold
+from coordinator.deadlines import NEVER
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from coordinator.repeats import OTHERWISE
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
+from protocol.errors import ErrorCode
 from tests.coordinator.asking import Nobody
 from tests.coordinator.playbook import Play
 
@@ -187,6 +189,43 @@ def test_it_keeps_a_member_alive(play: Play) -> None:
     play.heartbeat("a").expect()
 
 
+def beaten(play: Play, actor: str) -> None:
+    """Its next heartbeat will go the short way."""
+    for _ in range(2):
+        play.heartbeat(actor).expect()
+
+
+def test_a_heartbeat_is_refused_once_the_group_rebalances_though_nobody_changed(play: Play) -> None:
+    play.s2()
+    beaten(play, "b")
+    generation = play.group().generation
+    play.join("a", version=8)  # the leader, with the same words
+    play.heartbeat("b", generation).expect(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance(play: Play) -> None:
+    play.s2()
+    beaten(play, "b")
+    play.join("b'", instance="ib").expect()
+    play.group_is(play.group().state, generation=1)
+    play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
+
+
+def test_whoever_waits_for_its_assignment_and_beats_is_looked_at_again(play: Play) -> None:
+    """A session that ends meanwhile is nobody's end, and no longer filed; the next heartbeat begins another."""
+    play.c2(session=10_000, rebalance=120_000)
+    beaten(play, "a")
+    beaten(play, "b")
+    play.sync("b").parks()
+    member = play.group().members[play.id_of("b")]
+    for second in range(4, 40, 4):
+        play.at(second * 1_000)
+        play.heartbeat("a").expect()
+    assert member.filed == NEVER
+    play.heartbeat("b").expect()
+    assert member.filed <= member.deadline == play.now + member.session_timeout_ms
+
+
 HEAD = b"\0\3"
 Alike = tuple[bytes, bytes, bytes]  # key, what was cut out, what comes after it
 
@@ -245,7 +284,7 @@ def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
     (repeat,) = play.repeats.values() if play.repeats else ()
     shard = play._serving
     for offset in range(10):
-        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now)
+        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now) != OTHERWISE
     batches = []
     while shard.hold.untaken:
         batches.append(bytes(shard.hold.take(0)))

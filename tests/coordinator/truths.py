@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
@@ -60,6 +60,11 @@ def check_group(group: Group) -> None:
         assert with_generation(group.last_image, group.generation, group.state_ms) == image, "altered, and nobody was told"
         assert group.subscriptions in (None, tuple(group.all_metadata()))
     assert all(pending.deadline != NEVER for pending in group.pending.values())
+
+
+def what_answers_depend_on(group: Group) -> Hashable:
+    """To heartbeats and commits. While a group's `standing` is the same, this is."""
+    return group.state, group.generation, tuple((id, member.instance_id) for id, member in group.members.items())
 
 
 class Record(NamedTuple):
