@@ -121,23 +121,19 @@ class RepeatedCommit:
         self._now = 0
 
     def again(self, shard: Shard, frame: bytes, reply: Held, now: int) -> int:
-        """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be any more."""
+        """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be, or is not as plain as before."""
         group = self._group
         if group.standing is not self._standing:
-            if not self._may_be(shard):
+            if not self._may_be(shard, now):
                 return OTHERWISE
             group = self._group
-        step = KEPT
         member = self._member
-        if member is not None:  # `Shard.lives` written out
+        if member is not None:
             timeout = member.session_timeout_ms
-            deadline = now + timeout
-            if (now - member.seen_ms) * 3 > timeout or deadline < member.filed:
-                shard.lives(member, now)
-                step = STEP
-            else:
-                member.seen_ms = now
-                member.deadline = deadline
+            if (now - member.seen_ms) * 3 > timeout:
+                return OTHERWISE
+            member.seen_ms = now
+            member.deadline = now + timeout  # later than it was, so it need not be filed anew (`Shard.lives`)
         self._frame = frame
         self._now = now
         if group.newest is not self:
@@ -146,19 +142,18 @@ class RepeatedCommit:
         if now is not hold.now:  # mostly it is, of several in one turn
             hold.now = now
             hold.end = moment_end(now)
-        size = self.size
-        if size > hold.room and hold.records:
+        room = hold.room - self.size
+        if room < 0 and hold.records:
             hold.begin_batch()
-        hold.room -= size
-        records = hold.records
-        if not records:
-            step = STEP
-        hold.records = self._form.write(hold.parts, frame, hold.end, records)
+            room = hold.room - self.size
+        hold.room = room
+        before = hold.records
+        hold.records = self._form.write(hold.parts, frame, hold.end, before)
         hold.emitted = emitted = hold.emitted + self.records
         hold.held.append((emitted, reply))
-        return step
+        return KEPT if before else STEP
 
-    def _may_be(self, shard: Shard) -> bool:
+    def _may_be(self, shard: Shard, now: int) -> bool:
         group = shard.groups.get(self.group_id)
         if group is None or ROWS[group.state].commit:
             return False
@@ -168,6 +163,8 @@ class RepeatedCommit:
                 return False
         elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
             return False
+        elif now + member.session_timeout_ms < member.filed:
+            return False  # its session has become shorter, or is not counted: it has to be filed anew
         self._group = group
         self._member = member
         self._standing = group.standing

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
+from struct import error as StructError
 from typing import Final, NamedTuple
 
 from broker.authorizer import Authorizer
@@ -115,7 +116,6 @@ class CommitAgain:
         "_registry",
         "_reply",
         "_route",
-        "_size",
         "_topics",
         "_version",
         "cost",
@@ -135,12 +135,12 @@ class CommitAgain:
         clock: Clock,
     ) -> None:
         """`call` was answered by `reply`: everything it asked for is stored."""
-        self._size = len(found.frame)
+        size = len(found.frame)
         self._others = found.others.unpack
         self._fixed = self._others(found.frame)  # what it begins with is known of all that come here
         self._frame = found.frame  # the last one that was like it
         self._body_at = found.body_at
-        self._commit = RepeatedCommit(commit, found.places, self._size)
+        self._commit = RepeatedCommit(commit, found.places, size)
         self._front = reply[:4]  # its size
         self._reply = reply[8:]  # from behind the correlation id
         self._journal = journal
@@ -154,15 +154,16 @@ class CommitAgain:
         self._connection: Connection = call.connection
         self.made = 1
         self.made_ms = clock.now
-        self.cost = _COST + 4 * self._size + self._commit.size + _COST_OF_PARTITION * self._commit.records
+        self.cost = _COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """No bytes: it is on its way to the log. None: it is another commit, or needs a closer look."""
-        if len(data) != self._size:
-            return None
         others = self._others
-        if others(data) != self._fixed:
-            return None
+        try:
+            if others(data) != self._fixed:
+                return None
+        except StructError:
+            return None  # it has another length
         journal = self._journal
         if journal.refusal or not self._authorizer.open:
             return None
