@@ -22,6 +22,7 @@ from protocol.wire import COMPILED
 
 ROUNDS = 5
 SECONDS = 1.0
+PATIENCE = 30.0
 OK, FAILED, CANNOT_RUN = 0, 1, 2
 
 
@@ -33,6 +34,10 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often floor and broker take turns ({ROUNDS})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"measured seconds of each turn ({SECONDS:g})")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, metavar="SECONDS",
+        help=f"how long each row may wait for a calm machine and measure again what was disturbed ({PATIENCE:g})",
+    )  # fmt: skip
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row, or those whose name begins so; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="the results as JSON as well; - for standard output, instead of the table")
     parser.add_argument("--check", action="store_true", help="a missed target is a failure")
@@ -59,7 +64,7 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         if sys.platform == "linux":
             return CANNOT_RUN
-    run = Run(built, cores, given.rounds, given.seconds, given.only)
+    run = Run(built, cores, given.rounds, given.seconds, given.patience, given.only)
     with ExitStack() as stack:
         if given.kafka:
             try:
@@ -76,7 +81,13 @@ def main() -> int:
         "settings": list(SETTINGS),
         "rounds": given.rounds,
         "seconds": given.seconds,
-        "noise": {"load_before": watch.load, "steal": watch.steal(), "floor_spread": run.floor_spread(), "busy": run.busy()},
+        "noise": {
+            "load_before": watch.load,
+            "steal": watch.steal(),
+            "floor_spread": run.floor_spread(),
+            "busy": run.busy(),
+            "witness_worst": run.witnessed(),
+        },
         "rows": run.results,
         "took_s": time.monotonic() - begin,
     }

@@ -14,6 +14,7 @@ from bench.machine import Cores, pinned
 from bench.native import Tools
 from bench.rows import CONNECTIONS, CPU_FIELD, LOAD_ROWS, LoadRow
 from bench.servers import Server, broker, floor, served_versions
+from bench.witness import Witness, in_turn
 
 SETUP_SECONDS = 40
 WARMUP_SECONDS = 0.3
@@ -67,11 +68,13 @@ def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
 class Comparison:
     """Runs rows of load; what is compared is alive side by side and measured in turn."""
 
-    def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float) -> None:
+    def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float, patience: float, witness: Witness) -> None:
         self._tools = tools
         self._cores = cores
         self._rounds = rounds
         self._seconds = seconds
+        self._patience = patience
+        self._witness = witness
 
     def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
         """One row: the floor, then each that serves it, and again; what the broker does not serve yet is told, not guessed.
@@ -88,23 +91,27 @@ class Comparison:
             return result | ({"status": "not served yet", "missing": missing} if missing else {"status": "measured"})
 
     def _compare(self, row: LoadRow, bottom: Server, subjects: dict[str, Server]) -> dict[str, Any]:
-        samples: dict[str, list[Sample]] = {"floor": [], **{name: [] for name in subjects}}
+        servers = {"floor": bottom, **subjects}
         lost: dict[str, str] = {}
         seconds = max(self._seconds, row.seconds_min)
-        for number in range(self._rounds if subjects else 0):
+
+        def measure(name: str, number: int) -> Sample | None:
             # Names of its own for each round: no group meets members that an earlier one left behind.
             arguments = (*row.arguments, "--group", f"{row.name}-{number}", "--topic", row.name)
-            samples["floor"].append(self._run(bottom, without_groups(arguments), seconds))
-            for name in subjects.keys() - lost.keys():
-                try:
-                    samples[name].append(self._run(subjects[name], (*arguments, *row.broker), seconds))
-                except LoadError as error:
-                    if name in OURS:
-                        raise
-                    lost[name] = str(error)  # another broker's failure is no failure of ours
-        for name in lost:
-            del samples[name]
-        return (compared(row, samples) if len(samples) > 1 else {}) | {f"{name}_failed": reason for name, reason in lost.items()}
+            arguments = without_groups(arguments) if name == "floor" else (*arguments, *row.broker)
+            try:
+                return self._run(servers[name], arguments, seconds)
+            except LoadError as error:
+                if name == "floor" or name in OURS:
+                    raise
+                lost[name] = str(error)  # another broker's failure is no failure of ours
+                return None
+
+        if not subjects:
+            return {}
+        taken = in_turn(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
+        kept = {"calm": taken.calm, "taken": taken.tried, "calm_enough": taken.calm_enough}
+        return compared(row, taken.samples) | {"rounds": kept} | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, seconds: float) -> None:
         """A JVM needs about a minute of load before its speed is its own."""

@@ -14,6 +14,7 @@ from bench.load import Comparison, LoadError, ratios, spread
 from bench.machine import Cores
 from bench.native import Tools
 from bench.servers import Server, ServerError
+from bench.witness import Witness
 
 KAFKA_WARMUP_SECONDS = 60.0
 
@@ -23,8 +24,9 @@ Result = dict[str, Any]
 class Run:
     """What is measured with what, and the results by row."""
 
-    def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, only: set[str]) -> None:
-        self._comparison = Comparison(tools, cores, rounds, seconds) if tools else None
+    def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, patience: float, only: set[str]) -> None:
+        self._witness = Witness(cores.server)
+        self._comparison = Comparison(tools, cores, rounds, seconds, patience, self._witness) if tools else None
         self._data_plane = DataPlane(tools, cores, rounds, seconds) if tools else None
         self._cores = cores
         self._only = only
@@ -41,6 +43,7 @@ class Run:
             self._comparison.warm_up(server, KAFKA_WARMUP_SECONDS)
 
     def measure(self) -> None:
+        self._witness.settle()
         for row in rows.LOAD_ROWS:
             self._take((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
         for data in rows.DATA_ROWS:
@@ -59,6 +62,10 @@ class Run:
         """How busy the broker was where it had as much to do as it could take, in the least busy row."""
         closed = [self.results[row.name] for row in rows.LOAD_ROWS if row.name in self.results and not row.paced]
         return min((result["ours"]["srv_util"] for result in closed if "ours" in result), default=1.0)
+
+    def witnessed(self) -> float:
+        """How long the witness took at its worst, as a multiple of its best."""
+        return self._witness.worst / self._witness.best
 
     def _take(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
         wanted = [name for name in names if name in self._only]

@@ -7,9 +7,9 @@ time (`coordinator.repeats`), and the reply is the same each time.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from struct import Struct
-from struct import error as StructError
 from typing import Final, NamedTuple
 
 from broker.authorizer import Authorizer
@@ -162,7 +162,7 @@ class CommitAgain:
         try:
             if others(data) != self._fixed:
                 return None
-        except StructError:
+        except struct.error:
             return None  # it has another length
         journal = self._journal
         if journal.refusal or not self._authorizer.open:

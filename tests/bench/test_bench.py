@@ -180,7 +180,7 @@ def report(**results: Any) -> dict[str, Any]:
         "settings": [],
         "rounds": 1,
         "seconds": 1.0,
-        "noise": {"load_before": 0.0, "steal": 0.0, "floor_spread": 0.01, "busy": 1.0},
+        "noise": {"load_before": 0.0, "steal": 0.0, "floor_spread": 0.01, "busy": 1.0, "witness_worst": 2.0},
         "rows": {name.replace("_", "-"): result for name, result in results.items()},
         "took_s": 1.0,
     }
@@ -222,6 +222,17 @@ def test_a_noisy_machine_is_told_from_a_quiet_one(measure: str, figure: float, s
     shown = table.text(found)
     assert "NOISY" in shown
     assert said in shown
+
+
+def test_a_row_that_was_never_calm_is_named_and_rounds_left_out_are_counted() -> None:
+    row = row_named("heartbeat-200")
+    result = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(3.0)]})}
+    shown = table.text(report(heartbeat_200=result | {"rounds": {"calm": 5, "taken": 9, "calm_enough": True}}))
+    assert "NOISY" not in shown
+    assert "a fixed piece of Python took up to 2.0 times its best; 4 rounds left out" in shown
+    shown = table.text(report(heartbeat_200=result | {"rounds": {"calm": 1, "taken": 9, "calm_enough": False}}))
+    assert "NOISY" in shown
+    assert "too often to go round it in heartbeat-200" in shown
 
 
 def data_report(**costs: float) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""Rounds are taken while nobody else has the core, as long as that is worth waiting for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import witness
+from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, in_turn
+
+pytestmark = pytest.mark.once
+
+
+class Neighbour:
+    """A clock, and how slow the witness is from when on; a measurement takes a second, a look no time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *noise: tuple[float, float]) -> None:
+        self.seconds = 0.0
+        self.noise = noise
+        self.measured: list[tuple[str, int, float]] = []
+        monkeypatch.setattr(witness, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr(witness, "sleep", self.sleep)
+        self.witness = Witness(None)
+        self.witness.best = self.witness.worst = 1.0
+        monkeypatch.setattr(self.witness, "_time", self.slow)
+
+    def slow(self) -> float:
+        return next((times for since, times in reversed(self.noise) if self.seconds >= since), 1.0)
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def measure(self, name: str, number: int) -> Sample | None:
+        self.seconds += 1.0
+        self.measured.append((name, number, self.slow()))
+        return {"slow": self.slow(), "number": number}
+
+    def take(self, rounds: int, patience: float, names: tuple[str, ...] = ("floor", "ours")) -> Any:
+        return in_turn(self.witness, rounds, patience, lambda: list(names), self.measure)
+
+
+def numbers(samples: list[Sample]) -> list[int]:
+    return [sample["number"] for sample in samples]
+
+
+def test_a_quiet_machine_is_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = Neighbour(monkeypatch)
+    taken = neighbour.take(5, 30.0)
+    assert (taken.calm_enough, taken.calm, taken.tried, neighbour.seconds) == (True, 5, 5, 10.0)
+    assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
+
+
+def test_a_round_that_was_disturbed_is_left_out_and_another_one_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = Neighbour(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
+    taken = neighbour.take(3, 30.0)
+    assert (taken.calm_enough, taken.calm, taken.tried) == (True, 3, 4)
+    assert numbers(taken.samples["ours"]) == numbers(taken.samples["floor"]) == [0, 2, 3]
+
+
+def test_a_round_does_not_begin_while_somebody_else_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = Neighbour(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
+    taken = neighbour.take(3, 30.0)
+    assert (taken.calm, taken.tried) == (3, 3)
+    assert [slow for _, _, slow in neighbour.measured] == [1.0] * 6
+
+
+@pytest.mark.parametrize(("patience", "tried"), [(0.0, 3), (-1.0, 3), (30.0, 3), (60.0, 5)])
+def test_patience_has_an_end_and_then_everything_counts(monkeypatch: pytest.MonkeyPatch, patience: float, tried: int) -> None:
+    neighbour = Neighbour(monkeypatch, (0.0, 2.0))
+    taken = neighbour.take(3, patience)
+    assert (taken.calm_enough, taken.calm, taken.tried) == (False, 0, tried)
+    assert len(taken.samples["ours"]) == len(taken.samples["floor"]) == tried
+    assert neighbour.seconds <= max(patience, 0) + WAIT_SECONDS + 3 * 2
+
+
+def test_calm_rounds_alone_count_where_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = Neighbour(monkeypatch, (6.5, 2.0))
+    taken = neighbour.take(5, 20.0)
+    assert (taken.calm_enough, taken.calm) == (True, 3)
+    assert [sample["slow"] for sample in taken.samples["ours"]] == [1.0] * 3
+
+
+def test_one_that_fails_has_no_part_in_later_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = Neighbour(monkeypatch)
+    lost: list[str] = []
+
+    def measure(name: str, number: int) -> Sample | None:
+        if name == "kafka" and number == 1:
+            lost.append(name)
+            return None
+        return neighbour.measure(name, number)
+
+    taken = in_turn(neighbour.witness, 3, 30.0, lambda: [name for name in ("floor", "ours", "kafka") if name not in lost], measure)
+    assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2], "ours": [0, 1, 2]}
+
+
+def test_the_witness_knows_its_best_and_its_worst() -> None:
+    found = Witness(None)
+    looks = [found.look() for _ in range(20)]
+    assert 0 < found.best <= found.worst
+    assert all(1.0 <= look <= found.worst / found.best for look in looks)
