@@ -224,6 +224,19 @@ def test_a_noisy_machine_is_told_from_a_quiet_one(measure: str, figure: float, s
     assert said in shown
 
 
+def test_what_flushing_first_costs_is_held_against_the_same_round_without() -> None:
+    row = row_named("commit-1")
+    samples = {"floor": [sample(1.0)] * 2, "ours": [sample(2.0), sample(4.0)], "always": [sample(5.0), sample(6.0)]}
+    result = {"status": "measured", **compared(row, samples)}
+    assert result["always_to_interval"]["rounds"] == [2.5, 1.5]
+    shown = table.text(report(commit_1=result))
+    line = shown[shown.index("offsets.flush=always / interval") :].splitlines()[1]
+    assert line.split() == ["commit,", "1", "partition", "CPU", "3.00", "5.50", "2.00", "1.50..2.50", "2", "ok"]
+    dear = {"status": "measured", **compared(row, samples | {"always": [sample(9.0), sample(9.0)]})}
+    assert "commit-1 with offsets.flush=always: 3.38 times the cost, at most 2" in table.missed(report(commit_1=dear))
+    assert "always / interval" not in table.text(report(commit_1={"status": "measured", **compared(row, {"floor": [sample(1.0)], "ours": [sample(2.0)]})}))
+
+
 def test_a_row_that_was_never_calm_is_named_and_rounds_left_out_are_counted() -> None:
     row = row_named("heartbeat-200")
     result = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(3.0)]})}
