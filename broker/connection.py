@@ -66,6 +66,7 @@ KIND_BYTES = 8
 _KIND = slice(KIND_BYTES)
 # Kinds of requests of which a connection keeps the newest.
 REPEATS_MAX = 6
+_NOTHING: dict[bytes, Repeat] = {}  # what a connection remembers that has been sent nothing twice; nobody writes to it
 
 
 class Later(Protocol):
@@ -115,6 +116,7 @@ class Connection:
     """An asyncio protocol in shape; `listener` says which of our addresses the client dialled."""
 
     __slots__ = (
+        "_clock",
         "_framer",
         "_full",
         "_long_reply",
@@ -145,8 +147,9 @@ class Connection:
         self.host = host
         self.listener = listener
         self.peer = peer  # the client's address, without its port
+        self._clock = host.clock
         self.last_active = host.clock.tick()
-        self.again: dict[bytes, Repeat] | None = None  # requests that come again and again, by their first bytes
+        self.again = _NOTHING  # requests that come again and again, by their first bytes
         self.shape: Callable[[bytes, int], bytes | None] | None = None  # answers requests that bring data, one as the other
         self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
         self.busy = False  # a request has no reply yet: it is parked or held
@@ -176,27 +179,25 @@ class Connection:
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
-        host = self.host
-        clock = host.clock
+        clock = self._clock
         read = clock.monotonic_ns
         if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick` written out
             clock.move_to(monotonic_ns)
         self.last_active = clock.now
         if self._ready and not self.busy:
             # Nearly always it is the heartbeat that came before.
-            if self.again is not None:
-                repeat = self.again.get(data[_KIND])
-                if repeat is not None:
-                    answered = repeat.answer(self, data)
-                    if answered:
-                        write = self._write_now  # to call it where it stands is slower: it is no method
-                        write(answered)
-                        return
-                    if answered is not None:
-                        return
+            repeat = self.again.get(data[_KIND])
+            if repeat is not None:
+                answered = repeat.answer(self, data)
+                if answered:
+                    write = self._write_now  # to call it where it stands is slower: it is no method
+                    write(answered)
+                    return
+                if answered is not None:
+                    return
             size = len(data) - 4
             # And a chunk is mostly one request: then nothing is cut, copied or queued.
-            if 0 <= size <= host.frame_bytes_max and frame_size(data, 0)[0] == size:
+            if 0 <= size <= self.host.frame_bytes_max and frame_size(data, 0)[0] == size:
                 self._work_on(data, 4)
                 if self._out:
                     self._write()
@@ -240,9 +241,7 @@ class Connection:
         self.closed = True
         self._ready = False
         self._transport = None
-        for kind in list(self.again or ()):
-            self._forget(kind)
-        self.again = None
+        self.forget_repeats()
         self._waiting.clear()
         self._out.clear()
         if self._long_reply is not None:
@@ -343,7 +342,7 @@ class Connection:
         """From now on `repeat` is asked first about a request that begins so; False where there is no room to remember it."""
         if self.closed:
             return False
-        if self.again is None:
+        if self.again is _NOTHING:
             self.again = {}
         again = self.again
         host = self.host
@@ -359,8 +358,12 @@ class Connection:
         return True
 
     def _forget(self, kind: bytes) -> None:
-        if self.again is not None:
-            self.host.remembered_bytes -= self.again.pop(kind).cost
+        self.host.remembered_bytes -= self.again.pop(kind).cost
+
+    def forget_repeats(self) -> None:
+        for kind in list(self.again):
+            self._forget(kind)
+        self.again = _NOTHING
 
     def begin_nothing_more(self) -> None:
         """The broker stops: what is being answered may still be, what waits or comes now is dropped.
@@ -431,7 +434,7 @@ class Connection:
     def _repeated(self, frame: bytes) -> bool:
         """Whether it is a request that is remembered; its reply is in `_out`, or comes later by `send`."""
         again = self.again
-        if again is None:
+        if not again:
             return False
         size = frame_size_bytes(len(frame))
         repeat = again.get(size + frame[: KIND_BYTES - 4])

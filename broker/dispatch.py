@@ -122,8 +122,7 @@ class Call:
 
     def remembered(self) -> Repeat | None:
         """What was asked first about this one."""
-        again = self.connection.again
-        return again.get(self.framed[:KIND_BYTES]) if again is not None else None
+        return self.connection.again.get(self.framed[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
         """The reply to a call that was not answered by returning it."""

@@ -10,7 +10,7 @@ from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
-from coordinator.notes import Cause, How, Kind, Replacement, about, grant
+from coordinator.notes import Cause, How, Kind, Replacement, grant
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, everybody, joined, prepare_or_try, remove
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
@@ -78,7 +78,7 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
     out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
     if out.may_tell(group):
         tell_join(out, group, member, request)
-    prepare_or_try(out, group, Cause.NEW_MEMBER, about(id, request.reason))
+    prepare_or_try(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
 def tell_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
@@ -134,7 +134,7 @@ def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, wai
     member.seen_ms = out.now
     if out.may_tell(group):
         tell_join(out, group, member, request)
-    prepare_or_try(out, group, cause, about(member.id, request.reason))
+    prepare_or_try(out, group, cause, member.id, request.reason)
 
 
 def take_request(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
@@ -173,7 +173,7 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
     _take_seat(out, group, old, new)
     group.identities_moved = True
     park(out, group, new, waiter)
-    prepare_or_try(out, group, cause, about(id, request.reason))
+    prepare_or_try(out, group, cause, id, request.reason)
 
 
 def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:

@@ -9,7 +9,7 @@ from coordinator.deadlines import NEVER
 from coordinator.facts import group_image, group_key, with_identities
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, How, Kind, Round
+from coordinator.notes import Cause, How, Kind, Round, about
 from coordinator.outcome import Outcome
 from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, State
 from protocol.errors import ErrorCode
@@ -52,10 +52,10 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
-def prepare_or_try(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
+def prepare_or_try(out: Outcome, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
     """After somebody was parked: begin a rebalance, or end the join phase of the one under way if nobody is missing."""
     if group.state is not PREPARING:
-        prepare(out, group, cause, about)
+        prepare(out, group, cause, about(member_id, reason))
     elif group.awaiting == len(group.members):
         try_complete(out, group)
 

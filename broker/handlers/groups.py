@@ -174,7 +174,7 @@ class GroupHandlers:
             journal.broken()
             raise
         journal.stepped()
-        if call.connection.again is not None and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
+        if call.connection.again and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
             self._remember_sync(call, asked, journal)
         return None
 
@@ -182,7 +182,7 @@ class GroupHandlers:
         """Who joins again syncs again."""
         group = journal.shard.groups.get(asked.group_id)
         again = call.connection.again
-        if group is not None and asked.member_id in group.members and again and any(isinstance(one, Rejoin) for one in again.values()):
+        if group is not None and asked.member_id in group.members and any(isinstance(one, Rejoin) for one in again.values()):
             at = generation_at(call.rest, asked.group_id, call.version)
             if at:
                 call.remember(Resync(call, journal, self._authorizer, self._clock, asked, at))

@@ -94,7 +94,7 @@ class Repeated:
         """The shard ended in an exception. Whatever its call still hears is void; the answer, where it had none before."""
         answered = self.connection is None
         self.connection = None
-        connection.again = None
+        connection.forget_repeats()
         self.journal.broken()
         log.exception("a request failed inside the broker", api=self.api, version=self.version)
         if answered:

@@ -36,7 +36,7 @@ def beating(desk: Desk, peer: Peer) -> HeartbeatRequest:
     """A heartbeat that was accepted, and is remembered."""
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
-    assert peer.connection.again is not None
+    assert peer.connection.again
     return request
 
 
@@ -154,7 +154,7 @@ def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPa
     peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
-    assert peer.connection.again is None
+    assert not peer.connection.again
 
 
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer) -> None:

@@ -66,7 +66,7 @@ def known(peer: Peer, version: int = 9, **which: Any) -> Any:
     """Ask until the answer is remembered, and once more."""
     for _ in range(2):
         peer.ask(fetching(version, **which), version)
-    assert any(isinstance(repeat, FetchAgain) for repeat in (peer.connection.again or {}).values())
+    assert any(isinstance(repeat, FetchAgain) for repeat in peer.connection.again.values())
     return peer.ask(fetching(version, **which), version)
 
 

@@ -162,7 +162,7 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
 
 
 def remembered(peer: Peer) -> list[CommitAgain]:
-    return [repeat for repeat in (peer.connection.again or {}).values() if isinstance(repeat, CommitAgain)]
+    return [repeat for repeat in peer.connection.again.values() if isinstance(repeat, CommitAgain)]
 
 
 def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[int]) -> None:

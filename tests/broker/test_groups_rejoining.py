@@ -404,7 +404,8 @@ def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypa
         a.join()
         assert a.joined().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert a.peer.reply() is None
-    assert a.peer.connection.again is None
+    assert a.peer.connection.again == {}
+    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in b.peer.connection.again.values())
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "sync", after))
         b.sync()
@@ -435,7 +436,7 @@ def test_requests_behind_a_parked_one_are_worked_in_their_order(desk: Desk, pair
 
 
 def kinds(peer: Peer) -> list[type]:
-    return [type(one) for one in (peer.connection.again or {}).values() if isinstance(one, Rejoin | Resync)]
+    return [type(one) for one in peer.connection.again.values() if isinstance(one, Rejoin | Resync)]
 
 
 def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> None:
@@ -465,7 +466,7 @@ def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.Monk
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
     pair = Pair(desk)
     pair.rebalance()
-    (rejoin, resync) = (pair.a.peer.connection.again or {}).values()
+    (rejoin, resync) = pair.a.peer.connection.again.values()
     assert isinstance(rejoin, Rejoin)
     assert isinstance(resync, Resync)
     assert (rejoin._as_leader, rejoin._told, resync._told, resync._end) == (b"", [], None, b"")
