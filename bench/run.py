@@ -38,12 +38,13 @@ class Run:
         """A warm Kafka that takes its turn in every row it serves."""
         self._jars = jars
         self._others["kafka"] = server
-        if self._comparison is not None and any(row.name in self._only for row in rows.LOAD_ROWS):
+        if self._comparison is not None and self._has_load:
             progress(f"Kafka warms up for {KAFKA_WARMUP_SECONDS:.0f} s")
             self._comparison.warm_up(server, KAFKA_WARMUP_SECONDS)
 
     def measure(self) -> None:
-        self._witness.settle()
+        if self._has_load:
+            self._witness.settle()
         for row in rows.LOAD_ROWS:
             self._take((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
         for data in rows.DATA_ROWS:
@@ -52,6 +53,10 @@ class Run:
             self._take((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
         self._take((rows.START.name, rows.MEMORY.name), self._starting)
         self._take((rows.CODEC,), lambda: {rows.CODEC: single.codec(self._cores.server)})
+
+    @property
+    def _has_load(self) -> bool:
+        return any(row.name in self._only for row in rows.LOAD_ROWS)
 
     def floor_spread(self) -> float:
         """By how much the cost of doing nothing differed between rounds, in the middle one of the rows."""

@@ -21,7 +21,6 @@ CALM_ENOUGH = 3  # rounds: their median is better than that of more rounds of bo
 STEPS = 10_000
 
 Sample = dict[str, Any]
-Measure = Callable[[str], Sample]
 
 
 class _Item:
