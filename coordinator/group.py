@@ -59,7 +59,6 @@ class Group(Timed):
         "newest",
         "note_budget",
         "notes_dropped",
-        "notes_refilled_ms",
         "offsets_mark",
         "pending",
         "pending_sync",
@@ -67,6 +66,7 @@ class Group(Timed):
         "protocol_name",
         "protocol_type",
         "round_began_ms",
+        "silent_until_ms",
         "standing",
         "state",
         "state_ms",
@@ -113,7 +113,7 @@ class Group(Timed):
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
         self.notes_dropped = 0
-        self.notes_refilled_ms = now
+        self.silent_until_ms = 0  # it has told too much
 
     # Members.
 

@@ -10,7 +10,7 @@ from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
-from coordinator.notes import Cause, How, Kind, Replacement, grant
+from coordinator.notes import Cause, How, Kind, Replacement, allowed, grant
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, everybody, joined, prepare_or_try, remove
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
@@ -76,7 +76,7 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
     if member.instance_id is not None and group.last_image is not None:
         group.identities_moved = True
     out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
-    if out.may_tell(group):
+    if allowed(group, out.now):
         tell_join(out, group, member, request)
     prepare_or_try(out, group, Cause.NEW_MEMBER, id, request.reason)
 
@@ -132,7 +132,7 @@ def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, wai
     cause = LEADER_REJOINED if member.asked is request else take_request(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
-    if out.may_tell(group):
+    if allowed(group, out.now):
         tell_join(out, group, member, request)
     prepare_or_try(out, group, cause, member.id, request.reason)
 
@@ -246,7 +246,7 @@ def _seat_kept(group: Group, new: Member, old_leader: str, knows_skip_assignment
 
 
 def _tell_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:
-    if out.may_tell(group):
+    if allowed(group, out.now):
         since = out.now - old.seen_ms
         body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, happened)
         out.tell(group, Kind.STATIC_REPLACED, body)

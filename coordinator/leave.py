@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator import identity
 from coordinator.calls import Leaver
 from coordinator.group import Group
-from coordinator.notes import Cause, How, Kind, about
+from coordinator.notes import Cause, How, Kind, about, allowed
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, remove
 from protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
         return ErrorCode.NONE
     if id in group.pending:
         drop_pending(out, group, id)
-        if out.may_tell(group):
+        if allowed(group, out.now):
             out.tell(group, Kind.MEMBER_GONE, MemberGone(id, instance, How.LEFT, 0, 0, reason))
         return ErrorCode.NONE
     error = identity.refusal(group, id, instance)

@@ -11,7 +11,7 @@ from coordinator.deadlines import Deadlines
 from coordinator.group import Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
 from coordinator.member import Member
-from coordinator.notes import Kind, Note, allowed, note
+from coordinator.notes import Kind, Note, note
 from protocol.message import Message
 
 SHARED_MAX: Final = 4_096  # texts, and numbers, of which one object each is kept in mind
@@ -75,10 +75,6 @@ class Outcome:
 
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
-
-    def may_tell(self, group: Group) -> bool:
-        """Asked before a note is made."""
-        return allowed(group, self.now)
 
     def tell(self, group: Group, kind: Kind, body: Message) -> None:
         self.notes.append(note(group, kind, self.now, body))

@@ -9,7 +9,7 @@ from coordinator.deadlines import NEVER
 from coordinator.facts import group_image, group_key, with_identities
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, How, Kind, Round, about
+from coordinator.notes import Cause, How, Kind, Round, about, allowed
 from coordinator.outcome import Outcome
 from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, State
 from protocol.errors import ErrorCode
@@ -23,12 +23,12 @@ def change(out: Outcome, group: Group, state: State, cause: Cause, about: str | 
     group.state = state
     group.state_ms = out.now
     group.standing = object()
-    if out.may_tell(group):
+    if allowed(group, out.now):
         out.tell(group, Kind.STATE_CHANGE, StateChange(before, state, cause, about, len(group.members), group.awaiting))
 
 
 def end_round(out: Outcome, group: Group, result: Round, join_ms: int, sync_ms: int) -> None:
-    if out.may_tell(group):
+    if allowed(group, out.now):
         out.tell(group, Kind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
 
@@ -218,7 +218,7 @@ def remove(out: Outcome, group: Group, member: Member, how: How, reason: str | N
         member.sync = None
     group.remove(member)
     member.join = None
-    if out.may_tell(group):
+    if allowed(group, out.now):
         gone = MemberGone(member.id, member.instance_id, how, out.now - member.seen_ms, member.session_timeout_ms, reason)
         out.tell(group, Kind.MEMBER_GONE, gone)
 
@@ -258,7 +258,7 @@ def session_over(out: Outcome, group: Group, member: Member) -> None:
 def pending_over(out: Outcome, group: Group, id: str) -> None:
     """An id was handed out and nobody joined with it."""
     del group.pending[id]
-    if out.may_tell(group):
+    if allowed(group, out.now):
         out.tell(group, Kind.MEMBER_GONE, MemberGone(id, None, How.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.everyone_parked:
         complete(out, group, Cause.EVERYONE_JOINED)

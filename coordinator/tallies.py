@@ -7,7 +7,7 @@ from typing import Final
 from coordinator.deadlines import NEVER, Timed
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Kind
+from coordinator.notes import Kind, allowed
 from coordinator.outcome import Outcome
 from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats
 
@@ -46,7 +46,7 @@ class Gaps(Timed):
         self._size = 0
         for id, members in found.items():
             group = groups.get(id)
-            if group is not None and out.may_tell(group):
+            if group is not None and allowed(group, out.now):
                 gaps = [HeartbeatGap(key, longest, count) for key, (longest, count) in members.items()]
                 out.tell(group, Kind.HEARTBEATS, Heartbeats(gaps))
 
@@ -72,5 +72,5 @@ class Refusals(Timed):
         found, self._found = self._found, {}
         for (id, error, member_id, instance_id), (count, since) in found.items():
             group = groups.get(id)
-            if group is not None and out.may_tell(group):
+            if group is not None and allowed(group, out.now):
                 out.tell(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))

@@ -6,6 +6,7 @@ anew. It is its own waiter, for a connection has one request at work at a time.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
@@ -164,7 +165,7 @@ class Rejoin(Repeated):
 class Resync(Repeated):
     """A SyncGroup of a member that has rejoined; a leader that brings the same assignments each time sends the same too."""
 
-    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size", "_size_told", "_told", "assignment", "reply")
+    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size_told", "_told", "assignment", "reply")
     api = "SyncGroup"
 
     def __init__(
@@ -176,7 +177,6 @@ class Resync(Repeated):
         rest = call.rest
         self._before = rest[:generation_at]
         self._behind = rest[generation_at + _GENERATION_BYTES :]
-        self._size = _BEHIND_CORRELATION_ID + len(rest)
         self._cut = _cutter(len(self._before), len(self._behind))
         # What it was answered last, and with which bytes around the correlation id.
         self._told: SyncReply | None = None
@@ -187,9 +187,10 @@ class Resync(Repeated):
         self.reply: SyncReply | None = None
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        if len(data) != self._size:
-            return None
-        correlation_id, before, generation, behind = self._cut(data)
+        try:
+            correlation_id, before, generation, behind = self._cut(data)
+        except struct.error:
+            return None  # it has another length
         journal = self.journal
         if before != self._before or behind != self._behind or journal.refusal or not self.authorizer.open:
             return None

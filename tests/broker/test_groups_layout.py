@@ -30,6 +30,7 @@ from tests.broker.test_groups_again import Changeable
 from tests.broker.test_groups_members import joining, stable
 from tests.broker.test_groups_offsets import COMMITS, fetched
 from tests.broker.test_groups_refusing import codes_of_commit
+from tests.broker.test_groups_rejoining import Recorder
 
 
 @pytest.fixture
@@ -159,6 +160,29 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
+
+
+@pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
+def test_a_chunk_that_is_not_one_request_is_cut(
+    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
+) -> None:
+    """Two commits at once, or one of them in two pieces: each begins as the one that is remembered."""
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    assert remembered(peer)
+    sent: list[bytes] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(peer, "connection", Recorder(sent))
+        for offset in (8, 9):
+            peer.send(commit(id, offset), 9)
+    whole = b"".join(sent)
+    end = len(whole) if cut_at is None else len(sent[0]) + cut_at
+    for chunk in filter(None, (whole[:end], whole[end:])):
+        peer.connection.data_received(chunk)
+    desk.loop.run()
+    assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
+    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
 
 
 def remembered(peer: Peer) -> list[CommitAgain]:

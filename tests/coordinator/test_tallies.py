@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator import tallies
+from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE
+from coordinator.group import Group
+from coordinator.notes import allowed
 from tests.coordinator.playbook import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Kind, Play
 
 
@@ -71,3 +74,27 @@ def test_a_group_that_makes_too_many_notes_is_told_how_many_were_dropped(play: P
     play.leave("a")
     dropped = [note.dropped for note in play.notes if note.dropped]
     assert sum(dropped) == 1_500 - len(told)
+
+
+def told_of(group: Group, ms: int, most: int) -> int:
+    """How many notes it may make at that moment."""
+    return next(number for number in range(most + 1) if not allowed(group, ms))
+
+
+def test_a_group_that_has_told_everything_earns_a_note_every_fifty_milliseconds(play: Play) -> None:
+    play.d1()
+    group = play.group()
+    begin = play.now
+    assert told_of(group, begin, NOTES_AT_ONCE) < NOTES_AT_ONCE
+    assert told_of(group, begin + MS_PER_NOTE - 1, 1) == 0
+    assert told_of(group, begin + MS_PER_NOTE, 2) == 1
+    assert told_of(group, begin + MS_PER_NOTE + 3 * MS_PER_NOTE, 4) == 3
+    assert told_of(group, begin + 1_000_000, NOTES_AT_ONCE) == NOTES_AT_ONCE
+
+
+def test_a_newcomer_is_told_of_by_a_group_that_has_told_everything(play: Play) -> None:
+    play.d1()
+    told_of(play.group(), play.now, NOTES_AT_ONCE)
+    before = len(play.notes)
+    play.join("b", version=3)
+    assert [note.kind for note in play.notes[before:]] == [Kind.MEMBER_JOIN, Kind.STATE_CHANGE]
