@@ -73,7 +73,10 @@ def test_records_of_every_codec_there_and_back(ask, codec):
     assert sent.code == 0, sent.err
     read = ask("consume", name, "--from-beginning", "--no-follow")
     assert sorted(read.out.splitlines()) == sorted(values)
-    assert len(ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()) == 2 * len(json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"])
+    partitions = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
+    newest = ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()
+    # Which partition a batch goes to is chance: one may have got none.
+    assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
 def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask):
