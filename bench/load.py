@@ -91,6 +91,8 @@ class Comparison:
             return result | ({"status": "not served yet", "missing": missing} if missing else {"status": "measured"})
 
     def _compare(self, row: LoadRow, bottom: Server, subjects: dict[str, Server]) -> dict[str, Any]:
+        if not subjects:
+            return {}
         servers = {"floor": bottom, **subjects}
         lost: dict[str, str] = {}
         seconds = max(self._seconds, row.seconds_min)
@@ -107,11 +109,9 @@ class Comparison:
                 lost[name] = str(error)  # another broker's failure is no failure of ours
                 return None
 
-        if not subjects:
-            return {}
-        taken = in_turn(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
-        kept = {"calm": taken.calm, "taken": taken.tried, "calm_enough": taken.calm_enough}
-        return compared(row, taken.samples) | {"rounds": kept} | {f"{name}_failed": reason for name, reason in lost.items()}
+        found = in_turn(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
+        counts = {"calm": found.calm, "taken": found.taken, "calm_enough": found.calm_enough}
+        return compared(row, found.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, seconds: float) -> None:
         """A JVM needs about a minute of load before its speed is its own."""

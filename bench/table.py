@@ -245,7 +245,7 @@ def footing(report: Report) -> list[str]:
         doubts.append(f"the floor's own cost differed by {100 * noise['floor_spread']:.0f} % between rounds")
     if noise["busy"] < BUSY_NOISY:
         doubts.append(f"the broker was only {100 * noise['busy']:.0f} % busy: something else ran on the generator's core")
-    rounds = {name: result["rounds"] for name, result in report["rows"].items() if "calm" in result.get("rounds", {})}
+    rounds = {name: result["rounds"] for name, result in report["rows"].items() if "rounds" in result}
     slow = f"a fixed piece of Python took up to {noise['witness_worst']:.1f} times its best"
     if disturbed := [name for name, of in rounds.items() if not of["calm_enough"]]:
         doubts.append(f"the server's core was shared ({slow}), too often to go round it in {', '.join(disturbed)}")

@@ -79,7 +79,7 @@ class Rounds(NamedTuple):
     samples: dict[str, list[Sample]]
     calm_enough: bool
     calm: int
-    tried: int
+    taken: int
 
 
 def in_turn(

@@ -64,6 +64,9 @@ class Repeat(Protocol):
 # What a request begins with, and by which its like is found: its size, API key and version. The correlation id follows.
 KIND_BYTES = 8
 _KIND = slice(KIND_BYTES)
+# Where the correlation id is in such a request, and all that is behind it.
+CORRELATION_ID = slice(KIND_BYTES, KIND_BYTES + 4)
+REST = slice(KIND_BYTES + 4, None)
 # Kinds of requests of which a connection keeps the newest.
 REPEATS_MAX = 6
 _NOTHING: dict[bytes, Repeat] = {}  # what a connection remembers that has been sent nothing twice; nobody writes to it

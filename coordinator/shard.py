@@ -161,8 +161,7 @@ class Shard:
             self._join(request, waiter)
         else:
             self._rejoin(group, member, request, waiter)
-        if out.answers or out.notes or out.facts:  # mostly it is parked, and that is all
-            self._end_step()
+        self._end_step()
 
     def will_repeat(self, request: JoinRequest) -> bool:
         """A JoinGroup was seen that may come again as the same object: whether it need not be looked at then.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
-from broker.connection import KIND_BYTES, Connection
+from broker.connection import CORRELATION_ID, KIND_BYTES, Connection
 from broker.dispatch import Call, Seen
 from broker.group_journal import GroupJournal
 from broker.logs import get_logger
@@ -33,9 +33,8 @@ COMMIT_BYTES_MAX: Final = 4_096
 MADE_IN_VAIN_MAX: Final = 16
 IN_VAIN_MS: Final = 60_000
 
-_CORRELATION_ID: Final = Struct(">i").unpack_from
+_READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _BODY_FROM: Final = KIND_BYTES + 4
-_CORRELATION_ID_BYTES: Final = slice(KIND_BYTES, _BODY_FROM)
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
 # What Python takes for it, about: of the whole, and for each partition besides its key.
 _COST: Final = 2_600
@@ -198,12 +197,12 @@ class CommitAgain:
     # As a held reply.
 
     def release(self) -> None:
-        self._connection.send(self._front + self._frame[_CORRELATION_ID_BYTES] + self._reply)
+        self._connection.send(self._front + self._frame[CORRELATION_ID] + self._reply)
 
     def fail(self, error: int) -> None:
         """Rare: the request is read after all, so that its refusal is made as any other."""
         data = self._frame
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)
-        (correlation_id,) = _CORRELATION_ID(data, KIND_BYTES)
+        (correlation_id,) = _READ_CORRELATION_ID(data, KIND_BYTES)
         Call(self._connection, route, self._version, correlation_id, request, data, 4).fail(error)

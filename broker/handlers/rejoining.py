@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
-from broker.connection import Connection
+from broker.connection import CORRELATION_ID, REST, Connection
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
 from broker.handlers.group_replies import join_end, join_front, sync_end, sync_front
@@ -38,7 +38,6 @@ END_BYTES_MAX: Final = 4_096
 _COST: Final = 1_200
 _COST_OF_ELEMENT: Final = 200
 
-_BEHIND_CORRELATION_ID: Final = 12
 _GENERATION_BYTES: Final = 4
 _REPLY: Final = Struct(">i4s").pack
 _client_id_bytes: Final = Struct(">h").unpack_from
@@ -122,10 +121,10 @@ class Rejoin(Repeated):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
-        if data[_BEHIND_CORRELATION_ID:] != self._rest or journal.refusal or not self.authorizer.open:
+        if data[REST] != self._rest or journal.refusal or not self.authorizer.open:
             return None
         self.connection = connection
-        self.correlation_id = data[8:12]
+        self.correlation_id = data[CORRELATION_ID]
         connection.busy = True
         shard = journal.shard
         hold = shard.hold

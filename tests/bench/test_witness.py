@@ -47,21 +47,21 @@ def numbers(samples: list[Sample]) -> list[int]:
 def test_a_quiet_machine_is_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = Neighbour(monkeypatch)
     taken = neighbour.take(5, 30.0)
-    assert (taken.calm_enough, taken.calm, taken.tried, neighbour.seconds) == (True, 5, 5, 10.0)
+    assert (taken.calm_enough, taken.calm, taken.taken, neighbour.seconds) == (True, 5, 5, 10.0)
     assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
 
 
 def test_a_round_that_was_disturbed_is_left_out_and_another_one_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = Neighbour(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
     taken = neighbour.take(3, 30.0)
-    assert (taken.calm_enough, taken.calm, taken.tried) == (True, 3, 4)
+    assert (taken.calm_enough, taken.calm, taken.taken) == (True, 3, 4)
     assert numbers(taken.samples["ours"]) == numbers(taken.samples["floor"]) == [0, 2, 3]
 
 
 def test_a_round_does_not_begin_while_somebody_else_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = Neighbour(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
     taken = neighbour.take(3, 30.0)
-    assert (taken.calm, taken.tried) == (3, 3)
+    assert (taken.calm, taken.taken) == (3, 3)
     assert [slow for _, _, slow in neighbour.measured] == [1.0] * 6
 
 
@@ -69,7 +69,7 @@ def test_a_round_does_not_begin_while_somebody_else_has_the_core(monkeypatch: py
 def test_patience_has_an_end_and_then_everything_counts(monkeypatch: pytest.MonkeyPatch, patience: float, tried: int) -> None:
     neighbour = Neighbour(monkeypatch, (0.0, 2.0))
     taken = neighbour.take(3, patience)
-    assert (taken.calm_enough, taken.calm, taken.tried) == (False, 0, tried)
+    assert (taken.calm_enough, taken.calm, taken.taken) == (False, 0, tried)
     assert len(taken.samples["ours"]) == len(taken.samples["floor"]) == tried
     assert neighbour.seconds <= max(patience, 0) + WAIT_SECONDS + 3 * 2
 
