@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from broker.clock import Clock
 from broker.long_replies import LongReplies, LongReply, ReplyLost
@@ -61,12 +61,11 @@ class Repeat(Protocol):
         ...
 
 
-# What a request begins with, and by which its like is found: its size, API key and version. The correlation id follows.
-KIND_BYTES = 8
-_KIND = slice(KIND_BYTES)
-# Where the correlation id is in such a request, and all that is behind it.
-CORRELATION_ID = slice(KIND_BYTES, KIND_BYTES + 4)
-REST = slice(KIND_BYTES + 4, None)
+# A request begins with its size, API key and version: by these bytes a repeated request is found. The correlation id follows,
+# `data[KIND_BYTES:REST_AT]`, then the rest, `data[REST_AT:]`. Slices are written where they are used: with a `slice` object
+# as index mypyc takes `bytes` for a sequence of ints and fails.
+KIND_BYTES: Final = 8
+REST_AT: Final = 12
 # Kinds of requests of which a connection keeps the newest.
 REPEATS_MAX = 6
 _NOTHING: dict[bytes, Repeat] = {}  # what a connection remembers that has been sent nothing twice; nobody writes to it
@@ -189,7 +188,7 @@ class Connection:
         self.last_active = clock.now
         if self._ready and not self.busy:
             # Nearly always it is the heartbeat that came before.
-            repeat = self.again.get(data[_KIND])
+            repeat = self.again.get(data[:KIND_BYTES])
             if repeat is not None:
                 answered = repeat.answer(self, data)
                 if answered:

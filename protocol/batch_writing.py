@@ -115,18 +115,19 @@ class RecordForm:
 class OneRecordForm(RecordForm):
     """The same for one fact, as most commits are."""
 
-    __slots__ = ("_after", "_key", "_lead", "_place")
+    __slots__ = ("_after", "_behind", "_key", "_lead", "_place")
 
     def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
         super().__init__(keys, head, afters, places, frame_bytes)
         self._lead, _, self._key, _, _ = self._pieces
         (self._after,) = afters
-        self._place = slice(places[0], places[0] + CUT_BYTES)
+        self._place = places[0]
+        self._behind = places[0] + CUT_BYTES
 
     def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
         if delta >= _WIDE_FROM:
             return super().write(parts, frame, end, delta)
-        parts += (self._lead, VARINTS[delta], self._key, frame[self._place], self._after, end)
+        parts += (self._lead, VARINTS[delta], self._key, frame[self._place : self._behind], self._after, end)
         return delta + 1
 
 

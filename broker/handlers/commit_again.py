@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
-from broker.connection import CORRELATION_ID, KIND_BYTES, Connection
+from broker.connection import KIND_BYTES, REST_AT, Connection
 from broker.dispatch import Call, Seen
 from broker.group_journal import GroupJournal
 from broker.logs import get_logger
@@ -34,7 +34,6 @@ MADE_IN_VAIN_MAX: Final = 16
 IN_VAIN_MS: Final = 60_000
 
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
-_BODY_FROM: Final = KIND_BYTES + 4
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
 # What Python takes for it, about: of the whole, and for each partition besides its key.
 _COST: Final = 2_600
@@ -66,7 +65,7 @@ def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written
     size = len(bodies[0])
     body_at = len(frame) - size
     differing = (int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")).to_bytes(size, "big")
-    form, behind = f"{_BODY_FROM}x", _BODY_FROM
+    form, behind = f"{REST_AT}x", REST_AT
     places = []
     at = differing.find(_ANY_OFFSET)
     while at >= 0:
@@ -197,7 +196,7 @@ class CommitAgain:
     # As a held reply.
 
     def release(self) -> None:
-        self._connection.send(self._front + self._frame[CORRELATION_ID] + self._reply)
+        self._connection.send(self._front + self._frame[KIND_BYTES:REST_AT] + self._reply)
 
     def fail(self, error: int) -> None:
         """Rare: the request is read after all, so that its refusal is made as any other."""

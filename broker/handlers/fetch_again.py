@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 
 from broker.authorizer import Authorizer
-from broker.connection import CORRELATION_ID, REST, Connection
+from broker.connection import KIND_BYTES, REST_AT, Connection
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
 from broker.handlers.offset_replies import FETCH_FLEXIBLE, Fetched, Wanted, read_topics
@@ -46,7 +46,7 @@ class FetchAgain:
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """None where it is another fetch, or has to wait, or is refused."""
-        if data[REST] != self._rest:
+        if data[REST_AT:] != self._rest:
             return None
         journal = self._journal
         shard = journal.shard
@@ -56,7 +56,7 @@ class FetchAgain:
         group = shard.groups.get(self._group_id)
         if group is None or ((group.newest is not None or group.offsets_mark is not self._mark) and not self._read(group)):
             return None
-        return self._front + data[CORRELATION_ID] + self._body
+        return self._front + data[KIND_BYTES:REST_AT] + self._body
 
     def _read(self, group: Group) -> bool:
         """The offsets have changed since, or were never read."""

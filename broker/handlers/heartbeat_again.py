@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
-from broker.connection import CORRELATION_ID, REST, Connection
+from broker.connection import KIND_BYTES, REST_AT, Connection
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
 from coordinator.repeats import RepeatedHeartbeat
@@ -47,7 +47,7 @@ class HeartbeatAgain:
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
-        if data[REST] != self._rest:
+        if data[REST_AT:] != self._rest:
             return None
         journal = self._journal
         shard = journal.shard
@@ -55,10 +55,10 @@ class HeartbeatAgain:
         if journal.refusal or hold.durable != hold.emitted or not self._authorizer.open:
             return None
         if self._beat.again(self._clock.now):
-            return self._front + data[CORRELATION_ID] + self._accepted
+            return self._front + data[KIND_BYTES:REST_AT] + self._accepted
         try:
             code = self._beat.ask(shard, self._clock.now)
         except Exception:
             return None  # it will happen again on the usual way, where it is dealt with
         journal.stepped()
-        return self._front + data[CORRELATION_ID] + self._replies[code]
+        return self._front + data[KIND_BYTES:REST_AT] + self._replies[code]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.authorizer import Authorizer
 from broker.clock import Clock
-from broker.connection import CORRELATION_ID, REST, Connection
+from broker.connection import KIND_BYTES, REST_AT, Connection
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
 from broker.handlers.group_replies import join_end, join_front, sync_end, sync_front
@@ -121,10 +121,10 @@ class Rejoin(Repeated):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
-        if data[REST] != self._rest or journal.refusal or not self.authorizer.open:
+        if data[REST_AT:] != self._rest or journal.refusal or not self.authorizer.open:
             return None
         self.connection = connection
-        self.correlation_id = data[CORRELATION_ID]
+        self.correlation_id = data[KIND_BYTES:REST_AT]
         connection.busy = True
         shard = journal.shard
         hold = shard.hold
