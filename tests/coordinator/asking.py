@@ -63,21 +63,15 @@ class Asking(Stage):
             assert id == "" or actor not in self.ids
             self._newcomer = actor
         asked = AskedJoin(self, f"join {actor} ({offer.instance or '-'}, v{version})")
-        request = JoinRequest(
-            group,
-            sent,
-            offer.instance,
-            offer.type,
-            offer.protocols,
-            offer.session_ms,
-            offer.session_ms if version == 0 else offer.rebalance_ms,
-            client,
-            "/127.0.0.1",
-            needs_member_id=version >= 4,
-            knows_skip_assignment=version >= 9,
-            reason=reason,
-        )
-        self._serving.join(request, asked, self.now)
+        rebalance_ms = offer.session_ms if version == 0 else offer.rebalance_ms
+        words = (group, sent, offer.instance, offer.type, offer.protocols, offer.session_ms, rebalance_ms, client, "/127.0.0.1")
+        words += (version >= 4, version >= 9, reason)
+        # A connection that remembers a JoinGroup hands over the same object each time.
+        request = self.joins.get(words) or JoinRequest(*words)
+        shard = self._serving
+        shard.join(request, asked, self.now)
+        if shard.will_repeat(request):
+            self.joins[words] = request
         if not sent and not self._newcomer:
             self.ids[actor] = f"{client if offer.instance is None else offer.instance}-{actor}"
         self._newcomer = ""
@@ -99,7 +93,11 @@ class Asking(Stage):
         given = {self.id_of(one): as_bytes(value) for one, value in (assignments or {}).items()}
         generation = self._generation(group) if generation is None else generation
         asked = AskedSync(self, f"sync {actor} g{generation}")
-        request = SyncRequest(group, generation, self.id_of(actor), self._instance(actor, instance), given, type, protocol)
+        words = (group, self.id_of(actor), self._instance(actor, instance), tuple(given.items()), type, protocol)
+        request = self.syncs.get(words)
+        if request is None:
+            request = self.syncs[words] = SyncRequest(group, generation, *words[1:3], given, type, protocol)
+        request.generation = generation  # the one thing in which a SyncGroup differs from the one before
         self._serving.sync(request, asked, self.now)
         self._end_step("sync", actor, asked)
         return asked
@@ -152,8 +150,10 @@ class Asking(Stage):
         asked.reply = ErrorCode.NONE if self._committed_again(commit) else self._serving.commit(commit, self.now)
         asked.too_large = commit.too_large or set()
         if not asked.reply and commit.topics and not asked.too_large and commit.retention_ms == -1 and self.repeats is not None:
-            count = sum(len(partitions) for _, partitions in commit.topics)
-            self.repeats[_but_offsets(commit)] = RepeatedCommit(commit, range(0, count * OFFSET_BYTES, OFFSET_BYTES), count * OFFSET_BYTES)
+            words = _but_offsets(commit)
+            if words not in self.repeats:  # the same object is used to the end, whatever happens in between
+                count = sum(len(partitions) for _, partitions in commit.topics)
+                self.repeats[words] = RepeatedCommit(commit, range(0, count * OFFSET_BYTES, OFFSET_BYTES), count * OFFSET_BYTES)
         return self._replied("commit", actor or "", asked)
 
     def _committed_again(self, commit: Commit) -> bool:
@@ -165,6 +165,7 @@ class Asking(Stage):
         frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
         if repeat.again(shard, frame, Nobody(), self.now) != OTHERWISE:
+            self.repeated += 1
             return True
         assert shard.hold.emitted == before
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Self, TypeVar
 
-from coordinator import Fact, GroupConfig, Note, Shard
+from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Kind
@@ -60,6 +60,7 @@ class Stage:
         self._newest: list[Record] = []
         self._newcomer = ""
         self._holds = False
+        self._gathers = False
         self.configure()
 
     def configure(self, **config: Any) -> None:
@@ -72,6 +73,9 @@ class Stage:
         self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
         self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
         self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each goes the whole way
+        self.repeated = 0  # commits that went the short way
+        self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are used again as the same objects
+        self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
         self._stood: dict[object, Hashable] = {}
 
     def close(self) -> None:
@@ -117,6 +121,15 @@ class Stage:
         if asked is not None:
             self._last[actor] = asked
         shard = self._serving
+        if not self._gathers:
+            self._append(during)
+        for group in shard.groups.values():
+            check_group(group)
+            stands = what_answers_depend_on(group)
+            assert self._stood.setdefault(group.standing, stands) == stands, "whoever repeats a request would not have noticed"
+
+    def _append(self, during: str) -> None:
+        shard = self._serving
         batch: list[Fact] = []
         while shard.hold.untaken:
             batch += facts_of(bytes(shard.hold.take(self.now)))
@@ -124,10 +137,6 @@ class Stage:
         self.in_flight += batch
         if not self._holds:
             self._confirm()
-        for group in shard.groups.values():
-            check_group(group)
-            stands = what_answers_depend_on(group)
-            assert self._stood.setdefault(group.standing, stands) == stands, "whoever repeats a request would not have noticed"
 
     def _confirm(self) -> None:
         hold = self._serving.hold
@@ -139,16 +148,23 @@ class Stage:
     def hold_appends(self) -> None:
         self._holds = True
 
+    def gather(self) -> None:
+        """From now on, until the log confirms or fails, steps share batches, as they do within a turn."""
+        self._gathers = True
+
     def confirm(self) -> None:
         """What is in flight is durable, and from now on everything is at once."""
         self._holds = False
+        if self._gathers:
+            self._gathers = False
+            self._append("turn")
         self._confirm()
 
     def log_fails(self, error: int = ErrorCode.NOT_COORDINATOR) -> None:
         """An append failed: the shard is suspended, and at once replayed from what is durable."""
         shard = self._serving
         self.in_flight = []
-        self._holds = False
+        self._holds = self._gathers = False
         shard.hold.fail(error)
         shard.abandon()
         self._open()
@@ -169,7 +185,7 @@ class Stage:
         if written:
             self.log += self.in_flight
         self.in_flight = []
-        self._holds = False
+        self._holds = self._gathers = False
         self.load()
 
     def unload(self) -> None:

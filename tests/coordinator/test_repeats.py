@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from struct import pack
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 
 from coordinator import Fact, Hold
 from coordinator.deadlines import NEVER
+from coordinator.facts import read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from coordinator.repeats import OTHERWISE
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
 from tests.coordinator.asking import Nobody
-from tests.coordinator.playbook import Play
+from tests.coordinator.playbook import Play, subscription
 
 Setting = Callable[[Play], object]
 
@@ -145,28 +148,152 @@ def test_what_was_deleted_meanwhile_is_there_again(play: Play, gone: list[tuple[
     assert play.fetch_all() == SEVERAL
 
 
-PLACES = [("t0", 0), ("t0", 1), ("t1", 0)]
+def test_each_repeated_commit_is_stamped_with_its_own_time(play: Play) -> None:
+    play.s1()
+    moments = (0, 1_000, 1_000, 3_000, 3_001)
+    for number, moment in enumerate(moments):
+        play.at(moment).commit("a", {("t0", 0): number}).expect()
+    assert play.repeated == len(moments) - 1
+    assert [read_offset(value or b"").commit_ms - play.began for _, value in play.log[-len(moments) :]] == list(moments)
+    play.fetch().expect(4, commit_ms=play.began + 3_001)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b"]), st.sets(st.sampled_from(PLACES), min_size=1), st.booleans(), st.booleans()), max_size=30
-    )
-)
-def test_whoever_committed_last_is_right_whenever_it_is_read(steps: list[tuple[str, set[tuple[str, int]], bool, bool]]) -> None:
-    """Commits that come again are kept until somebody looks; others come in between, of the same partitions too."""
-    play = Play()
-    play.settled("a", "b")
-    expected: dict[tuple[str, int], int] = {}
-    for number, (actor, places, short, looks) in enumerate(steps):
-        wanted = dict.fromkeys(sorted(places), number)
-        committed(play, actor, short, wanted)
-        expected |= wanted
-        if looks:
-            assert play.fetch_all() == expected
-    assert play.fetch_all() == expected
-    play.failover()
-    assert play.fetch_all() == expected
+def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Play) -> None:
+    play.s1()
+    play.commit("a", {("t0", 0): 1}).expect()
+    before = len(play.log)
+    play.gather()
+    for moment in (10, 20, 20, 30):
+        play.at(moment).commit("a", {("t0", 0): moment})
+    play.confirm()
+    assert [read_offset(value or b"").commit_ms - play.began for _, value in play.log[before:]] == [10, 20, 20, 30]
+
+
+def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play: Play) -> None:
+    """Nobody reads the offsets meanwhile, so all three are kept unread."""
+    play.s2()
+    for actor in "ab":
+        play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
+    play.commit("a", {("t0", 0): 2, ("t1", 0): 2}).expect()
+    play.commit("b", {("t0", 0): 3, ("t1", 0): 3}).expect()
+    play.commit("a", {("t0", 0): 4, ("t1", 0): 4}).expect()
+    assert play.repeated == 3
+    assert play.fetch_all() == {("t0", 0): 4, ("t1", 0): 4}
+    play.commit("b", {("t0", 0): 5, ("t1", 0): 5}).expect()  # the same objects again, after they were read
+    play.commit("a", {("t0", 0): 6, ("t1", 0): 6}).expect()
+    play.commit("b", {("t0", 0): 7, ("t1", 0): 7}).expect()
+    assert play.repeated == 6
+    assert play.fetch_all() == {("t0", 0): 7, ("t1", 0): 7}
+    play.commit("a", {("t0", 0): 8, ("t1", 0): 8}).expect()
+    play.commit("b", {("t0", 0): 9, ("t1", 0): 9}).expect()
+    assert play.fetch_all() == {("t0", 0): 9, ("t1", 0): 9}
+
+
+def test_a_repeated_commit_that_was_read_does_not_come_back(play: Play) -> None:
+    play.s2()
+    for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
+        play.commit(actor, {place: 1}).expect()
+        play.commit(actor, {place: 2}).expect()
+    play.commit("b", {("t0", 0): 3}).expect()  # goes the usual way, which reads what was kept
+    play.commit("b", {("t1", 0): 4}).expect()
+    assert play.repeated == 3
+    assert play.fetch_all() == {("t0", 0): 3, ("t1", 0): 4}
+
+
+PLACES = [("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)]
+Expected = dict[tuple[str, int], tuple[int, int]]  # offset and moment of the newest commit
+
+
+class Committing:
+    """Two members that commit all the time, among everything else that happens to a group, and what has to be there."""
+
+    def __init__(self, batch_bytes_max: int) -> None:
+        self.play = Play()
+        self.play.configure(batch_bytes_max=batch_bytes_max)
+        self.play.settled("a", "b", static=True).alive("a", "b")
+        self.expected: Expected = {}
+        self.durable: Expected | None = None  # while the log keeps its writers waiting
+        self.number = self.repeated = 0
+
+    def commit(self, actor: str, places: set[tuple[str, int]], short: bool) -> None:
+        play = self.play
+        self.number += 1
+        wanted = dict.fromkeys(sorted(places), self.number)
+        repeats, before = play.repeats, play.repeated
+        if not short:
+            play.repeats = None
+        assert play.commit(actor, wanted, metadata=actor).reply == ErrorCode.NONE
+        play.repeats = repeats
+        self.repeated += play.repeated - before
+        self.expected |= dict.fromkeys(places, (self.number, play.now))
+
+    def look(self) -> None:
+        found = self.play._of("g")
+        assert found is not None
+        stored = {(topic, one): read_offset(value) for topic, one, value in found.all_offsets()}
+        assert {place: (one.offset, one.commit_ms) for place, one in stored.items()} == self.expected
+
+    def wait(self, ms: int) -> None:
+        self.play.after(ms)
+
+    def rebalance(self) -> None:
+        play = self.play
+        play.join("a", metadata=subscription("t0", f"other{self.number}"))
+        play.join("b")
+        play.sync("a", {"a": b"A", "b": b"B"})
+        play.sync("b")
+
+    def delete(self) -> None:
+        self.play.offset_delete(("t1", 0))
+        self.expected.pop(("t1", 0), None)
+
+    def forget(self) -> None:
+        self.play.forget_topics("t1")
+        self.expected = {place: value for place, value in self.expected.items() if place[0] != "t1"}
+
+    def hold(self, gathers: bool) -> None:
+        if self.durable is None:
+            self.durable = dict(self.expected)
+        self.play.hold_appends()
+        if gathers:
+            self.play.gather()
+
+    def confirm(self) -> None:
+        self.play.confirm()
+        self.durable = None
+
+    def fail(self) -> None:
+        self.play.log_fails()
+        if self.durable is not None:
+            self.expected, self.durable = self.durable, None
+
+    def end(self) -> None:
+        self.confirm()
+        self.look()
+        self.play.failover()
+        self.look()
+
+
+KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # of commits: few, so that each comes again often
+OTHERS: list[tuple[Any, ...]] = [
+    ("look",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch_bytes_max", [400, 1 << 20])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_newest_commit_counts_whatever_happens_between_repeats(seed: int, batch_bytes_max: int) -> None:
+    """The same objects take every commit of their kind, from the first to the last step."""
+    random = Random(seed)
+    group = Committing(batch_bytes_max)
+    for _ in range(200):
+        if random.random() < 0.7:
+            group.commit(random.choice("ab"), random.choice(KINDS), random.random() < 0.8)
+        else:
+            kind, *how = random.choice(OTHERS)
+            getattr(group, kind)(*how)
+    group.end()
+    assert group.repeated > 40
 
 
 def test_it_is_read_once(play: Play) -> None:

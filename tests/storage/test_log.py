@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
 from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
 
 FIRST = "00000000000000000000"
@@ -91,6 +94,41 @@ def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
     log.finish_flush(flush, None)
     assert (log.flushed_offset, log.next_offset) == (1, 2)
     assert log.flush() == 2
+
+
+class WorstLuck(Random):
+    """Of what was not synced a crash leaves nothing."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferred: bool) -> None:
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder("/data")
+    path = f"/data/{FOLDER}"
+    log, _ = Log.open(Handles(disk), path, 1 << 20, 0, False, deferred=deferred)
+    log.append(batch("a"), 0)
+    flush = log.start_flush()
+    flush.run()
+    log.append(batch("b"), 0)  # behind what the flush is about
+    log.finish_flush(flush, None)
+    assert log.flush() == 2
+    disk.crash()
+    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=deferred)
+    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
+
+
+def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
+    log.append(batch("a"), 0)
+    log.flush()
+    changes = len(disk.changes)
+    assert log.flush() == 1
+    assert len(disk.changes) == changes
 
 
 def test_it_does_not_roll_under_a_flush(place: Place) -> None:
