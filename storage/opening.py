@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import google_crc32c
+
 from protocol.batch import validate
 from storage.disk import Disk
 from storage.errors import DamagedLog
@@ -22,6 +24,7 @@ ENDINGS: Final = (".log", ".index", ".timeindex")
 REWRITING: Final = ".rewriting"
 PROBE: Final = ".probe"
 PROBE_BYTES: Final = 65_536  # a disk with less room than this counts as full still
+_crc32c: Final = google_crc32c.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class Repair:
 
     def _probe(self) -> None:
         """Is there room, and does writing work?"""
-        path = f"{self._folder}{PROBE}"
+        path = probe_path(self._folder)
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
@@ -234,10 +237,19 @@ def _keep_to(folder: str, segments: list[Segment], offset: int) -> None:
     last.cut(last.position_from(offset))
 
 
+def probe_path(folder: str) -> str:
+    """The file that a repair of this log writes to see whether the disk takes anything; beside the folder, which may not exist.
+
+    The folder's own name may be 255 characters long, so the name of this file is made of a checksum of it.
+    """
+    parent, _, name = folder.rpartition("/")
+    return f"{parent}/{_crc32c(name.encode()):08x}{PROBE}"
+
+
 def remove_leftovers(disk: Disk, folder: str) -> None:
     """What an interrupted repair had not finished."""
-    if disk.exists(f"{folder}{PROBE}"):
-        disk.remove(f"{folder}{PROBE}")
+    if disk.exists(probe_path(folder)):
+        disk.remove(probe_path(folder))
     for name in disk.list(folder):
         if name.endswith(REWRITING):
             disk.remove(f"{folder}/{name}")

@@ -19,6 +19,9 @@ class Crashed(BaseException):
     """The power went; nothing may catch this but the test."""
 
 
+NAME_MAX = 255  # of most file systems
+
+
 def system_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
@@ -82,6 +85,8 @@ class Folder:
         self.pending: list[dict[str, Content | Folder]] = []  # the whole listing after each change
 
     def change(self, remove: str = "", put: str = "", what: Content | Folder | None = None) -> None:
+        if len(put.encode()) > NAME_MAX:
+            raise system_error(errno.ENAMETOOLONG)
         self.cached.pop(remove, None)
         if what is not None:
             self.cached[put] = what

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from protocol.batch import CorruptBatch, validate
 from storage import AppendFailed, DamagedLog, Handles, Log, OsDisk, Recovery
 from storage.index import RELATIVE_OFFSET_MAX
+from storage.opening import probe_path
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder
@@ -173,7 +174,7 @@ def test_a_folder_whose_name_was_never_made_safe_is_made_safe(seed: int) -> None
 def test_what_an_interrupted_repair_left_is_removed(disk: FaultyDisk) -> None:
     filled(disk)
     overwrite(disk, f"{LOG}.rewriting", b"half of it")
-    overwrite(disk, f"/data/{FOLDER}.probe", b"")
+    overwrite(disk, probe_path(f"/data/{FOLDER}"), b"")
     reopen(disk, "/data")
     assert sorted(disk.list(f"/data/{FOLDER}")) == ["00000000000000000000.log", "leader-epoch-checkpoint"]
     assert disk.list("/data") == [FOLDER]
