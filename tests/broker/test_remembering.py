@@ -129,24 +129,24 @@ class World:
         random = self.random
         member = random.choice(self.members)
         what = random.random()
-        if what < 0.3:
+        if what < 0.42:
             member.commit(random)
-        elif what < 0.5:
+        elif what < 0.56:
             member.beat()
-        elif what < 0.6:
+        elif what < 0.66:
             self.watcher.fetch()
-        elif what < 0.7:
+        elif what < 0.69:
             self.rebalance()
-        elif what < 0.75:
+        elif what < 0.70:
             member.sync(self.members, random)
-        elif what < 0.78:
+        elif what < 0.71:
             member.join(random)
-        elif what < 0.79:
+        elif what < 0.715:
             member.leave()
-        elif what < 0.80:
+        elif what < 0.73:
             wanted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
             self.watcher.send(OffsetDeleteRequest("g", wanted), 0)
-        elif what < 0.83:
+        elif what < 0.77:
             self.do(lambda node: setattr(node.log_of("g"), "waiting", True))
         elif what < 0.88:
             self.written()
@@ -192,5 +192,5 @@ def test_a_node_that_remembers_answers_and_writes_as_one_that_does_not(seed: int
     world.rebalance()
     world.watcher.fetch()
     world.check()
-    assert all(answers.given.get(kind, 0) > 3 for kind in ("CommitAgain", "FetchAgain", "HeartbeatAgain", "Rejoin")), answers.given
+    assert all(answers.given.get(kind, 0) > 3 for kind in ("CommitAgain", "FetchAgain", "HeartbeatAgain", "Rejoin", "Resync")), answers.given
     assert world.watcher.unanswered == []
