@@ -30,7 +30,7 @@ PAUSE_SECONDS = 0.005
 FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms: the first round does not wait for a long interval
 
 Job = Callable[[Partition], None]
-Noted = dict[LogId, tuple[LocalLog, int]]
+Noted = dict[LogId, LocalLog]
 
 
 class Rounds:
@@ -129,26 +129,29 @@ class Retention:
     def _expire(self, partition: Partition) -> None:
         partition.producers.expire(self._now(), self._producer_expiration_ms)
 
-    # Checkpoints.
+    # Checkpoints. A round only collects logs; their offsets are read when it ends, in one go, for they move on meanwhile.
 
     def _note_point(self, partition: Partition) -> None:
-        self._points[partition.id] = partition.owned, partition.log.flushed_offset
+        self._points[partition.id] = partition.owned
 
     def _note_start(self, partition: Partition) -> None:
         if partition.start_offset or partition.id in self._store.directory.log_starts:
-            self._starts[partition.id] = partition.owned, partition.start_offset
+            self._starts[partition.id] = partition.owned
 
     def _write_points(self) -> None:
         points, self._points = self._points, {}
-        self._write(self._store.directory.checkpoint, points)
+        self._write(self._store.directory.checkpoint, {id: owned.log.flushed_offset for id, owned in self._still_open(points)})
 
     def _write_starts(self) -> None:
         starts, self._starts = self._starts, {}
-        self._write(self._store.directory.checkpoint_starts, starts)
+        self._write(self._store.directory.checkpoint_starts, {id: owned.log.start_offset for id, owned in self._still_open(starts)})
 
-    def _write(self, write: Callable[[dict[tuple[str, int], int]], None], noted: Noted) -> None:
-        there = {(id.name, id.partition): offset for id, (owned, offset) in noted.items() if self._store.owned(id) is owned}
-        self._store.clerk.submit(partial(write, there), _tell_failure)
+    def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, LocalLog]]:
+        """Without logs whose topic was deleted since the round saw them."""
+        return ((id, owned) for id, owned in noted.items() if self._store.owned(id) is owned)
+
+    def _write(self, write: Callable[[dict[tuple[str, int], int]], None], offsets: dict[tuple[str, int], int]) -> None:
+        self._store.clerk.submit(partial(write, offsets), _tell_failure)
 
 
 def _nobody_waits(result: object) -> None: ...

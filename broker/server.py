@@ -257,7 +257,7 @@ class Server:
             *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
-            *RecordDeletionHandlers(serving, store.clerk, store.directory.checkpoint_starts).routes(),
+            *RecordDeletionHandlers(serving, store.clerk, store.directory).routes(),
             *TopicPartitionHandlers(serving).routes(),
             *LogDirHandlers(serving, store.directory.path).routes(),
             *ReplicaHandlers(serving, store.directory.path, self.clock).routes(),

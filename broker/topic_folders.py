@@ -14,10 +14,11 @@ from functools import partial
 
 from broker.journal import Journal
 from broker.logs import get_logger
-from broker.stores.local import LocalStore, id_text, log_id_of, topic_id_of
+from broker.stores.local import LocalStore, id_text, log_id_of
 from broker.stores.owned import LocalLog
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, DeletedTopic, Topics
 from storage import LogId
+from storage.flush import read_topic_id
 from storage.removal import folders_set_aside, remove_folder, set_folder_aside
 
 log = get_logger("broker.topics")
@@ -79,7 +80,7 @@ class TopicFolders:
             self._registry.turn.touch(self._registry)
 
     def _belongs(self, folder: str, deleted: DeletedTopic) -> bool:
-        found = topic_id_of(self._disk, folder)
+        found = read_topic_id(self._disk, folder)
         return found == id_text(deleted.id) or (not found and deleted.name not in self._topics.by_name)
 
     def set_aside(self, id: LogId, owned: LocalLog | None, delete_delay_ms: int) -> None:

@@ -80,7 +80,9 @@ class DataDirectory:
         self.cleaner_points = self._written(CLEANER_POINTS, self.cleaner_points, points)
 
     def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
-        self.log_starts = self._written(LOG_STARTS, self.log_starts, offsets)
+        """A log start never goes back: records that were given up must not be read again."""
+        known = self.log_starts
+        self.log_starts = self._written(LOG_STARTS, known, {log: max(offset, known.get(log, 0)) for log, offset in offsets.items()})
 
     def forget(self, logs: Collection[Partition]) -> None:
         """They are gone: what comes under their names must not be taken for them."""

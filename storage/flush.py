@@ -8,6 +8,7 @@ from storage.disk import Disk, File
 from storage.segment import Segment
 
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
+TOPIC_ID_CHARACTERS: Final = 22  # 16 bytes in base64
 
 
 class Flush:
@@ -34,8 +35,8 @@ class Flush:
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
     """What is in the folder, and where it was made itself, is there after a crash."""
-    if is_new:
-        write_topic_id(disk, folder, topic_id)
+    if is_new and topic_id and read_topic_id(disk, folder) in ("", topic_id):
+        _put_topic_id(disk, folder, topic_id, safe=True)  # the first one was written without a sync
     disk.sync_folder(folder)
     if is_new:
         disk.sync_folder(folder.rpartition("/")[0])
@@ -43,6 +44,19 @@ def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
 
 def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
     """Where Kafka keeps it, unless there is one."""
+    if topic_id and not read_topic_id(disk, folder):
+        _put_topic_id(disk, folder, topic_id, safe)
+
+
+def read_topic_id(disk: Disk, folder: str) -> str:
+    """Which topic the folder says it belongs to; "" where it does not say, or a power failure has torn what it said."""
     path = f"{folder}/{METADATA}"
-    if topic_id and not disk.exists(path):
-        disk.replace_text(path, f"version: 0\ntopic_id: {topic_id}", safe)
+    if not disk.exists(path):
+        return ""
+    lines = dict(line.split(": ", 1) for line in disk.read_text(path).splitlines() if ": " in line)
+    found = lines.get("topic_id", "").strip()
+    return found if len(found) == TOPIC_ID_CHARACTERS else ""
+
+
+def _put_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool) -> None:
+    disk.replace_text(f"{folder}/{METADATA}", f"version: 0\ntopic_id: {topic_id}", safe)

@@ -217,9 +217,9 @@ class Log(Segments):
         """An empty last segment; its name is safe, or the next flush makes it so, in another thread."""
         if not self._made:
             self._disk.make_folder(self.folder, safe=False)
-            self._made = self._is_new = True
-            if self._deferred:
+            if self._deferred:  # before there are records: without it they would be taken for those of another topic of this name
                 write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
+            self._made = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
         try:
             self._handles.file(segment.log_path, create=True)

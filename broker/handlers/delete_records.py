@@ -1,7 +1,7 @@
-"""DeleteRecords: what a topic's partitions hold before an offset is given up.
+"""DeleteRecords: the records of a partition before an offset are given up.
 
-The reply leaves when the new beginning is in the checkpoint that a start reads: nobody sees again what was deleted.
-Segments go with the next round of retention.
+The reply waits until the log start that it tells is in the checkpoint on the disk, whichever request moved it there: after
+a crash no deleted record can be read again. Retention removes the segments later.
 """
 
 from __future__ import annotations
@@ -35,13 +35,23 @@ class Clerk(Protocol):
     def submit(self, work: Callable[[], object], done: Callable[[object], None]) -> None: ...
 
 
+class LogStarts(Protocol):
+    """The checkpoint of log starts."""
+
+    log_starts: Starts  # as they are on the disk
+
+    def checkpoint_starts(self, offsets: Starts) -> None:
+        """Waits for the disk. Raises OSError."""
+        ...
+
+
 class RecordDeletionHandlers:
     """DeleteRecords."""
 
-    def __init__(self, serving: Serving, clerk: Clerk, write_starts: Callable[[Starts], None]) -> None:
+    def __init__(self, serving: Serving, clerk: Clerk, log_starts: LogStarts) -> None:
         self._serving = serving
         self._clerk = clerk
-        self._write_starts = write_starts  # waits for the disk
+        self._log_starts = log_starts
 
     def routes(self) -> list[Route]:
         return [Route(APIS[DeleteRecordsRequest.API_KEY], self.delete_records, refuse_delete_records)]
@@ -52,25 +62,25 @@ class RecordDeletionHandlers:
             if topic.partitions:  # of one partition several times the last counts
                 wanted.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
         response = DeleteRecordsResponse(topics=[])
-        changed: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+        unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
         for name, offsets in wanted.items():
             allowed = self._serving.may(call, Operation.DELETE, name)
             results = []
             for index, offset in offsets.items():
                 result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if allowed:
-                    self._delete(name, offset, result, changed)
+                    self._delete(name, offset, result, unwritten)
                 results.append(result)
             response.topics.append(DeleteRecordsTopicResult(name, results))
-        if not changed:
+        if not unwritten:
             return response
         call.reply = response
-        starts = {(one.topic.name, one.index): one.start_offset for one, _ in changed}
-        self._clerk.submit(partial(self._write_starts, starts), partial(_written, call, [result for _, result in changed]))
+        starts: Starts = {partition.id: partition.start_offset for partition, _ in unwritten}
+        self._clerk.submit(partial(self._log_starts.checkpoint_starts, starts), partial(_written, call, [result for _, result in unwritten]))
         return None
 
     def _delete(
-        self, name: str, offset: int, result: DeleteRecordsPartitionResult, changed: list[tuple[Partition, DeleteRecordsPartitionResult]]
+        self, name: str, offset: int, result: DeleteRecordsPartitionResult, unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]]
     ) -> None:
         partition = self._serving.partitions.find(name, result.partition_index)
         result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else _refusal(partition, offset)
@@ -80,8 +90,9 @@ class RecordDeletionHandlers:
         if offset != before:
             partition.log.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
         result.low_watermark = partition.start_offset
+        if partition.start_offset > self._log_starts.log_starts.get(partition.id, 0):
+            unwritten.append((partition, result))
         if partition.start_offset != before:
-            changed.append((partition, result))
             partition.wake()
 
 

@@ -40,7 +40,7 @@ from storage import (
     Unreadable,
     told,
 )
-from storage.flush import METADATA
+from storage.flush import read_topic_id
 from storage.producers import Producers
 from storage.removal import STRAY, set_folder_aside
 from storage.turn_log import Leftover
@@ -207,7 +207,7 @@ class LocalStore:
         folder = self._folder(id)
         try:
             strayed = ""
-            found = topic_id_of(self.disk, folder)
+            found = read_topic_id(self.disk, folder)
             if found not in ("", topic.topic_id):
                 strayed = set_folder_aside(self.disk, folder, uuid.uuid4().hex, STRAY)
             opened, recovery = Log.open(
@@ -393,15 +393,6 @@ def log_id_of(name: str) -> LogId | None:
     """Of a folder of that name; None: it is not the folder of a log."""
     match = _LOG_NAME.fullmatch(name)
     return LogId(match[1], int(match[2])) if match is not None else None
-
-
-def topic_id_of(disk: Disk, folder: str) -> str:
-    """Which topic the folder says it belongs to; "" where it does not say."""
-    path = f"{folder}/{METADATA}"
-    if not disk.exists(path):
-        return ""
-    lines = dict(line.split(": ", 1) for line in disk.read_text(path).splitlines() if ": " in line)
-    return lines.get("topic_id", "").strip()
 
 
 def _open_directory(disk: Disk, config: Config) -> DataDirectory:

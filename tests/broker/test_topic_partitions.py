@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -23,7 +24,7 @@ from storage import AppendFailed, HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.broker.test_journal import LATE_MS, turn_by_hand
 from tests.broker.test_store import Threads
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import batch, overwrite
+from tests.storage.logs import batch, overwrite, read
 
 SETTINGS = {"segment.bytes": str(1 << 20)}
 
@@ -136,7 +137,7 @@ class Broker:
 
 @pytest.fixture
 def broker() -> Broker:
-    return Broker(FaultyDisk(7))
+    return Broker(FaultyDisk(Random(7)))
 
 
 class Listener:
@@ -476,3 +477,36 @@ def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: p
     broker.partitions.open_all()
     broker.threads.run_all()
     assert [broker.find("orders", index).log.flushed_offset for index in range(5)] == [1] * 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_power_failure_behind_a_flush_leaves_a_folder_that_belongs_to_its_topic(seed: int) -> None:
+    broker = Broker(FaultyDisk(Random(seed)))
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    broker.find("orders").log.flush()
+    registry = broker.store.owned(REGISTRY)
+    assert registry is not None
+    registry.log.flush()
+    broker.disk.crash()
+    broker.restart()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert broker.find("orders").end_offset == 1
+    assert not broker.set_aside("stray")
+
+
+def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    path = "/data/orders-0/partition.metadata"
+    whole = read(broker.disk, path)
+    for size in (0, len(whole) - 5):
+        overwrite(broker.disk, path, whole[:size])
+        broker.restart()
+        broker.partitions.open_all()
+        broker.threads.run_all()
+        assert broker.find("orders").end_offset == 1
+        assert read(broker.disk, path) == whole

@@ -37,7 +37,17 @@ class EmptyPartitions:
     def of(self, topic: Topic) -> list[Any]:
         settings = SimpleNamespace(delete=True)
         return [
-            SimpleNamespace(topic=topic, index=index, error=0, opened=True, leader_epoch=0, start_offset=0, end_offset=0, settings=settings)
+            SimpleNamespace(
+                id=(topic.name, index),
+                topic=topic,
+                index=index,
+                error=0,
+                opened=True,
+                leader_epoch=0,
+                start_offset=0,
+                end_offset=0,
+                settings=settings,
+            )
             for index in range(topic.partitions)
         ]
 
@@ -67,6 +77,7 @@ class TopicDesk(Desk):
         partitions: Any = self.partitions
         loop: Any = self.loop
         clerk: Any = None
+        log_starts: Any = SimpleNamespace(log_starts={})
         serving = Serving(
             Node(1, "cluster"),
             self.topics,
@@ -82,7 +93,7 @@ class TopicDesk(Desk):
             *MetadataHandlers(serving, True).routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
-            *RecordDeletionHandlers(serving, clerk, lambda starts: None).routes(),
+            *RecordDeletionHandlers(serving, clerk, log_starts).routes(),
             *TopicPartitionHandlers(serving).routes(),
             *LogDirHandlers(serving, "data").routes(),
             *ReplicaHandlers(serving, "data", self.clock).routes(),
