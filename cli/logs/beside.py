@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
+from typing import NamedTuple
 
 from cli.logs.files import Batch, open_for_reading
 from cli.logs.problems import Problems
@@ -165,26 +166,38 @@ class TimeIndexCheck(IndexCheck):
                 self._advance()
 
 
+class Stretch(NamedTuple):
+    """Batches under one leader epoch."""
+
+    epoch: int
+    first: int  # base offsets of the first and the last of them
+    last: int
+    end: int  # last offset of the last one
+
+
 class EpochCheck:
     """Stretches of batches under one leader epoch, to be compared with the checkpoint when all were seen."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._stretches: list[tuple[int, int, int]] = []  # epoch, first and last base offset
+        self._stretches: list[Stretch] = []
 
     def batch(self, file: str, batch: Batch) -> None:
-        epoch, offset = batch.header.leader_epoch, batch.header.base_offset
+        epoch, offset, end = batch.header.leader_epoch, batch.header.base_offset, batch.header.last_offset
         if epoch < 0:
             return
-        if self._stretches and self._stretches[-1][0] == epoch:
-            self._stretches[-1] = (epoch, self._stretches[-1][1], offset)
-            return
-        if self._stretches and self._stretches[-1][0] > epoch:
-            self._problems.add("epoch-order", file, batch.position, f"offset {offset} is of epoch {epoch}, written behind epoch {self._stretches[-1][0]}")
-            return
-        self._stretches.append((epoch, offset, offset))
+        before = self._stretches[-1] if self._stretches else None
+        if before is None or before.epoch < epoch:
+            self._stretches.append(Stretch(epoch, offset, offset, end))
+        elif before.epoch == epoch:
+            self._stretches[-1] = Stretch(epoch, before.first, offset, end)
+        else:
+            self._problems.add("epoch-order", file, batch.position, f"offset {offset} is of epoch {epoch}, written behind epoch {before.epoch}")
 
-    def compare(self, folder: str) -> None:
+    def compare(self, folder: str, log_start: int) -> None:
+        """As Kafka, a broker raises the checkpoint's first entry to the log start and drops those before it: batches that are
+        kept from before the log start need no entry. `log_start`: -1 where that is not known.
+        """
         path = os.path.join(folder, EPOCHS)
         if not os.path.lexists(path):
             if self._stretches:
@@ -199,14 +212,20 @@ class EpochCheck:
             self._problems.add("epochs-damaged", path, None, "epochs and offsets do not grow")
             return
         starts = [start for _, start in known]
-        for epoch, first, last in self._stretches:
+        for stretch in self._stretches:
+            epoch, first, last = stretch.epoch, stretch.first, stretch.last
             if not known or epoch > known[-1][0]:
                 self._problems.add("epochs-behind", path, None, f"it does not have epoch {epoch}, which begins at offset {first}")
                 return
-            at_first, at_last = bisect_right(starts, first) - 1, bisect_right(starts, last) - 1
-            if at_first < 0 or known[at_first][0] != epoch or at_first != at_last:
-                says = "nothing" if at_first < 0 else f"epoch {known[at_first if known[at_first][0] != epoch else at_last][0]}"
-                self._problems.add("epochs-wrong", path, None, f"offsets {first} to {last} are of epoch {epoch}, and it says {says} there")
+            if stretch.end < starts[0]:
+                if stretch.end >= log_start >= 0:
+                    what = f"it begins at offset {starts[0]}, and offsets {first} to {stretch.end} of epoch {epoch} are before that"
+                    self._problems.add("epochs-behind", path, None, what)
+                continue
+            at_first, at_last = bisect_right(starts, max(first, starts[0])) - 1, bisect_right(starts, max(last, starts[0])) - 1
+            if known[at_first][0] != epoch or at_first != at_last:
+                says = known[at_first if known[at_first][0] != epoch else at_last][0]
+                self._problems.add("epochs-wrong", path, None, f"offsets {first} to {last} are of epoch {epoch}, and it says epoch {says} there")
                 return
 
 

@@ -148,6 +148,7 @@ class Verify:
             partitions=self._partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
             policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN))[1],
             recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
+            log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if self.clean else -1,
             cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
         )
 
@@ -162,7 +163,7 @@ class Verify:
 
     def _folders(self, problems: Problems, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> None:
         """Logs that are missing or shorter than they were, and folders that nobody knows."""
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start behind its last batch
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)
                 if id in self._ends and offset > self._ends[id] and self.used_by is None:
@@ -187,7 +188,9 @@ class Verify:
             # A broker that removes or replaces segments meanwhile makes them look as if they did not fit together.
             if not expected.in_use or number + 1 == TRIES_IN_USE or before == files_of(log.path):
                 break
-        self._ends[log.name, log.partition] = found.next_offset
+        id = (log.name, log.partition)
+        # A log without a segment goes on at its log start.
+        self._ends[id] = found.next_offset if found.segments else self._offsets.get(LOG_STARTS, {}).get(id, 0)
         totals = self.totals
         totals.logs += 1
         totals.sound_logs += not found.problems.has(warning=False)
