@@ -1,4 +1,8 @@
-"""What pyproject.toml cannot say: which modules mypyc compiles, and that the message generator is not installed."""
+"""What pyproject.toml cannot say: what is installed where, and which modules mypyc compiles.
+
+Tenure's packages have common names and are installed inside the one package `tenure`, in `tenure/_inside/`, where only Tenure's
+own processes look for them (tenure/start.py). In a checkout they are the folders beside this file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -24,7 +28,9 @@ COMPILED = (
 )
 INTERPRETED = ("**/__init__.py", "protocol/generate.py", "storage/disk.py", "storage/cleaner.py")
 
-DEVELOPMENT_ONLY = {("protocol", "generate")}
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "cli")
+INSIDE = "tenure._inside"
+DEVELOPMENT_ONLY = {(f"{INSIDE}.protocol", "generate")}
 
 
 def compiled_modules(root: Path = Path()) -> list[str]:
@@ -32,6 +38,11 @@ def compiled_modules(root: Path = Path()) -> list[str]:
     found = {path.relative_to(root) for pattern in COMPILED for path in root.glob(pattern)}
     kept = found - {path.relative_to(root) for pattern in INTERPRETED for path in root.glob(pattern)}
     return sorted(str(path) for path in kept)
+
+
+def packages() -> list[str]:
+    """Everything that runs, by the names under which it is found in a checkout."""
+    return find_packages(include=[f"{name}{deeper}" for name in PACKAGES for deeper in ("", ".*")], exclude=["protocol.generator*"])
 
 
 class BuildRuntime(build_py):
@@ -42,8 +53,15 @@ class BuildRuntime(build_py):
         return [module for module in modules if (module[0], module[1]) not in DEVELOPMENT_ONLY]
 
 
-class BuildOnAllCores(build_ext):
-    """Compiles the C files of an extension side by side; setuptools takes one after the other, which takes twice as long on two cores."""
+class BuildCompiled(build_ext):
+    """Compiles the C files of an extension side by side; setuptools takes one after the other, which takes twice as long on two cores.
+
+    Compiled modules are named as in a checkout, so a wheel has them inside `tenure` like their sources.
+    """
+
+    def get_ext_filename(self, fullname: str) -> str:
+        name: str = super().get_ext_filename(fullname)
+        return name if self.inplace or self.editable_mode else os.path.join(*INSIDE.split("."), name)
 
     def build_extensions(self) -> None:
         compile_in_turn = self.compiler.compile
@@ -68,4 +86,9 @@ def extensions() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(cmdclass={"build_ext": BuildOnAllCores, "build_py": BuildRuntime}, ext_modules=extensions())
+    setup(
+        packages=["tenure", *(f"{INSIDE}.{name}" for name in packages())],
+        package_dir={f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()},
+        cmdclass={"build_ext": BuildCompiled, "build_py": BuildRuntime},
+        ext_modules=extensions(),
+    )

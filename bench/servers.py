@@ -63,7 +63,7 @@ def broker(core: int | None, *settings: str) -> Iterator[Server]:
 @contextmanager
 def broker_on(data: Path, core: int | None, *settings: str, may_end: bool = False) -> Iterator[Server]:
     """The same on a data directory that stays."""
-    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
     for setting in (*SETTINGS, *settings):
         command += ["--set", setting]
     with started("the broker", command, core, r"listening \S+ .*:(\d+)\n", may_end) as server:

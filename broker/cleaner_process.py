@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 
+from broker.children import child_environment
 from storage.cleaner import Report
 
 REPORT_BYTES_MAX = 1 << 24
@@ -18,7 +19,9 @@ class CleaningFailed(Exception):
 async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
     """What it reports; raises CleaningFailed, and ValueError for a report that is none. The folder is named for people who look."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX)
+    process = await asyncio.create_subprocess_exec(
+        *command, folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX, env=child_environment()
+    )
     try:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, niceness)

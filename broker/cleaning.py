@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from broker.children import child_command
 from broker.cleaner_process import CleaningFailed, run_cleaner
 from broker.logs import get_logger
 from broker.partition import Partition
@@ -92,7 +92,7 @@ class Cleaning:
         directory: DataDirectory,
         rules: CleaningRules,
         now: Callable[[], int],
-        command: tuple[str, ...] = (sys.executable, "-P", "-m", "storage.cleaner"),
+        command: tuple[str, ...] = child_command("storage.cleaner"),
         clerk: Workers | None = None,
     ) -> None:
         self.cleanings = 0

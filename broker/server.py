@@ -15,6 +15,7 @@ from functools import partial
 from broker import logs
 from broker.acceptor import Acceptor
 from broker.authorizer import AllowAll
+from broker.build import build
 from broker.cleaning import Cleaning, CleaningRules
 from broker.clock import Clock
 from broker.collector import Collector
@@ -277,7 +278,7 @@ class Server:
         for address, port, host in opened:
             with contextlib.suppress(OSError):  # nobody has to read this
                 print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
-            log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port))
+            log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._stop.done():

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-VERSION = "0.1.0"
+import tenure
+
+VERSION = tenure.__version__
 
 USAGE = 64
 SOFTWARE = 70

@@ -49,6 +49,16 @@ CALLED_ELSEWHERE = {
 }
 
 
+class Version(argparse.Action):
+    """Looks at the build only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *ignored: object) -> NoReturn:
+        from broker.build import build
+
+        print(f"tenure {VERSION} ({build()})")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """One line for what cannot be understood, with what was probably meant; and not with exit code 2, which says something else in `tenure health`."""
 
@@ -200,7 +210,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 def build_parser(command: str | None = None) -> Commands:
     """All commands, or only those beside the one that is named."""
     parser = Commands(prog="tenure", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"tenure {VERSION}")
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether this build is compiled, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="tenure", parser_class=Parser)
     for module, add in [ARGUMENTS[command]] if command in ARGUMENTS else dict.fromkeys(ARGUMENTS.values()):
         getattr(import_module(module), add)(commands)

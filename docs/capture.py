@@ -84,7 +84,7 @@ def main() -> int:
         folder = Path(name)
         (folder / "bin").mkdir()
         tenure = folder / "bin" / "tenure"
-        tenure.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m cli "$@"\n')
+        tenure.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m tenure "$@"\n')
         tenure.chmod(0o755)
 
         def start(*words: str) -> subprocess.Popen[bytes]:

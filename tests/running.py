@@ -39,7 +39,7 @@ class Broker:
     def __init__(self, *arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> None:
         begin = time.monotonic()
         self.process = subprocess.Popen(
-            (*command, sys.executable, "-P", "-m", "cli", "serve", *arguments),
+            (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

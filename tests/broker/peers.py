@@ -63,7 +63,7 @@ NO_TOPIC = bytes_of(MetadataRequest([]), 12)
 def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
     """`tenure serve`, whether or not it will ever listen."""
     return subprocess.Popen(
-        (*command, sys.executable, "-P", "-m", "cli", "serve", *arguments),
+        (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -170,7 +170,7 @@ def test_a_broker_starts_on_no_disk_that_is_full(small_disk: Path) -> None:
 
 def failing(*arguments: str) -> tuple[int, str]:
     """Exit code and standard error of a broker that does not start, but for what it logs first."""
-    command = [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0", *arguments]
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False)
     return done.returncode, "\n".join(line for line in done.stderr.splitlines() if not line.startswith("{"))
 

@@ -60,7 +60,7 @@ def group_in(partition: int) -> str:
 
 
 def health(port: int) -> tuple[int, str]:
-    command = [sys.executable, "-P", "-m", "cli", "health", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-P", "-m", "tenure", "health", f"127.0.0.1:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False, cwd=ROOT)
     return done.returncode, done.stdout.strip().partition(" ")[2]
 

@@ -155,7 +155,7 @@ in_shells = pytest.mark.once
 def installed(tmp_path: Path) -> Path:
     """A folder with a `tenure` in it, and the scripts."""
     program = tmp_path / "tenure"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tenure "$@"\n')
     program.chmod(0o755)
     for shell in ("bash", "zsh", "fish"):
         printed = subprocess.run([program, "completion", shell], env=environment(), capture_output=True, text=True, check=True, timeout=SECONDS)

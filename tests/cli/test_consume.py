@@ -190,7 +190,7 @@ def test_a_connection_that_breaks_is_made_again(cluster, name):
 
 @contextmanager
 def consuming(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-P", "-m", "cli", "consume", *arguments, "--bootstrap", bootstrap]
+    command = [sys.executable, "-P", "-m", "tenure", "consume", *arguments, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         watchdog = threading.Timer(30, process.kill)
         watchdog.start()

@@ -155,7 +155,7 @@ def test_a_rebalance_under_way_is_told_as_such(bootstrap: str, tenure: Tenure) -
 
 
 def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-P", "-m", "cli", "group", "history", group, "--follow", "--bootstrap", bootstrap, *words]
+    command = [sys.executable, "-P", "-m", "tenure", "group", "history", group, "--follow", "--bootstrap", bootstrap, *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
@@ -183,7 +183,7 @@ def test_what_happens_is_followed_until_somebody_interrupts(bootstrap: str) -> N
 def test_a_reader_who_goes_away_ends_it_quietly(bootstrap: str, lived: str) -> None:
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "cli", "group", "history", lived, "--bootstrap", bootstrap],
+        [sys.executable, "-P", "-m", "tenure", "group", "history", lived, "--bootstrap", bootstrap],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

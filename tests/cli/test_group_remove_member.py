@@ -128,7 +128,7 @@ def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: 
 def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "cli", *words], stdin=follower, stdout=follower, stderr=follower, env=environment(TERM="xterm")
+        [sys.executable, "-P", "-m", "tenure", *words], stdin=follower, stdout=follower, stderr=follower, env=environment(TERM="xterm")
     )
     os.close(follower)
     os.write(leader, answer)

@@ -141,7 +141,7 @@ def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, shown: 
     folder = Folder(tmp_path / "data")
     (folder.path / "tenure.format").write_text(text)
     before = snapshot(folder.path)
-    command = [sys.executable, "-P", "-m", "cli", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (65, "")
     assert done.stderr == (
@@ -156,7 +156,7 @@ def test_what_verify_calls_damaged_serve_does_not_start_on(tmp_path: Path) -> No
     code, problems, _ = verify(folder.path)
     assert (code, problems[0]["problem"]) == (65, "damaged")
     before = folder.segment(TOPICS).read_bytes()
-    command = [sys.executable, "-P", "-m", "cli", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--data", str(folder.path), "--listen", "127.0.0.1:0", "--set", "log.level=error"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 65
     assert f"{folder.segment(TOPICS)} is damaged at byte {problems[0]['position']}" in done.stderr

@@ -25,7 +25,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(json: list[str], folder: 
     for _ in range(20):
         log.append(build_facts([(b"k", b"v" * 100)] * 500, 1), log.epoch)
     folder.close("orders", 1, log)
-    command = [sys.executable, "-P", "-m", "cli", "log", "dump", str(folder.path), *json]
+    command = [sys.executable, "-P", "-m", "tenure", "log", "dump", str(folder.path), *json]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -37,14 +37,14 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(json: list[str], folder: 
 
 def test_an_output_that_cannot_be_written_is_one_line(folder: Folder) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-P", "-m", "cli", "log", "dump", str(folder.path)]
+        command = [sys.executable, "-P", "-m", "tenure", "log", "dump", str(folder.path)]
         done = subprocess.run(command, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (74, "tenure: standard output: No space left on device\n")
 
 
 def test_without_a_standard_output_it_still_says_by_its_exit_code(folder: Folder) -> None:
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-P", "-m", "cli", "log", "verify", str(folder.path)],
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-P", "-m", "tenure", "log", "verify", str(folder.path)],
         env=environment(),
         stderr=subprocess.PIPE,
         text=True,
@@ -56,7 +56,7 @@ def test_without_a_standard_output_it_still_says_by_its_exit_code(folder: Folder
 
 def test_a_terminal_of_few_characters_gets_escapes(folder: Folder) -> None:
     folder.append(OFFSETS, 0, [offset("été", 0, 1)])
-    command = [sys.executable, "-P", "-m", "cli", "log", "dump", str(folder.path), "--group", "été"]
+    command = [sys.executable, "-P", "-m", "tenure", "log", "dump", str(folder.path), "--group", "été"]
     done = subprocess.run(command, env=environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0
     assert "offset \\xe9t\\xe9 orders-0" in done.stdout

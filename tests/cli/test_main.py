@@ -10,6 +10,7 @@ import pytest
 
 import cli
 import cli.help
+from broker.build import build
 from broker.start import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +25,8 @@ def run(*arguments: str) -> int:
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
-    assert capsys.readouterr().out == f"tenure {cli.VERSION}\n"
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cli.VERSION"}
+    assert capsys.readouterr().out == f"tenure {cli.VERSION} ({build()})\n"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "tenure.__version__"}
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

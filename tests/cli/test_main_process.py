@@ -19,7 +19,7 @@ from tests.running import ROOT, environment
 
 pytestmark = pytest.mark.once
 
-COMMAND = (sys.executable, "-P", "-m", "cli")
+COMMAND = (sys.executable, "-P", "-m", "tenure")
 SECONDS = 20
 
 

@@ -298,7 +298,7 @@ def test_without_numbers_nothing_is_sent_again_and_the_doubt_is_told(bootstrap, 
 
 @pytest.mark.once
 def test_what_is_typed_is_sent_at_once(name, bootstrap, there, tmp_path: Path):
-    command = [sys.executable, "-P", "-m", "cli", "produce", name, "--bootstrap", bootstrap]
+    command = [sys.executable, "-P", "-m", "tenure", "produce", name, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdin is not None
         watchdog = threading.Timer(20, process.kill)

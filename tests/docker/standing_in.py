@@ -95,7 +95,7 @@ class Here:
     def _command(self, service: str) -> list[str]:
         says = self.services[service].get("command")
         if self._dockerfile(service).path == BROKER.path:
-            return [sys.executable, "-P", "-m", "cli", *(says or BROKER.words("CMD"))]
+            return [sys.executable, "-P", "-m", "tenure", *(says or BROKER.words("CMD"))]
         program, *arguments = says
         return [sys.executable, *(arguments if program == "python3" else ["-m", program, *arguments])]
 
@@ -122,7 +122,7 @@ class Here:
         _, *check = BROKER.words("HEALTHCHECK")
         until = time.monotonic() + HEALTHY_SECONDS
         while subprocess.run(
-            [sys.executable, "-P", "-m", "cli", *check], env=self._environment(service), cwd=self.folder, capture_output=True, check=False
+            [sys.executable, "-P", "-m", "tenure", *check], env=self._environment(service), cwd=self.folder, capture_output=True, check=False
         ).returncode:
             assert self._processes[service].poll() is None, self.lines(service)
             assert time.monotonic() < until, self.lines(service)

@@ -49,7 +49,7 @@ def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_pat
     with broker(*arguments, **mapped) as started:
         assert advertised(started.port) == ("localhost", started.port)
         mapped["TENURE_LISTENERS"] = f"PLAINTEXT://127.0.0.1:{started.port}"
-        command = [sys.executable, "-P", "-m", "cli", *DOCKERFILE.words("HEALTHCHECK")[1:]]
+        command = [sys.executable, "-P", "-m", "tenure", *DOCKERFILE.words("HEALTHCHECK")[1:]]
         asked = subprocess.run(command, env=environment(**mapped), capture_output=True, text=True, check=False)
         assert (asked.returncode, asked.stderr) == (0, "")
         assert started.stop() == 0

@@ -29,10 +29,10 @@ def test_child_processes_start_with_dash_p() -> None:
 @pytest.mark.parametrize(
     ("source", "unsafe"),
     [
-        ("Popen([sys.executable, '-P', '-m', 'cli'])", []),
+        ("Popen([sys.executable, '-P', '-m', 'tenure'])", []),
         ("Popen((sys.executable, '-P', script))", []),
-        ("Popen([sys.executable, '-m', 'cli'])", [1]),
-        ("Popen([sys.executable, '-m', 'cli', '-P'])", [1]),
+        ("Popen([sys.executable, '-m', 'tenure'])", [1]),
+        ("Popen([sys.executable, '-m', 'tenure', '-P'])", [1]),
         ("\nPopen([sys.executable])", [2]),
         ("python = sys.executable", [1]),
     ],

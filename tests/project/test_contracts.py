@@ -15,13 +15,14 @@ BREAKING = {
     "coordinator/hold.py": "import time",
     "protocol/framing.py": "import kio",
     "broker/clock.py": "import cli",
+    "broker/dispatch.py": "import tenure.start",
     "cli/arguments.py": "import protocol.wire",
     "cli/client/words.py": "import cli.serve",
 }
 
 
 def test_every_contract_notices_what_breaks_it(tmp_path: Path) -> None:
-    for package in ("protocol", "coordinator", "storage", "history", "broker", "cli"):
+    for package in ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for name, line in BREAKING.items():

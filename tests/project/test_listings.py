@@ -167,7 +167,7 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
     assert len(told) == 3, "a rebalance after the first"  # as README says
     assert all('"generation": 1' in line for line in told[1:])
     dumped = subprocess.run(
-        [sys.executable, "-P", "-m", "cli", "log", "dump", "--group", "billing", "--kind", "groups", str(folder / "data")],
+        [sys.executable, "-P", "-m", "tenure", "log", "dump", "--group", "billing", "--kind", "groups", str(folder / "data")],
         capture_output=True, text=True, check=True, env=environment(), cwd=os.sep,
     )  # fmt: skip
     assert set(re.findall(r"generation (\d+), 1 member", dumped.stdout)) == {"1"}

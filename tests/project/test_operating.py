@@ -131,7 +131,7 @@ class Machine:
         commands = folder / "bin"
         for made in (commands, self.data.parent, folder / "backup", folder / "tmp"):
             made.mkdir(parents=True)
-        tenure = f"'{sys.executable}' -P -m cli"
+        tenure = f"'{sys.executable}' -P -m tenure"
         self._command(commands / "tenure", f'#!/bin/sh\nexec {tenure} "$@"\n')
         self._command(commands / "systemctl", SYSTEMCTL.format(tenure=commands / "tenure", data=self.data, port=self.port, folder=folder))
         self._environment = environment(PATH=f"{commands}:{os.environ['PATH']}", PYTHONWARNINGS="default", TENURE_BOOTSTRAP=f"127.0.0.1:{self.port}")

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -17,8 +18,7 @@ import pytest
 from cli import VERSION
 from project import distribution
 from project.install import SERVING, WHEELS
-from protocol.messages.api_versions import ApiVersionsRequest
-from tests.running import ROOT, Client
+from tests.running import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -60,26 +60,69 @@ def test_the_metadata_says_what_an_index_and_an_installer_ask(archives: Path) ->
     assert {requirement.split(">")[0] for requirement in about.get_all("Requires-Dist", [])} == locked
 
 
-def test_it_serves_from_an_empty_environment_in_a_folder_that_has_our_names(archives: Path, tmp_path: Path) -> None:
-    environment, elsewhere = empty_environment(tmp_path / "environment", archives), tmp_path / "elsewhere"
-    for name in distribution.PACKAGES:
-        (elsewhere / name).mkdir(parents=True)
-        (elsewhere / name / "__init__.py").write_text("raise ImportError('this is another project')\n")
-    tenure = [str(environment / "bin" / "tenure")]
-    said = subprocess.run([*tenure, "--version"], cwd=elsewhere, env=PLAIN, capture_output=True, text=True, check=True).stdout
-    assert said == f"tenure {VERSION}\n"
+OURS = ("protocol", "coordinator", "storage", "history", "broker", "cli")
+DECOY = "raise ImportError('this is a package of another application')\n"
 
-    command = [*tenure, "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+
+@pytest.fixture(scope="module")
+def environment(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, where another application has installed packages with the names of ours."""
+    made = empty_environment(tmp_path_factory.mktemp("environment"), archives)
+    (site_packages,) = made.glob("lib/python3.*/site-packages")
+    decoys(site_packages)
+    return made
+
+
+def decoys(folder: Path) -> Path:
+    for name in OURS:
+        assert not (folder / name).exists(), "installing Tenure put one of its common names where everybody finds it"
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(DECOY)
+    return folder
+
+
+def test_one_name_is_installed_and_importing_it_changes_nothing(environment: Path) -> None:
+    code = "import sys; before = list(sys.path), set(sys.modules); import tenure; print(list(sys.path) == before[0], set(sys.modules) - before[1])"
+    done = subprocess.run([environment / "bin/python", "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True {'tenure'}\n"
+
+
+def test_the_whole_command_works_among_packages_with_the_names_of_ours(environment: Path, tmp_path: Path) -> None:
+    """They are installed, on PYTHONPATH and in the current folder."""
+    elsewhere = decoys(tmp_path / "elsewhere")
+    plain = PLAIN | {"PYTHONPATH": f"{decoys(tmp_path / 'path')}:."}
+
+    def tenure(*arguments: str, input: str | None = None) -> str:
+        command = [str(environment / "bin" / "tenure"), *arguments]
+        done = subprocess.run(command, cwd=elsewhere, env=plain, capture_output=True, text=True, input=input, timeout=30, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    module = [str(environment / "bin" / "python"), "-m", "tenure", "--version"]
+    assert subprocess.run(module, cwd=elsewhere, env=plain, capture_output=True, text=True, check=True).stdout == tenure("--version")
+    assert tenure("--version").startswith(f"tenure {VERSION}")
+
+    command = [str(environment / "bin" / "tenure"), "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
     with (
         (tmp_path / "errors").open("w+") as errors,
-        subprocess.Popen(command, cwd=elsewhere, env=PLAIN, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+        subprocess.Popen(command, cwd=elsewhere, env=plain, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
     ):
         assert server.stdout is not None
         try:
             listening = server.stdout.readline()
             assert listening.startswith("listening PLAINTEXT 127.0.0.1:"), listening + (tmp_path / "errors").read_text()
-            with Client(int(listening.rsplit(":", 1)[1])) as client:
-                assert client.ask(ApiVersionsRequest("test", "1"), 3).error_code == 0
+            at = ("--bootstrap", listening.split()[-1])
+            tenure("health", listening.split()[-1])
+            compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
+            tenure("topic", "create", "words", *(word for one in compacted for word in ("--set", one)), *at)
+            lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
+            tenure("produce", "words", "--key-separator", ":", *at, input=lines)
+            assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *at).count("x" * 10_000) == 10
+            assert "readers" in tenure("group", "list", *at)
+            until = time.monotonic() + 30
+            while "cleaned" not in (tmp_path / "errors").read_text() and time.monotonic() < until:
+                time.sleep(0.1)
+            assert "cleaned" in (tmp_path / "errors").read_text(), "no log was compacted"
             server.send_signal(signal.SIGTERM)
             assert server.wait(10) == 0, (tmp_path / "errors").read_text()
         finally:

@@ -44,7 +44,7 @@ class World:
     def start_and_kill(self, after_seconds: float, *settings: str) -> None:
         """A broker that does not live long enough to serve anybody."""
         process = subprocess.Popen(
-            (sys.executable, "-P", "-m", "cli", "serve", *self._arguments(settings)),
+            (sys.executable, "-P", "-m", "tenure", "serve", *self._arguments(settings)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,10 +1,10 @@
-"""`python -m cli` is `tenure`."""
+"""`python -m tenure` is `tenure`."""
 
 from __future__ import annotations
 
 import sys
 
-from cli import main
+from tenure.start import main
 
 if __name__ == "__main__":
     sys.exit(main())
