@@ -21,7 +21,7 @@ from broker.stores.owned import LocalLog
 from broker.topic_folders import TopicFolders
 from broker.topic_settings import LogSettings, log_settings
 from broker.topics import NOTES_LOG, Topic, Topics
-from storage import AppendFailed, LogId, Unreadable
+from storage import AppendFailed, Log, LogId, Unreadable
 
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
@@ -129,8 +129,7 @@ class Partitions:
             partition.topic = topic
             partition.settings = settings
             if partition.opened and not isinstance(partition, InternalPartition):
-                partition.log.segment_bytes = settings.segment_bytes
-                partition.log.segment_ms = rolls_after_ms(settings)
+                set_limits(partition.log, settings)
         kind = InternalPartition if topic.internal else Partition
         for index in range(len(served.partitions), topic.partitions):
             served.partitions.append(kind(topic, index, settings, self))
@@ -270,11 +269,9 @@ class Partitions:
 
     def _open(self, partition: Partition) -> None:
         self._opening.add(partition)
-        settings = partition.settings
         topic = TopicLog(
             id_text(partition.topic.id),
-            settings.segment_bytes,
-            rolls_after_ms(settings),
+            partition.settings.segment_bytes,
             partition.producers,
             partial(self._tell_strayed, partition),
         )
@@ -291,8 +288,7 @@ class Partitions:
         elif isinstance(result, Unreadable):
             self._refuse(partition, result)
         else:
-            settings = partition.settings  # which may have changed meanwhile
-            result.log.segment_bytes = settings.segment_bytes
+            set_limits(result.log, partition.settings)  # which may have changed meanwhile
             result.watch(partial(self.append_failed, partition))
             partition.use(result)
             partition.wake()
@@ -373,6 +369,12 @@ class _Deletion:
 
     def fail(self, error: int) -> None:
         self._partitions.ask_again(self._served)
+
+
+def set_limits(log: Log, settings: LogSettings) -> None:
+    """What a log itself goes by; all other settings are read from their partition when they are needed."""
+    log.segment_bytes = settings.segment_bytes
+    log.segment_ms = rolls_after_ms(settings)
 
 
 def rolls_after_ms(settings: LogSettings) -> int:

@@ -39,7 +39,7 @@ def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, 
     bases = {segment.base for segment in segments}
     with contextlib.suppress(OSError):  # these do no harm
         _remove(disk, folder, [offset for offset in offsets if offset < newest and offset not in bases])
-    if newest < 0 and clean:
+    if newest < 0 and clean and not offsets:
         return  # an orderly stop leaves a snapshot, unless there was nobody to tell of
     for segment in segments:
         if segment.next_offset > newest:
@@ -95,8 +95,9 @@ def _note(chunk: bytes, producers: Producers) -> int:
 
 
 def save_producers(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
-    """At the end of a segment, or of an orderly run. Where nobody ever wrote with an id there is nothing to save."""
-    known = snapshot_offsets(disk.list(folder))
-    if offset in known or not (known or len(producers)):
-        return
-    write_snapshot(disk, folder, offset, producers)
+    """At the end of a segment, or of an orderly run. Where nobody ever wrote with an id there is nothing to save.
+
+    A snapshot of this offset that is there already may be torn, or older than what producers forgot since.
+    """
+    if len(producers) or snapshot_offsets(disk.list(folder)):
+        write_snapshot(disk, folder, offset, producers)

@@ -44,12 +44,14 @@ def snapshot_path(folder: str, offset: int) -> str:
 
 
 def write_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
-    """Raises OSError; without a wait for the disk, for who reads it looks at its checksum."""
+    """Raises OSError; without a wait for the disk, for who reads it looks at its checksum. One that is there as it should be stays."""
     data = snapshot_bytes(producers)
     file = disk.open(snapshot_path(folder, offset), create=True)
     try:
-        file.truncate(0)
-        file.write(0, data)
+        size = file.size()
+        if size != len(data) or file.read(0, size) != data:
+            file.truncate(0)
+            file.write(0, data)
     finally:
         file.close()
 

@@ -63,7 +63,6 @@ class TopicLog(NamedTuple):
 
     topic_id: str
     segment_bytes: int
-    segment_ms: int
     producers: Producers  # filled from the log
     strayed: Callable[[str], None]  # hears, in the loop's thread, where a folder of another topic was moved that stood in the way
 
@@ -221,7 +220,6 @@ class LocalStore:
                 start_offset=0 if strayed else directory.log_starts.get((id.name, id.partition), 0),
                 producers=topic.producers,
             )
-            opened.segment_ms = topic.segment_ms
             return strayed, opened, recovery
         finally:
             if handles is not self.handles:

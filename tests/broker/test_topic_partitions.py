@@ -510,3 +510,20 @@ def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: Broker) -> N
         broker.threads.run_all()
         assert broker.find("orders").end_offset == 1
         assert read(broker.disk, path) == whole
+
+
+def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: Broker) -> None:
+    broker.topic("orders")
+    put(broker.find("orders"), "a")
+    broker.settle()
+    broker.restart()
+    broker.partitions.open_all()
+    partition = broker.find("orders")
+    assert partition.error == OPENING
+    broker.threads.jobs, opening = [], broker.threads.jobs
+    broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "retention.ms": "7"}))
+    broker.settle()
+    broker.threads.jobs = opening
+    broker.threads.run_all()
+    assert broker.find("orders") is partition
+    assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.retention_ms) == (2_000_000, 5, 7)

@@ -249,3 +249,57 @@ def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
     disk.open = original  # type: ignore[method-assign]
     _, known = opened(place)
     assert asked(known, header(7, 11)) == (ErrorCode.NONE, 11)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_stop(older: bool) -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    log, producers = opened(place)
+    for number in range(6):
+        put(log, producers, batch(7, number))
+        if older and number == 2:
+            assert log.roll(0)
+    log.flush()
+    original = disk.open
+
+    def tear(path: str, create: bool = False) -> object:
+        disk.fail_writes = int(path.endswith(".snapshot"))
+        return original(path, create)
+
+    disk.open = tear  # type: ignore[method-assign,assignment]
+    assert log.roll(0)
+    disk.open = original  # type: ignore[method-assign]
+    disk.fail_writes = 0
+    assert snapshots(place)[-1] == 6
+    log.flush()
+    log.close()
+    _, known = opened(place, clean=True)
+    assert asked(known, header(7, 5)) == (ErrorCode.NONE, 5)
+    assert asked(known, header(7, 6)) == (ErrorCode.NONE, -1)
+    assert snapshots(place)[-1] == 6
+
+
+def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Place) -> None:
+    log, producers = opened(place, segment_bytes=2_000)
+    for number in range(20):
+        put(log, producers, batch(7, number, padding=200))
+    log.flush()
+    log.close()
+    for offset in snapshots(place):
+        overwrite(place.disk, f"{place.path}/{FOLDER}/{offset:020d}.snapshot", b"")
+    _, known = opened(place, clean=True, segment_bytes=2_000)
+    assert asked(known, header(7, 19)) == (ErrorCode.NONE, 19)
+
+
+def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(place: Place) -> None:
+    log, producers = opened(place)
+    put(log, producers, batch(7, 0))
+    put(log, producers, batch(8, 0, timestamp=50_000))
+    assert log.roll(0)
+    producers.expire(60_000, 30_000)
+    log.flush()
+    log.close()
+    _, known = opened(place, clean=True)
+    assert sorted(known) == [8]
