@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -30,6 +31,10 @@ log = get_logger("broker.partitions")
 OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
 RETRY_SECONDS_MIN = 0.25
 RETRY_SECONDS_MAX = 15.0
+# A thread that opens a log needs Python's lock some twenty times. While the loop has much to do it would get it each time
+# only after Python's usual 5 ms, and clients that ask without a pause would keep logs from being opened.
+OPENING_SWITCH_SECONDS = 0.0002
+SWITCH_SECONDS = sys.getswitchinterval()
 COMPLAIN_SECONDS = 15.0
 # A log that could not be read is tried again after so long, and so is a folder that could not be renamed.
 UNREADABLE_RETRY_SECONDS = 15.0
@@ -77,6 +82,9 @@ class Partitions:
         self._retry_seconds: dict[Partition, float] = {}  # of suspended ones: how long until writing is tried again
         self._complained: dict[Partition, float] = {}  # until when nothing more is said of what cannot be written
         self._stopped = False
+        self._shares = False  # the threads that open logs get their part of the processor quickly
+        # Hears when Serving.leader_epoch may be another one than before; not of internal topics, whose logs others open.
+        self.epoch_changed: Callable[[Partition], None] = _nobody
 
     # Finding.
 
@@ -187,6 +195,7 @@ class Partitions:
             else:
                 partition.error = FAILED
                 self._try_later(partition)
+            self.epoch_changed(partition)
         self._unblock()
 
     def _set_aside(self, served: _Served, left: list[Partition]) -> None:
@@ -223,7 +232,9 @@ class Partitions:
 
     def _unblock(self) -> None:
         for id in [id for id in self._blocked if id not in self._leaving]:
-            self._asked[self._blocked.pop(id)] = None
+            partition = self._blocked.pop(id)
+            self._asked[partition] = None
+            self.epoch_changed(partition)
         self._open_next()
 
     # Opening.
@@ -234,6 +245,7 @@ class Partitions:
         for partition in self:
             if partition.id in found:
                 self._queue[partition] = None
+                self.epoch_changed(partition)
         self._open_next()
 
     def _ask(self, partition: Partition) -> None:
@@ -243,6 +255,7 @@ class Partitions:
         elif partition.error == OPENING and partition not in self._opening and partition not in self._asked and not self._stopped:
             self._queue.pop(partition, None)
             self._asked[partition] = None
+            self.epoch_changed(partition)
             self._open_next()
 
     def _look_for(self, partition: InternalPartition) -> None:
@@ -259,13 +272,17 @@ class Partitions:
         while len(self._opening) < OPENED_AT_ONCE and not self._stopped:
             queue = self._asked or self._queue
             if not queue:
-                return
+                break
             partition = next(iter(queue))
             del queue[partition]
             if partition.id in self._leaving:
                 self._blocked[partition.id] = partition
+                self.epoch_changed(partition)
             else:
                 self._open(partition)
+        if bool(self._opening) != self._shares:
+            self._shares = not self._shares
+            sys.setswitchinterval(OPENING_SWITCH_SECONDS if self._shares else SWITCH_SECONDS)
 
     def _open(self, partition: Partition) -> None:
         self._opening.add(partition)
@@ -292,6 +309,7 @@ class Partitions:
             result.watch(partial(self.append_failed, partition))
             partition.use(result)
             partition.wake()
+        self.epoch_changed(partition)
         self._open_next()
 
     def _refuse(self, partition: Partition, why: Unreadable) -> None:
@@ -375,6 +393,9 @@ def set_limits(log: Log, settings: LogSettings) -> None:
     """What a log itself goes by; all other settings are read from their partition when they are needed."""
     log.segment_bytes = settings.segment_bytes
     log.segment_ms = rolls_after_ms(settings)
+
+
+def _nobody(partition: Partition) -> None: ...
 
 
 def rolls_after_ms(settings: LogSettings) -> int:

@@ -4,6 +4,7 @@ log is in memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ class EmptyPartitions:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self.told: list[tuple[str, str]] = []
+        self.epoch_changed: Any = None
 
     def of(self, topic: Topic) -> list[Any]:
         settings = SimpleNamespace(delete=True)
@@ -69,12 +71,12 @@ class EmptyPartitions:
 
 
 class TopicDesk(Desk):
-    def __init__(self, authorizer: Authorizer, topics: dict[str, int]) -> None:
+    def __init__(self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[TopicDesk], Any] | None = None) -> None:
         super().__init__(authorizer, topics=topics)
         self.registry_log = MemoryLog()
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
-        self.partitions = EmptyPartitions(self.topics)
-        partitions: Any = self.partitions
+        self.partitions: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
+        partitions = self.partitions
         loop: Any = self.loop
         clerk: Any = None
         log_starts: Any = SimpleNamespace(log_starts={})
@@ -89,8 +91,10 @@ class TopicDesk(Desk):
             1,
             1000,
         )
+        self.serving = serving
+        self.metadata = MetadataHandlers(serving, True)
         self.dispatch.serve(
-            *MetadataHandlers(serving, True).routes(),
+            *self.metadata.routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
             *RecordDeletionHandlers(serving, clerk, log_starts).routes(),

@@ -1,0 +1,90 @@
+"""Ten thousand logs open while a client asks for Metadata without a pause, about as fast as without it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.batch import Record, build
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.running import Broker, Client, broker
+
+pytestmark = [pytest.mark.clients, pytest.mark.once]
+
+TOPICS, PARTITIONS = 100, 100
+
+
+def arguments(data: Path) -> tuple[str, ...]:
+    return ("--data", str(data), "--listen", "127.0.0.1:0", "--set", "partitions.max=20000")
+
+
+def write_all(data: Path) -> None:
+    """A record in each."""
+    batch = build([Record(0, 1_000, b"k", bytes(50), [])])
+    with broker(*arguments(data)) as started, Client(started.port) as client:
+        for number in range(TOPICS):
+            name = f"t{number}"
+            made = client.ask(CreateTopicsRequest([CreatableTopic(name, PARTITIONS, 1, [], [])], 60_000), 7)
+            assert not made.topics[0].error_code
+            partitions = [PartitionProduceData(index, batch) for index in range(PARTITIONS)]
+            written = client.ask(ProduceRequest(None, 1, 60_000, [TopicProduceData(name, partition_data=partitions)]), 9)
+            assert not any(one.error_code for one in written.responses[0].partition_responses)
+        assert started.stop() == 0
+
+
+def opened(client: Client) -> int:
+    (found,) = client.ask(DescribeLogDirsRequest(None), 4).results
+    return sum(len(topic.partitions) for topic in found.topics if not topic.name.startswith("__"))
+
+
+class Asking(threading.Thread):
+    """Asks for all topics, and again as soon as it has them."""
+
+    def __init__(self, started: Broker) -> None:
+        super().__init__(daemon=True)
+        self.client = Client(started.port)
+        self.replies = 0
+        self.enough = False
+
+    def run(self) -> None:
+        request = MetadataRequest(None)
+        while not self.enough:
+            self.client.send(request, 12)
+            left = int.from_bytes(self.client.exactly(4), "big")
+            while left:
+                left -= len(self.client.socket.recv(min(left, 1 << 20)))
+            self.replies += 1
+
+
+def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
+    """From listening on; and how many replies a client had meanwhile."""
+    with broker(*arguments(data)) as started, Client(started.port) as client:
+        begin = time.monotonic()
+        asking = Asking(started)
+        if asks:
+            asking.start()
+        while opened(client) < TOPICS * PARTITIONS:
+            assert time.monotonic() - begin < 120
+            time.sleep(0.2)
+        seconds = time.monotonic() - begin
+        asking.enough = True
+        if asks:
+            asking.join()
+        asking.client.socket.close()
+        assert started.stop() == 0
+        return seconds, asking.replies
+
+
+def test_a_client_that_asks_for_metadata_without_a_pause_hardly_delays_the_opening_of_logs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_all(data)
+    alone, _ = seconds_to_open(data, asks=False)
+    beside, replies = seconds_to_open(data, asks=True)
+    assert replies > 100
+    assert beside < 5 * alone + 5, (alone, beside)
