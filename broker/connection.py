@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from broker.clock import Clock
+from broker.contain import defect, run
 from broker.long_replies import LongReplies, LongReply, ReplyLost
 from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
@@ -181,36 +182,45 @@ class Connection:
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
-        clock = self._clock
-        read = clock.monotonic_ns
-        if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick` written out
-            clock.move_to(monotonic_ns)
-        self.last_active = clock.now
-        if self._ready and not self.busy:
-            # Nearly always it is the heartbeat that came before.
-            repeat = self.again.get(data[:KIND_BYTES])
-            if repeat is not None:
-                answered = repeat.answer(self, data)
-                if answered:
-                    write = self._write_now  # to call it where it stands is slower: it is no method
-                    write(answered)
+        try:
+            clock = self._clock
+            read = clock.monotonic_ns
+            if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick` written out
+                clock.move_to(monotonic_ns)
+            self.last_active = clock.now
+            if self._ready and not self.busy:
+                # Nearly always it is the heartbeat that came before.
+                repeat = self.again.get(data[:KIND_BYTES])
+                if repeat is not None:
+                    answered = repeat.answer(self, data)
+                    if answered:
+                        write = self._write_now  # to call it where it stands is slower: it is no method
+                        write(answered)
+                        return
+                    if answered is not None:
+                        return
+                size = len(data) - 4
+                # And a chunk is mostly one request: then nothing is cut, copied or queued.
+                if 0 <= size <= self.host.frame_bytes_max and frame_size(data, 0)[0] == size:
+                    self._work_on(data, 4)
+                    if self._out:
+                        self._write()
                     return
-                if answered is not None:
-                    return
-            size = len(data) - 4
-            # And a chunk is mostly one request: then nothing is cut, copied or queued.
-            if 0 <= size <= self.host.frame_bytes_max and frame_size(data, 0)[0] == size:
-                self._work_on(data, 4)
-                if self._out:
-                    self._write()
+            elif self.closed or self.stopping:
                 return
-        elif self.closed or self.stopping:
-            return
+            self._cut(data)
+        except ProtocolError as error:
+            self.close(str(error))
+        except Exception as error:
+            defect("a connection failed inside the broker", error, peer=self.peer)
+            self.broken()
+
+    def _cut(self, data: bytes) -> None:
+        """Into frames, some of which may wait."""
         try:
             frames = self._framer.feed(data)
         except ProtocolError as error:
-            self.close(f"{error}{other_protocol(data)}")
-            return
+            raise ProtocolError(f"{error}{other_protocol(data)}") from None
         if self.busy or self._stalled or self._waiting:
             self._wait(frames)
         else:
@@ -243,22 +253,22 @@ class Connection:
         self.closed = True
         self._ready = False
         self._transport = None
-        self.forget_repeats()
+        run(self.forget_repeats)
         self._waiting.clear()
         self._out.clear()
         if self._long_reply is not None:
-            self._long_reply.close()
+            run(self._long_reply.close)
             self._long_reply = None
         if self.leave is not None:
-            self.leave()
+            run(self.leave)
         self.host.ended(self, self.reason)
 
     # What the broker calls.
 
     def send(self, reply: bytes) -> None:
-        """The reply to the one request at work here."""
+        """The reply to the one request at work here. It never overtakes what was answered before: that is in `_out`, or written."""
         self.busy = False
-        if self._ready and not self._working:
+        if self._ready and not self._out:
             write = self._write_now
             write(reply)  # nothing goes with it, and nothing waits for it
             return
@@ -323,10 +333,16 @@ class Connection:
         """Write what was answered late, then go on with the frames that waited for it."""
         if self._out:
             self._write()
-        waiting = self._waiting
-        if not waiting and not self._paused:
+        if not self._waiting and not self._paused:
             self._settle()
             return
+        try:
+            self._work_waiting()
+        except ProtocolError as error:
+            self.close(str(error))
+
+    def _work_waiting(self) -> None:
+        waiting = self._waiting
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
@@ -397,11 +413,20 @@ class Connection:
         if self._out:
             self._write()
         self.closed = True
-        self._ready = False
+        self.busy = self._ready = False
         self.reason = reason
         self._waiting.clear()
         if self._transport is not None:
             self._transport.close()
+
+    def broken(self) -> None:
+        """Something raised that was done for this connection: what it keeps is not to be trusted. Its earlier replies are sound."""
+        self._working = False
+        try:
+            self.close("")
+        except Exception as error:
+            defect("a connection failed inside the broker", error, peer=self.peer)
+            self.abort("")
 
     def abort(self, reason: str) -> None:
         """End at once, with whatever the peer did not read."""
@@ -421,12 +446,7 @@ class Connection:
                     self._out_bytes += len(answered)
                 return
         self.busy = self._working = True
-        try:
-            reply = self.host.dispatch(self, data, at)
-        except ProtocolError as error:
-            self.busy = self._working = False
-            self.close(str(error))
-            return
+        reply = self.host.dispatch(self, data, at)
         self._working = False
         if reply is not None:
             self.busy = False

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from broker.contain import defect
 from broker.group_journal import GroupJournal
 from broker.journal import Journal
 from broker.logs import get_logger
@@ -161,8 +162,8 @@ class Deletions:
     def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
             journal.shard.forget_topics(deletion.moments, journal.now())
-        except Exception:
-            log.exception("offsets of deleted topics could not be forgotten", log=journal.name)
+        except Exception as error:
+            defect("offsets of deleted topics could not be forgotten", error, log=journal.name)
             deletion.defective.add(journal)
             journal.broken()
             return

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from broker.connection import KIND_BYTES, Connection, Repeat
+from broker.contain import defect
 from broker.logs import get_logger
 from protocol.apis import API_VERSIONS, Api
 from protocol.errors import ErrorCode, ProtocolError
@@ -222,8 +223,8 @@ class Dispatch:
             trace("<", call, request)
         try:
             reply = route.handle(call, request)
-        except Exception:
-            log.exception("a request failed inside the broker", api=route.api.name, version=version)
+        except Exception as error:
+            defect("a request failed inside the broker", error, api=route.api.name, version=version)
             if not connection.busy:
                 return None  # it had its answer before
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)

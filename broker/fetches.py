@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.clock import Clock
 from broker.connection import Connection
+from broker.contain import broken
 from broker.partition import Partition
 from broker.turn import NEVER, TurnEnd
 
@@ -71,6 +72,11 @@ class Waiting:
         if in_heap:
             self._fetches.ended()
 
+    def broken(self, error: Exception, in_heap: bool = True) -> None:
+        """It raised: its connection waits for nothing more, and ends."""
+        self.end(in_heap)
+        broken(self._connection, "a fetch failed inside the broker while it waited", error)
+
 
 class Fetches:
     """All fetches that wait; an actor whose deadlines are theirs."""
@@ -119,12 +125,16 @@ class Fetches:
                 continue
             if answered == ANSWERED_AT_ONCE:
                 self.mark(waiting)
-            elif waiting.fetch.enough(waiting.grown_partitions):
-                answered += 1
-                waiting.end()
-                waiting.fetch.complete()
-            else:
-                waiting.grown_partitions.clear()
+                continue
+            try:
+                if waiting.fetch.enough(waiting.grown_partitions):
+                    answered += 1
+                    waiting.end()
+                    waiting.fetch.complete()
+                else:
+                    waiting.grown_partitions.clear()
+            except Exception as error:
+                waiting.broken(error)
 
     @property
     def wake_at(self) -> int:
@@ -138,8 +148,11 @@ class Fetches:
                 self._empty_places -= 1
                 continue
             answered += 1
-            waiting.end(in_heap=False)
-            waiting.fetch.complete()
+            try:
+                waiting.end(in_heap=False)
+                waiting.fetch.complete()
+            except Exception as error:
+                waiting.broken(error, in_heap=False)
 
     def move_deadlines(self, by: int) -> None:
         self._heap = [(at + by, number, waiting) for at, number, waiting in self._heap]

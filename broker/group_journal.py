@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from broker.journal import Journal
+from broker.contain import defect
+from broker.journal import Journal, spoiled
 from broker.logs import get_logger
 from broker.turn import NEVER, Turn
 from coordinator import Fact, GroupConfig, Note, Shard
@@ -142,8 +143,8 @@ class GroupJournal(Journal):
     def end_turn(self) -> None:
         try:
             Journal.end_turn(self)
-        except Exception:
-            log.exception("an append failed inside the broker", log=self.name)
+        except Exception as error:
+            defect("an append failed inside the broker", error, log=self.name)
             self._in_flight = 0
             self.broken()
 
@@ -165,8 +166,8 @@ class GroupJournal(Journal):
             return
         try:
             Journal._appended(self, stamp, facts, result)
-        except Exception:
-            log.exception("a reply failed inside the broker", log=self.name)
+        except Exception as error:
+            defect("an append failed inside the broker", error, log=self.name)
             self.broken()
 
     def failed(self, failure: AppendFailed) -> None:
@@ -183,7 +184,7 @@ class GroupJournal(Journal):
             self.refusal = SUSPENDED
 
     def _give_up(self, error: int) -> None:
-        self.shard.hold.fail(error)
+        self.shard.hold.fail(error, spoiled)
         self.shard.abandon()
 
     def _renew(self) -> None:
@@ -212,8 +213,8 @@ class GroupJournal(Journal):
         shard.stalled = stalled
         try:
             shard.advance(now)
-        except Exception:
-            log.exception("a deadline failed inside the broker", log=self.name)
+        except Exception as error:
+            defect("a deadline failed inside the broker", error, log=self.name)
             self.broken()
         else:
             self.stepped()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.clock import Clock
+from broker.contain import defect, run
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError
 from broker.turn import NEVER, Turn
@@ -34,6 +35,15 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
     if isinstance(acquired, Unreadable):
         raise StartError(acquired.reason, ExitCode.DATA if acquired.damaged else ExitCode.DISK)
     return acquired
+
+
+def spoiled(held: Held, error: Exception) -> None:
+    """A reply raised instead of leaving: the connection that waits for it ends, and no other."""
+    defect("a reply failed inside the broker", error, reply=type(held).__name__)
+    parts = getattr(held, "parts", None)
+    connection = getattr(parts.whole if parts is not None else held, "connection", None)
+    if connection is not None:
+        run(connection.broken)
 
 
 class State(Protocol):
@@ -131,7 +141,7 @@ class Journal:
             self._end_stamp = stamp
             self._end_offset = result + facts - 1
             hold = self.shard.hold
-            hold.confirm(stamp)
+            hold.confirm(stamp, spoiled)
             if hold.emitted != hold.taken:
                 self.turn.touch(self)
         if self._settled is not None and not self.shard.hold.untaken:
@@ -147,6 +157,11 @@ class Journal:
         if self.writable and not self._in_flight:
             self._suspend(failure)
 
+    def broken(self) -> None:
+        """An exception of ours ended what was done for it: it is read anew from its log, as when that refuses."""
+        if self.writable:
+            self._suspend(Undecided("a defect in this version") if self._in_flight else AppendFailed("a defect in this version"))
+
     # Suspension.
 
     def _suspend(self, failure: AppendFailed) -> None:
@@ -157,7 +172,7 @@ class Journal:
 
     def _give_up(self, error: int) -> None:
         """Memory is ahead of what is true: what was held gets `error`."""
-        self.shard.hold.fail(error)
+        self.shard.hold.fail(error, spoiled)
         self._reopen()
 
     def _reopen(self) -> None:
@@ -209,7 +224,7 @@ class Journal:
             self._owned.recover(self._recovered)
         elif self._in_flight:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.shard.hold.late(self._due, self._late)
+            self.shard.hold.late(self._due, self._late, spoiled)
             # Whoever came since waits behind the same append, and not for longer than that either.
             self._due = self.shard.hold.emitted
             self._wake(now + self._late_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from broker.contain import broken
 from broker.turn import TurnEnd
 
 PIECE_BYTES = 1 << 20  # what all long replies together write in one turn: about a millisecond
@@ -64,8 +65,11 @@ class LongReplies:
         writers = self._writers
         while writers and left > 0:
             writer = writers.popleft()
-            left -= writer.write_piece(max(left, PIECE_BYTES_MIN))
-            if writer.writes_on:
-                writers.append(writer)
+            try:
+                left -= writer.write_piece(max(left, PIECE_BYTES_MIN))
+                if writer.writes_on:
+                    writers.append(writer)
+            except Exception as error:
+                broken(writer, "a long reply failed inside the broker", error)
         if writers:
             self._turn.later(self)

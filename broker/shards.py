@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from broker.contain import defect
 from broker.group_journal import LOADING, NOT_OURS, GroupJournal, Telling
 from broker.journal import UNREADABLE
 from broker.logs import get_logger
@@ -233,8 +234,8 @@ class Shards:
             self._refuse(journal, reason, True)
         except UNREADABLE as error:
             self._refuse(journal, str(error), isinstance(error, DamagedLog))
-        except Exception:
-            log.exception("an offsets partition failed to load", log=journal.name)
+        except Exception as error:
+            defect("an offsets partition failed to load", error, log=journal.name)
             self._refuse(journal, "there is a defect in this version", True)
 
     def _refuse(self, journal: GroupJournal, reason: str, for_good: bool) -> None:

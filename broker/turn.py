@@ -11,6 +11,7 @@ import asyncio
 from typing import Protocol
 
 from broker.clock import Clock
+from broker.contain import broken
 
 NEVER = 1 << 62
 
@@ -23,6 +24,9 @@ STEPS_PAST_INPUT = 3
 # When so many logs have something to write, one more pass of input is read first: its facts join the same batches, and a log
 # is written once where it would be written twice. Few logs are not worth the waiting.
 BUSY_LOGS = 8
+# An actor that raised is left alone for so long, twice as long each time until it is advanced without raising.
+REST_MS_MIN = 250
+REST_MS_MAX = 15_000
 
 
 class Actor(Protocol):
@@ -53,6 +57,7 @@ class Turn:
         self._scheduled = False
         self._read_on = False  # the turn under way has had its other pass of input
         self._actors: list[Actor] = []
+        self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: until when they rest, and how long that is
         self._timer: asyncio.TimerHandle | None = None
         self.armed_at = NEVER  # when the timer fires, NEVER when it is not set
 
@@ -81,10 +86,16 @@ class Turn:
         # Appends first: with a log that is durable once written, the replies go out in this same turn.
         journals, self._journals = self._journals, {}
         for journal in journals:
-            journal.end_turn()
+            try:
+                journal.end_turn()
+            except Exception as error:
+                broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
         connections, self._connections = self._connections, {}
         for connection in connections:
-            connection.end_turn()
+            try:
+                connection.end_turn()
+            except Exception as error:
+                broken(connection, "the end of a turn failed inside the broker", error, part=type(connection).__name__)
 
     def attend(self, actor: Actor) -> None:
         """Advance `actor` from now on whenever its `wake_at` has come."""
@@ -120,7 +131,10 @@ class Turn:
 
     def _jumped(self, by: int) -> None:
         for actor in self._actors:
-            actor.move_deadlines(by)
+            try:
+                actor.move_deadlines(by)
+            except Exception as error:
+                self._failed(actor, error)
         self._rearm()
 
     def _past_input(self, steps: int) -> None:
@@ -131,17 +145,50 @@ class Turn:
 
     def _advance(self) -> None:
         now = self.clock.tick()
+        resting = self._resting
         for actor in self._actors:
-            if actor.wake_at <= now:
+            try:
+                if (resting and self._rests(actor, now)) or actor.wake_at > now:
+                    continue
                 actor.advance(now)
+            except Exception as error:
+                self._failed(actor, error)
+            else:
+                if resting:
+                    resting.pop(actor, None)
         self._rearm()
+
+    def _failed(self, actor: Actor, error: Exception) -> None:
+        _, pause = self._resting.get(actor, (0, REST_MS_MIN // 2))
+        pause = min(2 * pause, REST_MS_MAX)
+        self._resting[actor] = self.clock.now + pause, pause
+        broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
+
+    def _rests(self, actor: Actor, now: int) -> bool:
+        return now < self._resting.get(actor, (0, 0))[0]
+
+    def _wake_at(self, actor: Actor) -> int:
+        """When it wants to be advanced, or may be again."""
+        rests_until = self._resting.get(actor, (0, 0))[0]
+        try:
+            return max(actor.wake_at, rests_until)
+        except Exception:
+            return max(rests_until, self.clock.now + REST_MS_MIN)
 
     def _rearm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.armed_at = NEVER
-        self.wake_by(min((actor.wake_at for actor in self._actors), default=NEVER))
+        self.wake_by(self._earliest())
+
+    def _earliest(self) -> int:
+        if not self._resting:
+            try:
+                return min((actor.wake_at for actor in self._actors), default=NEVER)
+            except Exception:
+                pass  # `_advance` meets it again, and says so
+        return min([self._wake_at(actor) for actor in self._actors], default=NEVER)
 
     def close(self) -> None:
         if self._timer is not None:

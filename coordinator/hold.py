@@ -9,6 +9,7 @@ variants of its states.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from coordinator.config import BATCH_BYTES_MAX
@@ -30,6 +31,14 @@ class Held(Protocol):
     def release(self) -> None: ...
 
     def fail(self, error: int) -> None: ...
+
+
+# What is done about a reply that raised while it was released or failed. All others get their turn.
+Spoiled = Callable[[Held, Exception], None]
+
+
+def raise_on(held: Held, error: Exception) -> None:
+    raise error
 
 
 class Hold:
@@ -100,24 +109,31 @@ class Hold:
         self.taken += records
         return seal(parts, records, timestamp)
 
-    def confirm(self, durable: int) -> None:
+    def confirm(self, durable: int, spoiled: Spoiled = raise_on) -> None:
         """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
         self.durable = durable
         held = self.held
-        if held and held[-1][0] <= durable:  # nearly always it is all of them
-            for _ in range(len(held)):
-                held.popleft()[1].release()
-        # Also what was given meanwhile, and waits for no more.
         while held and held[0][0] <= durable:
-            held.popleft()[1].release()
+            reply = held[0][1]
+            try:
+                if held[-1][0] <= durable:  # nearly always it is all of them
+                    for _ in range(len(held)):
+                        reply = held.popleft()[1]
+                        reply.release()
+                # Also what was given meanwhile, and waits for no more.
+                while held and held[0][0] <= durable:
+                    reply = held.popleft()[1]
+                    reply.release()
+            except Exception as error:
+                spoiled(reply, error)
 
-    def late(self, stamp: int, error: int) -> None:
+    def late(self, stamp: int, error: int, spoiled: Spoiled = raise_on) -> None:
         """An append takes too long: what waits for it is answered with `error`; the append itself goes on."""
         held = self.held
         while held and held[0][0] <= stamp:
-            held.popleft()[1].fail(error)
+            _fail(held.popleft()[1], error, spoiled)
 
-    def fail(self, error: int) -> None:
+    def fail(self, error: int, spoiled: Spoiled = raise_on) -> None:
         """The log refused: what is held gets `error`; facts that are not in the log are void.
 
         The caller opens the shard anew from the log: its memory is ahead of what will ever be true.
@@ -128,7 +144,14 @@ class Hold:
         self._begin()
         self.emitted = self.taken = self.durable
         for _, reply in held:
-            reply.fail(error)
+            _fail(reply, error, spoiled)
+
+
+def _fail(reply: Held, code: int, spoiled: Spoiled) -> None:
+    try:
+        reply.fail(code)
+    except Exception as error:
+        spoiled(reply, error)
 
 
 def facts_bytes(facts: list[Fact]) -> int:
@@ -147,10 +170,10 @@ class Gathering(Protocol):
 class Parts:
     """Lets a reply over several shards leave when each of its parts may; a failed part is replaced, not the whole."""
 
-    __slots__ = ("_left", "_whole")
+    __slots__ = ("_left", "whole")
 
     def __init__(self, whole: Gathering, parts: int) -> None:
-        self._whole = whole
+        self.whole = whole
         self._left = parts
         if not parts:
             whole.complete()
@@ -160,21 +183,21 @@ class Parts:
 
     def settle(self, number: int, error: int) -> None:
         if error:
-            self._whole.refuse_part(number, error)
+            self.whole.refuse_part(number, error)
         self._left -= 1
         if not self._left:
-            self._whole.complete()
+            self.whole.complete()
 
 
 class _Part:
-    __slots__ = ("_number", "_parts")
+    __slots__ = ("_number", "parts")
 
     def __init__(self, parts: Parts, number: int) -> None:
-        self._parts = parts
+        self.parts = parts
         self._number = number
 
     def release(self) -> None:
-        self._parts.settle(self._number, 0)
+        self.parts.settle(self._number, 0)
 
     def fail(self, error: int) -> None:
-        self._parts.settle(self._number, error)
+        self.parts.settle(self._number, error)

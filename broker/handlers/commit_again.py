@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from broker.authorizer import Authorizer
 from broker.clock import Clock
 from broker.connection import KIND_BYTES, REST_AT, Connection
+from broker.contain import defect
 from broker.dispatch import Call, Seen
 from broker.group_journal import GroupJournal
 from broker.logs import get_logger
@@ -104,7 +105,6 @@ class CommitAgain:
         "_body_at",
         "_clock",
         "_commit",
-        "_connection",
         "_fixed",
         "_frame",
         "_front",
@@ -116,6 +116,7 @@ class CommitAgain:
         "_route",
         "_topics",
         "_version",
+        "connection",
         "cost",
         "made",
         "made_ms",
@@ -149,7 +150,7 @@ class CommitAgain:
         self._clock = clock
         self._route = call.route
         self._version = call.version
-        self._connection: Connection = call.connection
+        self.connection: Connection = call.connection
         self.made = 1
         self.made_ms = clock.now
         self.cost = _COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records
@@ -171,8 +172,8 @@ class CommitAgain:
         connection.busy = True
         try:
             step = self._commit.again(journal.shard, data, self, self._clock.now)
-        except Exception:
-            log.exception("a commit failed inside the broker")
+        except Exception as error:
+            defect("a commit failed inside the broker", error)
             journal.broken()
             if connection.busy:  # it was not answered by that
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -196,7 +197,7 @@ class CommitAgain:
     # As a held reply.
 
     def release(self) -> None:
-        self._connection.send(self._front + self._frame[KIND_BYTES:REST_AT] + self._reply)
+        self.connection.send(self._front + self._frame[KIND_BYTES:REST_AT] + self._reply)
 
     def fail(self, error: int) -> None:
         """Rare: the request is read after all, so that its refusal is made as any other."""
@@ -204,4 +205,4 @@ class CommitAgain:
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)
         (correlation_id,) = _READ_CORRELATION_ID(data, KIND_BYTES)
-        Call(self._connection, route, self._version, correlation_id, request, data, 4).fail(error)
+        Call(self.connection, route, self._version, correlation_id, request, data, 4).fail(error)

@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
 from broker.clock import Clock
+from broker.contain import defect
 from broker.dispatch import Call, Response, Route
 from broker.fetches import Fetches
 from broker.handlers.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, Share, size_of
@@ -156,8 +157,8 @@ class Consumed:
                 self._look_at(share, self._bytes_max, True)
                 self._sizes[partition] = share, share.within
                 share.extent = None
-        except Exception:
-            log.exception("a fetch failed inside the broker while it waited")
+        except Exception as error:
+            defect("a fetch failed inside the broker while it waited", error)
             return True  # looked at again it fails again, and says so
         return self.hurried or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
 
@@ -166,8 +167,8 @@ class Consumed:
         try:
             self.look()
             reply = self.reply()
-        except Exception:
-            log.exception("a fetch failed inside the broker")
+        except Exception as error:
+            defect("a fetch failed inside the broker", error)
             call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if reply is not None:

@@ -37,10 +37,11 @@ LEAVE_SEVERAL: Final = 3
 class Waiting:
     """A call without an answer yet, until it is `void`: answered otherwise."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "connection")
 
     def __init__(self, call: Call) -> None:
         self._call: Call | None = call
+        self.connection = call.connection
 
     def fail(self, error: int) -> None:
         if self._call is not None:

@@ -21,10 +21,11 @@ def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | Non
 class Gathered:
     """A reply made of several shards' parts: it leaves when each may, and `refuse` replaces those that may never."""
 
-    __slots__ = ("_call", "_refuse", "_reply")
+    __slots__ = ("_call", "_refuse", "_reply", "connection")
 
     def __init__(self, call: Call, reply: Response, refuse: Callable[[int, int], None]) -> None:
         self._call = call
+        self.connection = call.connection
         self._reply = reply
         self._refuse = refuse
 

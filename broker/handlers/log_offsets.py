@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.connection import Later
+from broker.contain import defect
 from broker.dispatch import Call, Response, Route
 from broker.handlers.leader_epochs import UNKNOWN, epoch_error
 from broker.logs import get_logger
@@ -175,14 +176,17 @@ class Looking:
             return
         try:
             done = _some(self._looks)
-        except Exception:
-            log.exception("a request failed inside the broker", api="ListOffsets")
+        except Exception as error:
+            defect("a request failed inside the broker", error, api="ListOffsets")
             self._call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if done:
             self._call.answer(self._reply)
         else:
             self._turn.later(self)
+
+    def broken(self) -> None:
+        self._call.connection.broken()
 
 
 def _some(looks: Iterator[None]) -> bool:

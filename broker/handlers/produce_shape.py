@@ -18,8 +18,9 @@ from broker.dispatch import Call
 from broker.topics import Topic
 from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL
 from protocol.compression import Compression
+from protocol.errors import ProtocolError
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
-from protocol.wire import uvarint, uvarint_bytes
+from protocol.wire import UNREADABLE, uvarint, uvarint_bytes
 from storage import AppendFailed
 
 # What is kept of a request has a bound: one with a longer client id or topic is read anew each time.
@@ -101,7 +102,10 @@ class Shape:
         index, size = _LENGTHS(data, records_at)
         tail = self._tail
         if tail:
-            size, records_at = uvarint(data, records_at + 4)
+            try:
+                size, records_at = uvarint(data, records_at + 4)
+            except (*UNREADABLE, ProtocolError):  # the usual way says what is wrong with it
+                return None
             size -= 1
         else:
             records_at += 8

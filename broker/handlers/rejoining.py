@@ -15,17 +15,15 @@ from typing import Any, Final
 from broker.authorizer import Authorizer
 from broker.clock import Clock
 from broker.connection import KIND_BYTES, REST_AT, Connection
+from broker.contain import defect
 from broker.dispatch import Call
 from broker.group_journal import GroupJournal
 from broker.handlers.group_replies import join_end, join_front, sync_end, sync_front
-from broker.logs import get_logger
 from coordinator import JoinReply, JoinRequest, SyncReply, SyncRequest
 from coordinator.calls import JoinedMember
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.wire import put_compact_text, put_legacy_text
-
-log = get_logger("broker.dispatch")
 
 # What is kept of a connection has a bound: larger requests are read anew each time, and so are those of which many objects
 # are made, which take more room than their bytes.
@@ -87,16 +85,17 @@ class Repeated:
     def fail(self, error: int) -> None:
         connection = self.connection
         if connection is not None:
+            refused = self.refused(error)
             self.connection = None
-            connection.send(self.refused(error))
+            connection.send(refused)
 
-    def broken(self, connection: Connection) -> bytes:
+    def ended(self, connection: Connection, error: Exception) -> bytes:
         """The shard ended in an exception. Whatever its call still hears is void; the answer, where it had none before."""
+        defect("a request failed inside the broker", error, api=self.api, version=self.version)
         answered = self.connection is None
         self.connection = None
         connection.forget_repeats()
         self.journal.broken()
-        log.exception("a request failed inside the broker", api=self.api, version=self.version)
         if answered:
             return b""
         connection.busy = False
@@ -131,8 +130,8 @@ class Rejoin(Repeated):
         emitted = hold.emitted  # what was emitted before has its journal at work already
         try:
             shard.join(self._request, self, self.clock.now)
-        except Exception:
-            return self.broken(connection)
+        except Exception as error:
+            return self.ended(connection, error)
         if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
             journal.stepped()
         return b""
@@ -142,9 +141,9 @@ class Rejoin(Repeated):
         reply = self.reply
         if connection is None or reply is None:
             return
-        self.connection = None
         front = reply.written.get(self.version) or join_front(reply, self.version)
         end = self._other_end(reply) if reply.error or reply.members else self._as_follower
+        self.connection = None
         connection.send(_REPLY(4 + len(front) + len(end), self.correlation_id) + front + end)
 
     def _other_end(self, reply: JoinReply) -> bytes:
@@ -203,8 +202,8 @@ class Resync(Repeated):
         emitted = hold.emitted
         try:
             shard.sync(request, self, self.clock.now)
-        except Exception:
-            return self.broken(connection)
+        except Exception as error:
+            return self.ended(connection, error)
         if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
             journal.stepped()
         return b""
@@ -214,11 +213,12 @@ class Resync(Repeated):
         reply = self.reply
         if connection is None or reply is None:
             return
-        self.connection = None
         if reply is self._told and self.assignment is self._assigned:
-            connection.send(self._size_told + self.correlation_id + self._end)
+            answered = self._size_told + self.correlation_id + self._end
         else:
-            connection.send(self._written_anew(reply))
+            answered = self._written_anew(reply)
+        self.connection = None
+        connection.send(answered)
 
     def _written_anew(self, reply: SyncReply) -> bytes:
         front = reply.written.get(self.version) or sync_front(reply, self.version)

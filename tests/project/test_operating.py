@@ -36,6 +36,8 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in SAID:
                     yield line, SAID[level], {keyword.arg or "" for keyword in node.keywords}
+                case ast.Call(func=ast.Name("defect" | "broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/contain.py
+                    yield line, "error", {keyword.arg or "" for keyword in node.keywords}
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
                     yield line, "warning", {str(other.value) for other in others if isinstance(other, ast.Constant)}
 
@@ -55,9 +57,9 @@ def test_every_warning_and_error_stands_in_the_page_and_nothing_else() -> None:
 def test_a_line_that_nobody_explained_would_be_noticed(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     (tmp_path / "cli").mkdir()
-    (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\nlog.info("fine")\n')
+    (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\ndefect("newest", error, by=1)\nlog.info("fine")\n')
     (tmp_path / "cli/serve.py").write_text('render(None, "warning", {"event": "lost", "lines": 3})\n')
-    assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("lost", "warning", {"lines"})]
+    assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("newest", "error", {"by"}), ("lost", "warning", {"lines"})]
 
 
 def test_what_the_configuration_warns_of_stands_in_the_page() -> None:
