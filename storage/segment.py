@@ -66,7 +66,7 @@ class Segment:
         self.log_path = f"{self.path}.log{suffix}"
         self.size = 0
         self.next_offset = base
-        self.max_timestamp = -1
+        self.max_timestamp = -1  # of its records, and the last offset of the batch that has it
         self.max_timestamp_offset = base
         self.first_timestamp = -2  # not looked for yet
         self.epoch = -1  # the newest among its batches, and the offset where that begins
@@ -121,11 +121,11 @@ class Segment:
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
         """The same for a batch that was in a log before, of which this is the header."""
-        self.append(batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+        self.append(batch, header.base_offset, header.last_offset, _newest_record(header), header.leader_epoch)
 
     def note(self, header: BatchHeader) -> None:
         """Count a batch that stands at the end of the good part."""
-        self._note(header.size, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch)
+        self._note(header.size, header.base_offset, header.last_offset, _newest_record(header), header.leader_epoch)
 
     def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         if max_timestamp > self.max_timestamp:
@@ -405,3 +405,8 @@ class Segment:
     def close(self) -> None:
         self.handles.forget(self.log_path)
         self.index.forget()
+
+
+def _newest_record(header: BatchHeader) -> int:
+    """The largest timestamp of its records; -1 for a batch that a compaction has emptied, whose header keeps the old one."""
+    return header.max_timestamp if header.record_count else -1

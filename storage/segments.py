@@ -182,8 +182,9 @@ class Segments:
         return found, self.last_base
 
     def _written_at(self, segment: Segment) -> int:
-        """By its records; where they have no timestamps, by its file."""
-        return segment.max_timestamp if segment.max_timestamp >= 0 else self._disk.modified_ms(segment.log_path)
+        """By its records; by its first batch where a compaction has left none; by its file where there are no timestamps."""
+        written = segment.max_timestamp if segment.max_timestamp >= 0 else first_timestamp(segment)
+        return written if written >= 0 else self._disk.modified_ms(segment.log_path)
 
     def bytes_since(self, offset: int) -> int:
         """How large the segments are that do not end before `offset`."""

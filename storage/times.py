@@ -41,7 +41,7 @@ def latest(segment: Segment, from_offset: int) -> Found | None:
     if segment.max_timestamp_offset < from_offset:
         return _latest_from(segment, from_offset)  # the record may be gone
     found = find_time(segment, segment.max_timestamp, from_offset)
-    return found if found is not None or from_offset <= segment.base else _latest_from(segment, from_offset)
+    return found if found is not None else _latest_from(segment, from_offset)  # a stored index may name an emptied batch
 
 
 def _latest_from(segment: Segment, from_offset: int) -> Found | None:

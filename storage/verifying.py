@@ -97,7 +97,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 return f"offset {base} where at least {next_offset} must be"
             if base + delta > offset_max:
                 return f"offset {base + delta} is too far from the segment's first, {segment.base}"
-            if newest > newest_of_all:
+            if newest > newest_of_all and count:  # without records it says when its producer wrote last: see Segment.note
                 segment.max_timestamp = newest_of_all = newest
                 segment.max_timestamp_offset = base + delta
             if begin + at - indexed >= INTERVAL_BYTES:
@@ -112,7 +112,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 number = alike(chunk, at, size, min((end - at) // size, ALIKE_MAX), _SAME_AT) - 1
                 looked = after + number * size
                 segment.next_offset = next_offset
-                if number >= RUN_MIN and _count(segment, begin + after, chunk[after:looked], number, size, delta):
+                if number >= RUN_MIN and count and _count(segment, begin + after, chunk[after:looked], number, size, delta):
                     after = looked
                     next_offset, newest_of_all, indexed = segment.next_offset, segment.max_timestamp, index.last_position
             size_before = size

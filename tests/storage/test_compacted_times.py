@@ -1,0 +1,199 @@
+"""Times of a log that was compacted: the newest record is one that can be read, and the time index names no emptied batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from struct import iter_unpack
+from typing import NamedTuple
+
+import pytest
+
+from protocol.batch import Compression, Record, build, iterate, read_header, records, rewrite
+from storage import Disk, Handles, Log, OsDisk, Producers
+from tests.oracle import run_java
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, clean, headers, overwrite, read
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+COUNT = 60
+
+
+class Known(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+def opened(disk: Disk, folder: str, is_clean: bool = True) -> tuple[Log, Producers]:
+    producers = Producers()
+    log, _ = Log.open(Handles(disk), folder, 6_000, 0, is_clean, deferred=True, producers=producers)
+    return log, producers
+
+
+def write(log: Log, producers: Producers, random: Random, count: int = COUNT) -> None:
+    """Times go up and down, some batches are large enough for an index, and producers end: their last batches are emptied later."""
+    first = len(producers)
+    begin = random.choice((1_000, 50_000, 100_000))  # a later round may be older
+    for _ in range(count):
+        made = []
+        for number in range(random.randint(1, 3)):
+            timestamp = begin + random.randint(1, 9_000)
+            value = None if random.random() < 0.1 else bytes(random.choice((1, 900)))
+            made.append(Record(number, timestamp, b"k%d" % random.randint(0, 20), value))
+        producer = random.choice((-1, first, first + 1))
+        known = producers.get(producer) if producer >= 0 else None
+        sequence = -1 if producer < 0 else known.batches[-1][1] + 1 if known is not None else 0
+        codec, epoch = random.choice((Compression.NONE, Compression.LZ4)), min(producer, 0)
+        data = build(made, compression=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        offset = log.append(data, log.epoch)
+        if producer >= 0:
+            producers.note(read_header(data, 0), offset)
+
+
+def all_records(log: Log) -> list[Known]:
+    found = []
+    for chunk in log.scan(log.start_offset):
+        at = 0
+        for header in iterate(chunk, 0, len(chunk)):
+            found += [Known(record.timestamp, record.offset) for record in records(chunk, at) if record.offset >= log.start_offset]
+            at += header.size
+    return found
+
+
+def check(log: Log) -> None:
+    """Against what reading everything says."""
+    found = all_records(log)
+    newest = log.latest_record()
+    assert (newest and newest.timestamp) == max((one.timestamp for one in found), default=None)
+    assert newest is None or Known(newest.timestamp, newest.offset) in found
+    for timestamp in range(0, 120_000, 7_003):
+        expected = next((one for one in found if one.timestamp >= timestamp), None)
+        first = log.find_time(timestamp)
+        assert (first and Known(first.timestamp, first.offset)) == expected
+
+
+def check_time_index(disk: Disk, log: Log) -> int:
+    """Each entry is the newest time of the records in the batch that ends in its offset; how many there are."""
+    times = {header.last_offset: header.max_timestamp for header in headers(log) if header.record_count}
+    entries = 0
+    for name in disk.list(log.folder):
+        if name.endswith(".timeindex"):
+            for timestamp, offset in iter_unpack(">qi", read(disk, f"{log.folder}/{name}")):
+                entries += 1
+                assert times[int(name[:20]) + offset] == timestamp
+    return entries
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_times_of_a_log_that_is_compacted_again_and_again(seed: int) -> None:
+    random = Random(seed)
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    folder = f"/data/{FOLDER}"
+    log, producers = opened(disk, folder)
+    for _ in range(4):
+        write(log, producers, random)
+        if random.random() < 0.5:
+            log.delete_before(random.randint(log.start_offset, log.next_offset))
+        log.roll(0)
+        clean(disk, log, now=random.choice((0, 1 << 40)), segment_bytes=random.choice((6_000, 1 << 20)), producers=producers.last_offsets())
+        check(log)
+        log.flush()
+        log.close()
+        assert check_time_index(disk, log)
+        log, producers = opened(disk, folder, random.random() < 0.5)
+        check(log)
+
+
+def emptied(place: Place) -> Log:
+    """The batch with the largest time is there for its producer alone."""
+    log, producers = opened(place.disk, f"{place.path}/{FOLDER}")
+    for number in range(9):
+        log.append(build([Record(0, 1_000 + number, b"k%d" % number, bytes(900))]), log.epoch)
+    data = build([Record(0, 9_000, b"k", b"old")], producer_id=7, producer_epoch=0, base_sequence=0)
+    producers.note(read_header(data, 0), log.append(data, log.epoch))
+    assert log.roll(0)
+    log.append(build([Record(0, 500, b"k", b"new")]), log.epoch)
+    assert log.roll(0)
+    clean(place.disk, log, producers=producers.last_offsets())
+    assert [header.record_count for header in headers(log)] == [1] * 9 + [0, 1]
+    return log
+
+
+def test_the_newest_record_is_found_beside_an_emptied_batch_that_was_newer(place: Place) -> None:
+    log = emptied(place)
+    for _ in range(2):
+        newest = log.latest_record()
+        assert newest is not None
+        assert (newest.timestamp, newest.offset) == (1_008, 8)
+        log.flush()
+        log.close()
+        log, _ = opened(place.disk, log.folder)
+
+
+def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_record(place: Place) -> None:
+    """As Kafka's cleaner writes it."""
+    log = emptied(place)
+    log.flush()
+    log.close()
+    path = f"{log.folder}/{0:020}.timeindex"
+    overwrite(place.disk, path, read(place.disk, path)[:12] + (9_000).to_bytes(8, "big") + (9).to_bytes(4, "big"))
+    log, _ = opened(place.disk, log.folder)
+    newest = log.latest_record()
+    assert newest is not None
+    assert (newest.timestamp, newest.offset) == (1_008, 8)
+
+
+def test_a_row_of_emptied_batches_that_are_alike_has_no_time(place: Place) -> None:
+    one = rewrite(read_header(build([Record(0, 500, b"k", b"v")]), 0), [])
+    whole = bytearray(one)
+    for number in range(1, 200):
+        data = build([Record(number, 500 + number, b"k", b"v")], base_offset=number)
+        whole += rewrite(read_header(data, 0), [])
+    whole += build([Record(200, 7, b"k", b"v")], base_offset=200)
+    folder = f"{place.path}/{FOLDER}"
+    place.disk.make_folder(folder)
+    overwrite(place.disk, f"{folder}/{0:020}.log", bytes(whole))
+    log, _ = opened(place.disk, folder, False)
+    assert (log.next_offset, log.newest_timestamp) == (201, 7)
+    assert [header.max_timestamp for header in headers(log)][-2:] == [699, 7]
+
+
+def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, producers = opened(disk, f"/data/{FOLDER}")
+    data = build([Record(0, 9_000, b"k", b"old")], producer_id=7, producer_epoch=0, base_sequence=0)
+    producers.note(read_header(data, 0), log.append(data, log.epoch))
+    assert log.roll(0)
+    log.append(build([Record(0, 50_000, b"k", b"new")]), log.epoch)
+    assert log.roll(0)
+    clean(disk, log, segment_bytes=1, producers=producers.last_offsets())
+    assert [header.record_count for header in headers(log)] == [0, 1]
+    disk.time = 1 << 40  # the compaction wrote its file just now
+    assert log.retain(20_000, 11_000, -1) == []
+    assert log.retain(20_001, 11_000, -1) == [0]
+
+
+@pytest.mark.once
+@pytest.mark.kafka
+def test_kafkas_dump_tool_has_nothing_to_say_of_compacted_directories(tmp_path: Path) -> None:
+    files: list[Path] = []
+    batches = emptied = 0
+    for seed in range(12):
+        random = Random(seed)
+        log, producers = opened(OsDisk(), str(tmp_path / f"orders-{seed}"))
+        for _ in range(3):
+            write(log, producers, random)
+            log.roll(0)
+            clean(OsDisk(), log, now=random.choice((0, 1 << 40)), segment_bytes=random.choice((6_000, 1 << 20)), producers=producers.last_offsets())
+        log.flush()
+        log.close()
+        batches += len(headers(log))
+        emptied += sum(not header.record_count for header in headers(log))
+        files += sorted(path for path in Path(log.folder).iterdir() if path.suffix in (".log", ".index", ".timeindex"))
+    assert emptied > 12
+    printed = run_java(DUMP, "--files", ",".join(map(str, files)))
+    assert printed.count("isvalid: true") == batches
+    assert [line for line in printed.splitlines() if "ound " in line or "ismatch" in line] == []
