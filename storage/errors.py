@@ -20,13 +20,19 @@ class Undecided(AppendFailed):
 class DamagedLog(Exception):
     """Bytes in the middle of a log are not what was written. Nothing is skipped silently: the log does not open."""
 
+    GO_ON = "restore the file from a backup, or move it and all later segments of its folder away to go on with what is before it"
+
     def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(
-            f"{path} is damaged at byte {position}: {reason}; restore the file from a backup, or move it and all later "
-            "segments of its folder away to go on with what is before it"
-        )
+        super().__init__(f"{path} is damaged at byte {position}: {reason}; {self.GO_ON}")
         self.path = path
         self.position = position
+        self.reason = reason
+
+
+class DamagedTurns(DamagedLog):
+    """A log of turns is damaged, and this log may lack what it had."""
+
+    GO_ON = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 
 
 class DirectoryUnusable(Exception):

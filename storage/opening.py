@@ -1,24 +1,28 @@
 """Making the segments of a folder sound: after a crash, and after a failure that the process survived.
 
-Only the last segment can have a torn end, for a log rolls when everything before is flushed. What else is found damaged
-is never skipped silently. A repair writes what was told but not flushed into a segment of its own: where it was
+Only the last segment can have a torn end, for a log rolls when everything before is flushed. A torn end is cut. Anything else
+that has to be cut is copied to the folder `set-aside` first (aside.py), and a log that does not leave flushing to the
+operating system stays closed, unless its batches were written twice and can be had from there. A repair writes what was told but not flushed into a segment of its own: where it was
 interrupted, two segments have it, and the later one counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import google_crc32c
 
 from protocol.batch import validate
+from storage.aside import set_aside_bytes
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.segment import Segment, segment_bases
 from storage.swap import finish_exchanges
+from storage.tearing import is_torn
+from storage.turn_log import covered_bytes
 
 ENDINGS: Final = (".log", ".index", ".timeindex")
 REWRITING: Final = ".rewriting"
@@ -35,12 +39,16 @@ class Recovery:
     position: int = 0
     cut_bytes: int = 0
     reason: str = ""
+    kept: str = ""  # the folder with a copy of what was cut, where that was more than a torn end
 
 
-def open_segments(handles: Handles, folder: str, recovery_point: int, clean: bool) -> tuple[list[Segment], Recovery]:
+def open_segments(
+    handles: Handles, folder: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]] = list
+) -> tuple[list[Segment], Recovery]:
     """The segments, of which after an unclean stop the last is read from its start and cut where it is torn.
 
-    Raises DamagedLog for damage anywhere else, and before `recovery_point`: that much was flushed.
+    Raises DamagedLog for damage anywhere else, and before `recovery_point`: that much was flushed. Damage at the end is cut
+    too where the batches `written_twice` have everything that goes.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -51,7 +59,7 @@ def open_segments(handles: Handles, folder: str, recovery_point: int, clean: boo
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
-        recovery = _cut_torn_end(segments[-1], reasons[-1], recovery_point, clean)
+        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, written_twice)
     for number, segment in enumerate(segments[:-1]):
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
@@ -63,7 +71,9 @@ def open_segments(handles: Handles, folder: str, recovery_point: int, clean: boo
     return segments, recovery
 
 
-def open_deferred(handles: Handles, folder: str, recovery_point: int, clean: bool) -> tuple[list[Segment], Recovery]:
+def open_deferred(
+    handles: Handles, folder: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]] = list
+) -> tuple[list[Segment], Recovery]:
     """As `open_segments`, where flushing was left to the operating system: after an unclean stop every segment that does
     not end before `recovery_point` may be torn, and is read from its start. What is behind the first cut goes, as in Kafka.
     """
@@ -78,10 +88,10 @@ def open_deferred(handles: Handles, folder: str, recovery_point: int, clean: boo
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
         segments.append(segment)
         if reason:
-            recovery = _cut_torn_end(segment, reason, recovery_point, not may_be_torn)
+            recovery = _cut_end_deferred(segment, bases[number + 1 :], reason, recovery_point, may_be_torn)
             handles.file(segment.log_path).sync()  # what was cut must not come back when others stand behind it
             gone = remove_segments(handles, folder, bases[number + 1 :])
-            return segments, Recovery(recovery.path, recovery.position, recovery.cut_bytes + gone, recovery.reason)
+            return segments, replace(recovery, cut_bytes=recovery.cut_bytes + gone)
     return segments, Recovery()
 
 
@@ -101,10 +111,37 @@ def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
     return size
 
 
-def _cut_torn_end(segment: Segment, reason: str, recovery_point: int, clean: bool) -> Recovery:
+def _cut_end(segment: Segment, reason: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]]) -> Recovery:
     if clean or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
-    recovery = Recovery(segment.log_path, segment.size, segment.handles.file(segment.log_path).size() - segment.size, reason)
+    end = segment.handles.file(segment.log_path).size()
+    kept = ""
+    if not _ends_torn(segment, end):
+        if covered_bytes(written_twice(), segment.next_offset) < end - segment.size:
+            raise segment.damaged_at(f"{reason}, and it is not what an interrupted write leaves")
+        kept = set_aside_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
+    return _cut(segment, end, reason, kept)
+
+
+def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
+    """The segments that begin at the offsets `later` go as well, which is for the caller to do."""
+    if not may_be_torn or segment.next_offset < recovery_point:
+        raise segment.damaged_at(reason)
+    handles = segment.handles
+    end = handles.file(segment.log_path).size()
+    cuts = [] if _ends_torn(segment, end) else [(segment.log_path, segment.size)]
+    behind = [Segment(handles, segment.folder, base).log_path for base in later]
+    cuts += [(path, 0) for path in behind if handles.file(path).size()]
+    kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
+    return _cut(segment, end, reason, kept)
+
+
+def _ends_torn(segment: Segment, end: int) -> bool:
+    return is_torn(segment.handles.file(segment.log_path), segment.size, end, segment.next_offset)
+
+
+def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
+    recovery = Recovery(segment.log_path, segment.size, end - segment.size, reason, kept)
     segment.cut(segment.size)
     return recovery
 
@@ -134,6 +171,7 @@ class Repair:
         written_twice: Callable[[], list[bytes]] = list,
     ) -> None:
         self.segments: list[Segment] = []
+        self.recovery = Recovery()
         self._disk = disk
         self._folder = folder
         self._flushed_offset = flushed_offset
@@ -153,10 +191,10 @@ class Repair:
         handles = Handles(self._disk, 8)
         try:
             opened = open_deferred if self._deferred else open_segments
-            segments, _ = opened(handles, self._folder, self._flushed_offset, False)
+            segments, self.recovery = opened(handles, self._folder, self._flushed_offset, False, self._written_twice)
             if (segments[-1].next_offset if segments else 0) < self._next_offset:
                 self._complete(handles, segments)
-            _keep_to(self._folder, segments, self._next_offset)
+            self._keep_to(segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
                 segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
             sync(handles, self._folder, segments)
@@ -185,6 +223,21 @@ class Repair:
                 handles.file(segments[0].log_path, create=True)
             if segments and header.base_offset == segments[-1].next_offset:
                 segments[-1].append_stamped(batch, header)
+
+    def _keep_to(self, segments: list[Segment], offset: int) -> None:
+        """Cut what is behind `offset`, and keep a copy: nobody was told of it. Everything before it must be there."""
+        if not segments:
+            if offset:
+                raise DamagedLog(self._folder, 0, f"everything before offset {offset} is gone")
+            return
+        last = segments[-1]
+        if last.next_offset < offset:
+            raise last.damaged_at(f"it ends before offset {offset}")
+        position = last.position_from(offset)
+        if position < last.size:
+            kept = set_aside_bytes(self._disk, self._folder, [(last.log_path, position)])
+            self.recovery = replace(self.recovery, kept=kept)
+        last.cut(position)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """After a failed flush the pages may never reach the disk, so what is behind it is written anew.
@@ -223,18 +276,6 @@ class Repair:
         if reason := new.check(from_start=True):
             raise new.damaged_at(reason)
         return new
-
-
-def _keep_to(folder: str, segments: list[Segment], offset: int) -> None:
-    """Cut what is behind `offset`; everything before it must be there."""
-    if not segments:
-        if offset:
-            raise DamagedLog(folder, 0, f"everything before offset {offset} is gone")
-        return
-    last = segments[-1]
-    if last.next_offset < offset:
-        raise last.damaged_at(f"it ends before offset {offset}")
-    last.cut(last.position_from(offset))
 
 
 def probe_path(folder: str) -> str:

@@ -41,6 +41,7 @@ class Segment:
         "epoch",
         "epoch_start",
         "first_timestamp",
+        "folder",
         "handles",
         "index",
         "index_saved",
@@ -62,6 +63,7 @@ class Segment:
         self.handles = handles
         self.base = base
         self.suffix = suffix  # of its files' names, while it is no part of a log yet
+        self.folder = folder
         self.path = f"{folder}/{segment_name(base)}"  # without its ending
         self.log_path = f"{self.path}.log{suffix}"
         self.size = 0

@@ -1,64 +1,60 @@
 """What a turn appended to many logs, once more in one file: to flush that takes as long as to flush one of them.
 
 The logs themselves are flushed when the file has grown, and then it is removed. After a crash each log takes from here what
-it lacks at its end. A turn is a checksum and a size, and for each log the sizes of its name and of its batch, and both.
+it lacks at its end. Where a file is damaged it stays, and a log is opened only if it provably has everything.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from struct import Struct
-from typing import TYPE_CHECKING, Final
-
-import google_crc32c
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.batch import read_header
 from storage.disk import Disk, File
+from storage.errors import DamagedTurns
+from storage.turn_format import Ends, Entry, Kept, Lost, TurnFile, ends_of, file_header, header_of, name_checksum, read_turns, turn_bytes
 
 if TYPE_CHECKING:
     from storage.log import Log
 
 PREFIX: Final = "turns."  # and a number: of two files the one with the smaller number was written first
 
-_TURN: Final = Struct(">II")  # checksum of what follows the two, and how much that is
-_APPENDED: Final = Struct(">HI")
-_crc32c: Final = google_crc32c.value
-
-
-def written(appended: Iterable[tuple[str, bytes | bytearray]]) -> bytes:
-    """One turn: the names of the logs, and what was appended to each."""
-    parts: list[bytes | bytearray] = []
-    for name, batch in appended:
-        named = name.encode()
-        parts += (_APPENDED.pack(len(named), len(batch)), named, batch)
-    body = b"".join(parts)
-    return _TURN.pack(_crc32c(body), len(body)) + body
-
 
 class TurnLog:
     """The file that grows. `write` and `remove` may run in any thread, one of them at a time."""
 
-    def __init__(self, disk: Disk, folder: str, number: int) -> None:
-        self.size = 0
+    def __init__(self, disk: Disk, folder: str, number: int, before: TurnLog | None = None) -> None:
+        """`before`: the file that this process wrote until now; it is not written any more."""
+        self.number = number
+        self.size = 0  # what was acknowledged
+        self.ends: Ends = {}  # where the logs in it end
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{PREFIX}{number}"
         self._file: File | None = None
+        self._turns = 0
+        self._before: Ends = {} if before is None else before.ends
+        self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
-    def write(self, turn: bytes) -> None:
-        """Put it behind the others, safely. OSError: nobody may rely on it, and nothing may be put behind it."""
+    def write(self, appended: Sequence[Entry]) -> None:
+        """Put a turn behind the others, safely. OSError: nobody may rely on it, and nothing may be put behind it."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
+        self._turns += 1
+        data = turn_bytes(self._turns, appended, self.ends if self.size else self._before)
+        if not self.size:
+            data = self._header + data
         try:
-            self._file.write(self.size, turn)
+            self._file.write(self.size, data)
             self._file.sync()
         except OSError:
             with contextlib.suppress(OSError):
                 self._file.truncate(self.size)
             raise
-        self.size += len(turn)
+        self.size += len(data)
+        self.ends.update(ends_of(appended))
 
     def remove(self) -> None:
         """All logs are flushed."""
@@ -73,63 +69,164 @@ class TurnLog:
             self._file = None
 
 
-class Leftover:
-    """What a process that did not stop in order left, by log; raises OSError as the disk does.
+class Turns:
+    """What the files of a data directory have, by log. Raises NewerTurns."""
+
+    def __init__(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Paths and contents, the oldest first."""
+        self.damage: list[tuple[str, Lost | Kept]] = []  # with the path of the file
+        self.torn: list[tuple[str, int]] = []  # files that end in an interrupted write, and how much of them that is
+        self._logs: dict[str, list[_Placed]] = {}
+        self._unknown: list[_Place] = []  # where turns are lost, and nobody knows of which logs
+        self._order = 0
+        counts: dict[int, int] = {}
+        after: dict[int, str] = {}  # the file that was written behind one
+        for path, data in files:
+            before, size = header_of(data) or (0, 0)
+            if before:
+                counts[before], after[before] = size, path
+        found = {path: read_turns(data, counts.get(number_of(path), -1)) for path, data in files}
+        for path, file in found.items():
+            following = found.get(after.get(number_of(path), ""))
+            self._take(path, file, following.before_ends if following is not None else None)
+
+    def _take(self, path: str, file: TurnFile, ends: Ends | None) -> None:
+        """`ends`: where the logs in it ended, if the next file says so."""
+        if file.torn_bytes:
+            self.torn.append((path, file.torn_bytes))
+        for piece in file.pieces:
+            self._order += 1
+            place = _Place(self._order, path, piece.position)
+            if isinstance(piece, Kept):
+                if piece.batch is None:
+                    self.damage.append((path, piece))
+                self._add(piece.name, _Placed(place, piece.base, piece.end, piece.batch))
+                continue
+            self.damage.append((path, piece))
+            lost_ends = piece.ends if piece.ends is not None else ends
+            if lost_ends is None:
+                self._unknown.append(place)
+            else:
+                for checksum, end in lost_ends.items():
+                    self._logs.setdefault(_lost_key(checksum), []).append(_Placed(place, -1, end, None))
+
+    def _add(self, name: str, placed: _Placed) -> None:
+        """What was cut off a log, and nobody was told of, has another batch in its place."""
+        known = self._logs.setdefault(name, [])
+        while known and known[-1].base >= placed.base:
+            known.pop()
+        known.append(placed)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._logs)
+
+    def _of(self, name: str) -> list[_Placed]:
+        lost = self._logs.get(_lost_key(name_checksum(name)), [])
+        return sorted([*self._logs.get(name, []), *lost], key=_order_of)
+
+    def lacking(self, name: str, next_offset: int) -> list[bytes]:
+        """The batches that the log of this name, which ends before `next_offset`, lacks at its end.
+
+        Raises DamagedTurns where it lacks what cannot be read, or may do so.
+        """
+        found: list[bytes] = []
+        at, replaced, proven = next_offset, -1, 0
+        for one in self._of(name):
+            if one.end > at:
+                if 0 <= one.base < at or (one.base >= 0 and one.base == replaced):
+                    replaced = one.end  # it was cut off, and another batch took its place
+                    continue
+                if one.base != at or one.batch is None:
+                    what = f"{name} had a batch here that ends before offset {one.end}"
+                    raise DamagedTurns(one.place.path, one.place.position, f"{what}, and what is left of the log ends before {at}")
+                found.append(one.batch)
+                at = one.end
+            proven = one.place.order
+        for place in self._unknown:
+            if place.order > proven:
+                raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have more of {name} than the log")
+        return found
+
+    def batches_of(self, name: str) -> list[bytes]:
+        """Those that can be read, as they were appended to the log of this name, in their order."""
+        return [one.batch for one in self._logs.get(name, []) if one.batch is not None]
+
+
+class _Place(NamedTuple):
+    order: int
+    path: str
+    position: int
+
+
+class _Placed(NamedTuple):
+    place: _Place
+    base: int  # -1: not known
+    end: int
+    batch: bytes | None
+
+
+def _order_of(placed: _Placed) -> int:
+    return placed.place.order
+
+
+def _lost_key(checksum: int) -> str:
+    return f"/{checksum}"  # no log has such a name
+
+
+class Leftover(Turns):
+    """What a process that did not stop in order left, by log; raises OSError as the disk does, and NewerTurns.
 
     Logs may take what is theirs in several threads.
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:
-        self.numbers = sorted(int(name[len(PREFIX) :]) for name in disk.list(folder) if is_turn_log(name))
-        self._batches: dict[str, list[bytes]] = {}
+        self.numbers = sorted(number_of(name) for name in disk.list(folder) if is_turn_log(name))
+        files = []
         for number in self.numbers:
-            file = disk.open(f"{folder}/{PREFIX}{number}")
+            path = f"{folder}/{PREFIX}{number}"
+            file = disk.open(path)
             try:
-                self._read(file.read(0, file.size()))
+                files.append((path, file.read(0, file.size())))
             finally:
                 file.close()
-
-    def _read(self, data: bytes) -> None:
-        """Up to a turn that is not whole: nobody was told of that."""
-        at = 0
-        while at + _TURN.size <= len(data):
-            checksum, size = _TURN.unpack_from(data, at)
-            at += _TURN.size
-            end = at + size
-            if end > len(data) or _crc32c(data[at:end]) != checksum:
-                return
-            while at < end:
-                name_size, batch_size = _APPENDED.unpack_from(data, at)
-                at += _APPENDED.size
-                name = data[at : at + name_size].decode()
-                at += name_size + batch_size
-                self._add(name, data[at - batch_size : at])
-
-    def _add(self, name: str, batch: bytes) -> None:
-        """What was cut off a log, and nobody was told of, has another batch in its place."""
-        batches = self._batches.setdefault(name, [])
-        base = read_header(batch, 0).base_offset
-        while batches and read_header(batches[-1], 0).base_offset >= base:
-            batches.pop()
-        batches.append(batch)
+        super().__init__(files)
 
     def restore(self, name: str, log: Log) -> int:
-        """Complete the log of this name, which was just opened, and flush it; how many batches it lacked."""
-        lacking = sum([log.restore(batch) for batch in self.batches_of(name)])
+        """Complete the log of this name, which was just opened, and flush it; how many batches it lacked.
+
+        Raises DamagedTurns as `lacking` does.
+        """
+        lacking = self.lacking(name, log.next_offset)
+        for batch in lacking:
+            log.restore(batch)
         if lacking:
             log.flush()
-        self._batches.pop(name, None)
-        return lacking
-
-    def batches_of(self, name: str) -> list[bytes]:
-        """As they were appended to the log of this name, in their order."""
-        return self._batches.get(name, [])
+        if not self.damage:
+            self._logs.pop(name, None)
+        return len(lacking)
 
     @property
     def used_up(self) -> bool:
-        return not self._batches
+        """The files may go."""
+        return not self._logs and not self.damage
+
+
+def covered_bytes(batches: Sequence[bytes], offset: int) -> int:
+    """How many bytes of a log, from this offset on, are among batches of it that were written twice."""
+    size = 0
+    for batch in batches:
+        header = read_header(batch, 0)
+        if header.base_offset == offset:
+            size += len(batch)
+            offset = header.next_offset
+    return size
 
 
 def is_turn_log(name: str) -> bool:
     number = name.removeprefix(PREFIX)
     return number != name and number.isascii() and number.isdigit()
+
+
+def number_of(path: str) -> int:
+    return int(path.rpartition(".")[2])

@@ -16,7 +16,7 @@ from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
-from broker.stores.owned import Done, Flusher, LocalLog, Rules
+from broker.stores.owned import Done, Flusher, LocalLog, Rules, tell_cut
 from broker.stores.together import Together, share_out
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
@@ -43,7 +43,8 @@ from storage import (
 from storage.flush import read_topic_id
 from storage.producers import Producers
 from storage.removal import STRAY, set_folder_aside
-from storage.turn_log import Leftover
+from storage.turn_format import Lost, NewerTurns
+from storage.turn_log import PREFIX, Leftover
 
 log = get_logger("broker.store")
 
@@ -109,6 +110,12 @@ class LocalStore:
         except OSError as error:
             self.directory.close()
             raise StartError(f"data directory {self.directory.path}: {error.strerror or error}", ExitCode.DISK) from error
+        except NewerTurns as error:
+            self.directory.close()
+            raise StartError(f"data directory {self.directory.path}: {PREFIX}N: {error}", ExitCode.DATA) from error
+        for path, piece in self.turn_flushes.leftover.damage:
+            reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is not what was written"
+            log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
 
     def start(self, me: NodeInfo) -> None:
         """This is how clients find us: known once the listeners are open."""
@@ -125,7 +132,7 @@ class LocalStore:
         elif self.disk.exists(self._folder(id)):
             self.workers.submit(partial(self._open, id, Handles(self.disk, OPENING_HANDLES)), partial(self._opened, id, done))
         else:
-            self._opened(id, done, self._open(id, self.handles))
+            self._opened(id, done, self._open_new(id))
 
     def owned(self, id: LogId) -> LocalLog | None:
         """The log, if it is open."""
@@ -134,13 +141,28 @@ class LocalStore:
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
 
+    def _open_new(self, id: LogId) -> tuple[Log, Recovery] | Exception:
+        try:
+            return self._open(id, self.handles)
+        except (OSError, DamagedLog) as error:  # what was in it may be in a log of turns alone
+            return error
+
     def _open(self, id: LogId, handles: Handles) -> tuple[Log, Recovery]:
         directory = self.directory
         recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
         segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
+        leftover = self.turn_flushes.leftover
         try:
-            opened, recovery = Log.open(handles, self._folder(id), segment_bytes, recovery_point, directory.clean, self.topic_ids.get(id.name, ""))
-            lacking = self.turn_flushes.leftover.restore(str(id), opened)
+            opened, recovery = Log.open(
+                handles,
+                self._folder(id),
+                segment_bytes,
+                recovery_point,
+                directory.clean,
+                self.topic_ids.get(id.name, ""),
+                written_twice=partial(leftover.batches_of, str(id)),
+            )
+            lacking = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
             if lacking:
                 log.info("log completed after a crash", log=str(id), batches=lacking)
             return opened, recovery
@@ -163,14 +185,7 @@ class LocalStore:
             return Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, recovery = result
         opened.use(self.handles)
-        if recovery.cut_bytes:
-            log.warning(
-                "torn end of a log cut off",
-                file=recovery.path,
-                position=recovery.position,
-                bytes=recovery.cut_bytes,
-                reason=recovery.reason,
-            )
+        tell_cut(recovery)
         return opened
 
     def _own(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:

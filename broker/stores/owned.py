@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from broker.logs import get_logger
 from broker.workers import Workers
 from protocol.batch import Fact
-from storage import AppendFailed, Flush, Log, LogId, Repair, told
+from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, told
+
+log = get_logger("broker.store")
 
 Appended = Callable[[int | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
@@ -182,12 +185,35 @@ class LocalLog:
         if isinstance(result, Exception):
             done(AppendFailed(told(result, self.log.folder)))
             return
+        if repair.recovery.kept:
+            tell_cut(repair.recovery)
         self.log.finish_repair(repair)
         done(None)
 
     def release(self) -> None:
         self._store.forget(self.id)
         self.log.claim()  # whoever still holds this is refused from now on
+
+
+def tell_cut(recovery: Recovery) -> None:
+    """Say what an opening cut off a log, if it did."""
+    if recovery.kept:
+        log.error(
+            "damaged end of a log cut off and kept",
+            file=recovery.path,
+            position=recovery.position,
+            bytes=recovery.cut_bytes,
+            reason=recovery.reason,
+            kept=recovery.kept,
+        )
+    elif recovery.cut_bytes:
+        log.warning(
+            "torn end of a log cut off",
+            file=recovery.path,
+            position=recovery.position,
+            bytes=recovery.cut_bytes,
+            reason=recovery.reason,
+        )
 
 
 def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:

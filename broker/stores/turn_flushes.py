@@ -15,7 +15,7 @@ from broker.logs import get_logger
 from broker.stores.owned import Done, Flusher
 from broker.workers import Workers
 from storage import AppendFailed, Disk, told
-from storage.turn_log import Leftover, TurnLog, written
+from storage.turn_log import Leftover, TurnLog
 
 log = get_logger("broker.store")
 
@@ -55,17 +55,13 @@ class TurnFlushes:
         self.workers = workers
         self._flush_each = flush_each
         self._flush_behind = flush_behind
-        self._number = max(self.leftover.numbers, default=0)
+        number = max(self.leftover.numbers, default=0)
         self._old = [TurnLog(disk, folder, number) for number in self.leftover.numbers]  # to be removed
-        self._log = self._next_log()
+        self._log = TurnLog(disk, folder, number + 1)
         self._behind: dict[Flusher, None] = {}  # whose batches are in it and may be nowhere else
         self._waiting: list[Appended] = []
         self._writing = False
         self._usable_from = 0.0  # in the process's time
-
-    def _next_log(self) -> TurnLog:
-        self._number += 1
-        return TurnLog(self._disk, self._folder, self._number)
 
     def add(self, appended: list[Appended]) -> None:
         """Make it safe, and say so."""
@@ -85,7 +81,7 @@ class TurnFlushes:
 
     def _write(self, appended: list[Appended]) -> None:
         self._writing = True
-        turn = written([(one.flusher.log.folder.rpartition("/")[2], one.batch) for one in appended])
+        turn = [(one.flusher.log.folder.rpartition("/")[2], one.batch, one.offset, one.end) for one in appended]
         self.workers.submit(partial(self._log.write, turn), partial(self._written, appended))
 
     def _written(self, appended: list[Appended], result: object) -> None:
@@ -111,7 +107,8 @@ class TurnFlushes:
 
     def _give_up(self) -> None:
         """Flush the logs whose batches are in the file; when all are, it is removed."""
-        old, self._log = self._log, self._next_log()
+        old = self._log
+        self._log = TurnLog(self._disk, self._folder, old.number + 1, old)
         behind, self._behind = self._behind, {}
         waiting = len(behind)
         failures = 0

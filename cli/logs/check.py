@@ -134,6 +134,8 @@ class LogCheck:
             extent += ", sound batches follow"
         elif after is not None:
             extent += " to the end of the segment, which is not the last"
+        elif not damage.interrupted:
+            extent += " to the end, not what an interrupted write leaves"
         what = f"{damage.reason} ({extent})"
         if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
             # A repair writes the end anew, into a segment of its own, before it cuts off the old one.
@@ -150,7 +152,7 @@ class LogCheck:
             kind = "damaged"
             what += "; the broker had stopped in order, so this came later"
         else:
-            kind = "torn-end" if damage.torn else "damaged-end"
+            kind = "torn-end" if damage.interrupted else "damaged-end"
         self.problems.add(kind, segment.path, damage.position, what)
 
     # Batches

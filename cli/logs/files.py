@@ -15,14 +15,10 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
+from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
 from storage.disk import OsFile
 from storage.opening import REWRITING
-
-CHUNK_BYTES = 1 << 20
-BATCH_BYTES_MAX = 100 * 1024 * 1024  # socket.request.max.bytes: no request brings more, so a length beyond it is damage
-RELATIVE_OFFSET_MAX = (1 << 31) - 1
-MAGIC_IN_HEADER = 16
+from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, RELATIVE_OFFSET_MAX, find_sound, is_torn
 
 SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
@@ -59,12 +55,15 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no sound batch; `torn`: nothing sound follows them in the file."""
+    """Bytes that are no sound batch; `torn`: nothing sound follows them in the file, `interrupted`: a write that was
+    interrupted leaves such an end.
+    """
 
     position: int
     size: int
     reason: str
     torn: bool
+    interrupted: bool = False
 
 
 # What is there
@@ -176,10 +175,12 @@ def scan(file: OsFile, base: int = 0) -> Iterator[Batch | Damage]:
     while reader.at < reader.end:
         batch = reader.next(base)
         if isinstance(batch, Damage):
-            damage = batch if damage is None else Damage(damage.position, batch.position + batch.size - damage.position, damage.reason, batch.torn)
+            if damage is not None:
+                batch = batch._replace(position=damage.position, size=batch.position + batch.size - damage.position, reason=damage.reason)
+            damage = batch
             continue
         if damage is not None:
-            yield damage._replace(torn=False)
+            yield damage._replace(torn=False, interrupted=False)
             damage = None
         yield batch
     if damage is not None:
@@ -204,8 +205,9 @@ class _Reader:
             batch = self._read()
         except CorruptBatch as error:
             reason = str(error) if any(self._peek(at, HEADER_BYTES)) else "zeros where a batch must be"
-            self.at = self._find_sound(at + 1, lowest)
-            return Damage(at, self.at - at, reason, self.at >= self.end)
+            self.at = find_sound(self.file, at + 1, self.end, lowest)
+            torn = self.at >= self.end
+            return Damage(at, self.at - at, reason, torn, torn and is_torn(self.file, at, self.end, lowest))
         self.at = at + batch.header.size
         first, last = batch.header.base_offset, batch.header.last_offset
         if first < lowest:
@@ -235,29 +237,3 @@ class _Reader:
 
     def _peek(self, at: int, size: int) -> bytes:
         return self.file.read(at, min(size, self.end - at))
-
-    def _find_sound(self, at: int, lowest: int) -> int:
-        """Where the next sound batch begins from `at` on; the end where there is none."""
-        while self.end - at >= HEADER_BYTES:
-            window = self._peek(at, CHUNK_BYTES + HEADER_BYTES)
-            magic = window.find(b"\2", MAGIC_IN_HEADER)
-            while magic >= 0:
-                begin = magic - MAGIC_IN_HEADER
-                if len(window) - begin >= HEADER_BYTES and self._is_sound(window, begin, at + begin, lowest):
-                    return at + begin
-                magic = window.find(b"\2", magic + 1)
-            at += CHUNK_BYTES
-        return self.end
-
-    def _is_sound(self, window: bytes, begin: int, at: int, lowest: int) -> bool:
-        try:
-            header = read_header(window, begin)
-            # Cheap doubts first: computing the checksum of whatever has a 2 in it would take for ever.
-            if not lowest <= header.base_offset <= lowest + RELATIVE_OFFSET_MAX or header.size > min(BATCH_BYTES_MAX, self.end - at):
-                return False
-            if not 0 <= header.record_count <= header.last_offset_delta + 1 or header.attributes & ~0x78 & ~COMPRESSION_MASK:
-                return False
-            validate(self._peek(at, header.size), 0, header.size)
-        except CorruptBatch:
-            return False
-        return True

@@ -17,11 +17,16 @@ GO_ON = {
     "log-missing": "if its topic was not deleted, restore the folder from a backup",
     "folder-unknown": "if its topic was deleted, the folder can be moved away; a broker does not look at it",
     "leftover": HARMLESS + ": the next start removes it, or finishes what it was made for",
+    "turns-damaged": "keep the file: the next start completes the logs with what is sound in it, and refuses those that may lack something; "
+    "when all are served, stop the broker and move the file away",
+    "turns-newer": "use the version that wrote the file: no older one starts on this directory",
+    "turns-needed": "restore the data directory from a backup, or move the file away to go on with what the log has",
     # A segment
     "torn-end": "the next start of the broker cuts it off; keep a copy of the file if you want to look into it",
     "being-written": "a broker is at work on it; verify again when it has stopped to be sure",
     "damaged": AWAY,
-    "damaged-end": "a broker that starts cuts everything off from here on, sound batches too: copy the file first; " + AWAY,
+    "damaged-end": "a broker does not open a log of groups or the registry, and cuts a topic's log off here, with a copy in set-aside: "
+    "restore the file from a backup, or cut it off here to go on with what is before it",
     "read-failed": "look at the disk and at the permissions; " + AWAY,
     "unknown-name": "a broker ignores the file; move it away",
     "segment-overlap": "after a kill in the middle of a repair the next start of the broker settles it, the later segment counts; else restore the folder from a backup",

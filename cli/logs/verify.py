@@ -17,7 +17,9 @@ from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from storage.checkpoints import RECOVERY_POINTS, Partition
 from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
-from storage.turn_log import is_turn_log
+from storage.errors import DamagedTurns
+from storage.turn_format import Lost, NewerTurns
+from storage.turn_log import Turns, is_turn_log, number_of
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -102,6 +104,7 @@ class Verify:
                     self._log(log, self._expected(log, topics, logs))
             problems = Problems()
             self._folders(problems, topics, logs)
+            self._turns(problems)
         self._tell(problems)
         self._summary()
 
@@ -175,6 +178,30 @@ class Verify:
         for log in logs:
             if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, ""))[0]:
                 problems.add("folder-unknown", log.path, None, "the registry of topics does not have this partition")
+
+    def _turns(self, problems: Problems) -> None:
+        """The logs of turns, and whether each log that may need them can be completed."""
+        names = sorted((name for name in os.listdir(self.path) if is_turn_log(name)), key=number_of)
+        files = [(os.path.join(self.path, name), contents(os.path.join(self.path, name))) for name in names]
+        try:
+            turns = Turns(files)
+        except NewerTurns as error:
+            problems.add("turns-newer", self.path, None, str(error))
+            return
+        for path, piece in turns.damage:
+            if isinstance(piece, Lost):
+                what = f"{piece.reason} ({piece.size} bytes)"
+            else:
+                what = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, is not what was written"
+            problems.add("turns-damaged", path, piece.position, what)
+        if self.used_by is not None:
+            return
+        for (name, partition), end in self._ends.items():
+            if name in (OFFSETS_LOG, REGISTRY_LOG):
+                try:
+                    turns.lacking(f"{name}-{partition}", end)
+                except DamagedTurns as damaged:
+                    problems.add("turns-needed", damaged.path, damaged.position, damaged.reason)
 
     # The logs
 
@@ -251,6 +278,15 @@ class Verify:
 
 def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def contents(path: str) -> bytes:
+    """b"" for a file that went meanwhile."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
 
 
 def files_of(folder: str) -> list[tuple[str, int]]:

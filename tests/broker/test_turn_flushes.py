@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from random import Random
+from typing import cast
 
+import google_crc32c
 import pytest
 
+from broker.start import ExitCode, StartError
 from broker.stores import turn_flushes
+from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from broker.stores.turn_flushes import LOGS_MIN
+from broker.topics import NOTES_LOG
 from protocol.batch import build_facts
-from storage import AppendFailed
+from storage import AppendFailed, LogId, Unreadable
+from storage.turn_format import file_header
 from storage.turn_log import is_turn_log
-from tests.broker.test_store import Machine
+from tests.broker.test_store import Machine, config
 from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.storage.logs import overwrite, read
 
 MANY = LOGS_MIN + 2
 
@@ -267,3 +275,120 @@ def test_what_somebody_was_told_of_is_there_wherever_the_power_goes(seed: int, m
         told = [list(one) for one in writers.told]
         writers.crash()
         assert [[key for key in stored if key in promised] for stored, promised in zip(writers.stored(), told, strict=True)] == told
+
+
+# A file that is damaged
+
+
+def lose_unsynced(disk: FaultyDisk) -> None:
+    """The power goes, and nothing that was not synced arrived."""
+    disk.random = Random(0)
+    disk.random.randint = lambda a, b: a  # type: ignore[method-assign]
+    disk.crash()
+
+
+def acquired(writers: Writers) -> dict[int, LocalLog | Unreadable]:
+    """Each log as a restart finds it."""
+    found: dict[int, LocalLog | Unreadable] = {}
+    for number in range(MANY):
+
+        def heard(log: object, number: int = number) -> None:
+            found[number] = cast("LocalLog | Unreadable", log)
+
+        writers.store.acquire(LogId("values", number + 1), heard)
+        writers.threads.run_all()
+    return found
+
+
+def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    clean = b""
+    refusals = set()
+    for at in range(30, 3_000, 41):
+        disk = FaultyDisk(Random(7))
+        writers = Writers(disk)
+        writers.append()
+        writers.threads.run_all()
+        writers.append(0, 1, 2, 3)
+        writers.threads.run_all()
+        last = len(read(disk, "/data/turns.1"))
+        writers.append(1, 2, 3, 4)
+        writers.threads.run_all()
+        told = [list(one) for one in writers.told]
+        lose_unsynced(disk)
+        clean = read(disk, "/data/turns.1")
+        if at >= last:
+            break
+        data = bytearray(clean)
+        data[at] ^= 0x10
+        overwrite(disk, "/data/turns.1", bytes(data))
+        for restart in range(2):  # nothing changes by itself
+            writers.start()
+            found = acquired(writers)
+            refused = {number for number, log in found.items() if isinstance(log, Unreadable)}
+            for number, log in found.items():
+                if isinstance(log, Unreadable):
+                    assert log.damaged
+                    assert "/data/turns.1 is damaged at byte" in log.reason
+                else:
+                    assert keys(log) == told[number]
+            assert "log of turns is damaged" in capfd.readouterr().out
+            problems: list[str] = []
+            writers.store.finish(True, problems.append)
+            while not problems:
+                writers.threads.run_all()
+            assert read(disk, "/data/turns.1") == bytes(data)
+            if restart == 0:
+                disk.locks.clear()
+        refusals.add(frozenset(refused))
+        assert refused
+    assert len(refusals) > 5, "one bit in a batch concerns one log"
+    assert len(clean) > 1_000
+
+
+def test_a_registry_that_may_lack_something_stops_the_start_and_notes_are_not_concerned(disk: FaultyDisk) -> None:
+    writers = Writers(disk)
+    writers.append()
+    writers.threads.run_all()
+    lose_unsynced(disk)
+    data = bytearray(read(disk, "/data/turns.1"))
+    data[30] ^= 1  # the head of the only turn: nobody knows which logs were in it
+    overwrite(disk, "/data/turns.1", bytes(data))
+    with pytest.raises(StartError, match="a turn cannot be read, and may have more of values-0 than the log"):
+        writers.start()
+    disk.locks.clear()
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, writers.loop), disk)
+    notes: list[object] = []
+    store.acquire(LogId(NOTES_LOG, 0), notes.append)
+    assert isinstance(notes[0], LocalLog)
+    store.close()
+
+
+def test_a_damaged_end_of_a_log_is_completed_from_the_file(disk: FaultyDisk, capfd: pytest.CaptureFixture[str]) -> None:
+    writers = Writers(disk)
+    writers.append(0)
+    writers.threads.run_all()
+    writers.append()
+    writers.threads.run_all()
+    told = writers.told
+    path = f"{writers.logs[0].log.folder}/{0:020}.log"
+    data = bytearray(read(disk, path))
+    data[-1] ^= 1
+    overwrite(disk, path, bytes(data))
+    disk.locks.clear()
+    writers.start()
+    found = acquired(writers)
+    assert [keys(log) for log in found.values() if isinstance(log, LocalLog)] == told
+    assert "damaged end of a log cut off and kept" in capfd.readouterr().out
+    assert len(disk.list("/data/set-aside")) == 1
+
+
+def test_a_file_of_a_newer_version_stops_the_start(disk: FaultyDisk) -> None:
+    Writers(disk).store.close()
+    disk.locks.clear()
+    header = bytearray(file_header(0, 0)[:-4])
+    header[5] += 1
+    overwrite(disk, "/data/turns.7", bytes(header) + google_crc32c.value(bytes(header)).to_bytes(4, "big"))
+    with pytest.raises(StartError, match="it has version 2 and this version reads up to 1") as caught:
+        LocalStore(config("always"), cast(asyncio.AbstractEventLoop, None), disk)
+    assert caught.value.code == ExitCode.DATA
+    assert not disk.locks

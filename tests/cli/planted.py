@@ -6,7 +6,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import google_crc32c
+
 from protocol.batch import Record, build, iterate, stamp
+from storage import OsDisk
+from storage.turn_format import FILE_BYTES, file_header
+from storage.turn_log import TurnLog
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, groups_of, image, member, offset, topic
 
 # Each plants one problem and returns the file that must be named.
@@ -29,6 +34,46 @@ def damaged_in_the_last_segment(folder: Folder) -> Path:
     folder.crashed()
     change(folder.segment(OFFSETS), 70, b"!")
     return folder.segment(OFFSETS)
+
+
+def damaged_in_the_last_batch(folder: Folder) -> Path:
+    folder.crashed()
+    change(folder.segment(OFFSETS), -1, b"!")
+    return folder.segment(OFFSETS)
+
+
+def turns_of(folder: Folder) -> Path:
+    """A log of turns with one batch that the log has, and one that it lacks; in two turns."""
+    folder.crashed()
+    data = folder.segment(OFFSETS).read_bytes()
+    has = list(iterate(data, 0, len(data)))[-1]
+    lacks = bytearray(build([Record(0, 1_000, b"key", b"value", [])]))
+    stamp(lacks, 0, has.next_offset, 0)
+    turns = TurnLog(OsDisk(), str(folder.path), 3)
+    name = f"{OFFSETS}-0"
+    turns.write([(name, data[len(data) - has.size :], has.base_offset, has.next_offset)])
+    turns.write([(name, lacks, has.next_offset, has.next_offset + 1)])
+    turns.close()
+    return folder.path / "turns.3"
+
+
+def a_turn_that_is_damaged(folder: Folder) -> Path:
+    turns = turns_of(folder)
+    change(turns, FILE_BYTES, b"!")
+    return turns
+
+
+def a_turn_that_is_damaged_and_needed(folder: Folder) -> Path:
+    turns = turns_of(folder)
+    change(turns, -1, b"!")
+    return turns
+
+
+def turns_of_a_newer_version(folder: Folder) -> Path:
+    header = bytearray(file_header(0, 0)[:-4])
+    header[5] += 1
+    (folder.path / "turns.3").write_bytes(bytes(header) + google_crc32c.value(bytes(header)).to_bytes(4, "big"))
+    return folder.path
 
 
 def damaged_in_an_older_segment(folder: Folder) -> Path:
@@ -328,6 +373,11 @@ def a_file_that_nobody_may_read(folder: Folder) -> Path:
 PLANTED: list[tuple[str, Callable[[Folder], Path], str]] = [
     ("torn-end", torn_end, r"a batch of \d+ bytes is cut short after \d+ \(\d+ bytes\)"),
     ("torn-end", torn_end_of_zeros, r"zeros where a batch must be \(5000 bytes\)"),
+    ("turns-damaged", a_turn_that_is_damaged, r"no turn begins there \(\d+ bytes\)"),
+    ("turns-damaged", a_turn_that_is_damaged_and_needed, rf"a batch of {OFFSETS}-0, offsets 6 to 6, is not what was written"),
+    ("turns-needed", a_turn_that_is_damaged_and_needed, rf"{OFFSETS}-0 had a batch here that ends before offset 7, and what is left of the log ends before 6"),
+    ("turns-newer", turns_of_a_newer_version, r"it has version 2 and this version reads up to 1"),
+    ("damaged-end", damaged_in_the_last_batch, r"checksum is wrong \(\d+ bytes to the end, not what an interrupted write leaves\)"),
     ("damaged-end", damaged_in_the_last_segment, r"checksum is wrong \(\d+ bytes, sound batches follow\)"),
     ("damaged", damaged_in_an_older_segment, r"checksum is wrong \(\d+ bytes, sound batches follow\)"),
     ("damaged", damaged_length, r"a batch of 2147483659 bytes, more than a request can bring \(\d+ bytes, sound batches follow\)"),

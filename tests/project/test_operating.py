@@ -206,7 +206,7 @@ def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
         assert produce(machine.port, b"%d" % number * 100) == number
     machine.do(section("Backup and restore")[0])
     segment = machine.data / "orders-0" / f"{0:020}.log"
-    look, restore, dump, _, _, move_away, save = section("A damaged log")
+    look, restore, dump, _, _, move_away, save, *_ = section("A damaged log")
 
     def damage() -> None:
         with segment.open("r+b") as file:

@@ -1,0 +1,307 @@
+"""The bytes of a log of turns, `turns.N`: what a turn appended to many logs.
+
+A file begins with a header: the version of the format, the number of the file that was written before it, and how much of
+that counts. A turn is a head (its number in the file, its sizes, checksums), a directory, and the batches. The directory has
+for each batch the name of its log, its offsets, its size and its checksum, and for each log in an earlier turn of the file a checksum of
+its name and the offset where it ended: so the turn behind those that are lost says which logs they were about.
+
+Files without a header are of the first version: a turn is a checksum and a size, and for each log the sizes of its name and
+of its batch, and both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from protocol.batch import HEADER_BYTES, read_header
+from storage.tearing import has_unwritten
+
+MAGIC: Final = b"TnTL"
+TURN: Final = b"TnTn"
+VERSION: Final = 1
+
+_FILE: Final = Struct(">4sHIQ")  # magic, version, number of the file before, how much of that counts
+_HEAD: Final = Struct(">4sIIII")  # magic, which turn of the file, size of the directory, of the batches, checksum of the directory
+_CHECKSUM: Final = Struct(">I")  # behind both
+_COUNTS: Final = Struct(">HH")
+_ENTRY: Final = Struct(">HIIqq")  # sizes of name and batch, checksum of the batch, its first offset, the one behind it
+_BEFORE: Final = Struct(">Iq")
+_FIRST_VERSION_TURN: Final = Struct(">II")
+_FIRST_VERSION_ENTRY: Final = Struct(">HI")
+FILE_BYTES: Final = _FILE.size + _CHECKSUM.size
+HEAD_BYTES: Final = _HEAD.size + _CHECKSUM.size
+_MAGIC_IN_BATCH: Final = 16
+_crc32c: Final = google_crc32c.value
+
+Entry = tuple[str, bytes | bytearray, int, int]  # name of a log, a batch, its first offset, the one behind it
+Ends = dict[int, int]  # by the checksum of a log's name: where the log ended
+
+
+class NewerTurns(Exception):
+    """A newer version wrote the file."""
+
+
+class Kept(NamedTuple):
+    """A batch; None where its bytes are not what was written."""
+
+    name: str
+    base: int
+    end: int
+    batch: bytes | None
+    position: int
+
+
+class Lost(NamedTuple):
+    """Turns that cannot be read; `ends`: where the logs in them ended, if that is known."""
+
+    position: int
+    size: int
+    reason: str
+    ends: Ends | None
+
+
+class TurnFile(NamedTuple):
+    pieces: list[Kept | Lost]
+    torn_bytes: int  # what an interrupted write left at the end
+    before_ends: Ends | None  # where the logs in the file before ended; None: it does not say
+
+
+def name_checksum(name: str) -> int:
+    return int(_crc32c(name.encode()))
+
+
+def ends_of(entries: Sequence[Entry]) -> Ends:
+    return {name_checksum(name): end for name, _, _, end in entries}
+
+
+# Writing.
+
+
+def file_header(before: int, before_bytes: int) -> bytes:
+    header = _FILE.pack(MAGIC, VERSION, before, before_bytes)
+    return header + _CHECKSUM.pack(_crc32c(header))
+
+
+def turn_bytes(number: int, entries: Sequence[Entry], before: Ends) -> bytes:
+    directory: list[bytes] = [_COUNTS.pack(len(entries), len(before))]
+    batches: list[bytes] = []
+    size = 0
+    for name, batch, base, end in entries:
+        named, stored = name.encode(), bytes(batch)
+        directory += (_ENTRY.pack(len(named), len(stored), _crc32c(stored), base, end), named)
+        batches.append(stored)
+        size += len(stored)
+    directory += [_BEFORE.pack(log, end) for log, end in before.items()]
+    listed = b"".join(directory)
+    head = _HEAD.pack(TURN, number, len(listed), size, _crc32c(listed))
+    return b"".join((head, _CHECKSUM.pack(_crc32c(head)), listed, *batches))
+
+
+# Reading.
+
+
+def header_of(data: bytes) -> tuple[int, int] | None:
+    """Number of the file before, and how much of it counts; None: there is no sound header. Raises NewerTurns."""
+    if len(data) < FILE_BYTES:
+        return None
+    magic, version, before, before_bytes = _FILE.unpack_from(data)
+    if magic != MAGIC or _CHECKSUM.unpack_from(data, _FILE.size)[0] != _crc32c(data[: _FILE.size]):
+        return None
+    if version > VERSION:
+        raise NewerTurns(f"it has version {version} and this version reads up to {VERSION}")
+    return before, before_bytes
+
+
+def read_turns(data: bytes, counts: int = -1) -> TurnFile:
+    """`counts`: how much of the file was acknowledged, where a later file says it; else it may end in an interrupted write."""
+    reader = _Reader(data, counts)
+    # The header may be damaged, and the turns may not be. Of files without a header no other file says what counts.
+    if counts >= 0 or header_of(data) is not None or data.startswith(MAGIC) or reader.find(0) >= 0:
+        return reader.read(FILE_BYTES)
+    return _FirstVersion(data).read()
+
+
+class _Head(NamedTuple):
+    number: int
+    directory_bytes: int
+    batch_bytes: int
+    checksum: int
+
+    @property
+    def size(self) -> int:
+        return HEAD_BYTES + self.directory_bytes + self.batch_bytes
+
+
+class _Reader:
+    def __init__(self, data: bytes, counts: int) -> None:
+        self.data = data if counts < 0 else data[:counts]
+        self.may_be_torn = counts < 0
+        self.end = len(self.data)
+        self.missing = max(counts - len(data), 0)  # the file is shorter than it was
+        self.pieces: list[Kept | Lost] = []
+        self.number = 1  # of the next turn
+        self.before_ends: Ends | None = None
+        self._unknown: Lost | None = None  # what is before the next turn
+
+    def read(self, at: int) -> TurnFile:
+        torn = self._read(min(at, len(self.data)))
+        if self._unknown is not None:
+            self.pieces.append(self._unknown)
+        if self.missing:
+            self.pieces.append(Lost(len(self.data), self.missing, f"{self.missing} bytes are missing at the end", None))
+        return TurnFile(self.pieces, torn, self.before_ends)
+
+    def _read(self, at: int) -> int:
+        """Every turn from `at` on; how many bytes at the end are torn."""
+        if self.may_be_torn and self._unwritten(at):
+            return self.end - at
+        while at < self.end:
+            head = self.head(at)
+            if head is None:
+                following = self.find(at + 1)
+                if following < 0:
+                    if self.may_be_torn and (self.end - at < HEAD_BYTES or has_unwritten(self.data[at:], at)):
+                        return self.end - at
+                    following = self.end
+                self._lost(at, following - at, "no turn begins there")
+                at = following
+                continue
+            stop = at + head.size
+            if self.may_be_torn and stop > self.end:
+                return self.end - at
+            if not self._turn(at, head):
+                return self.end - at
+            self.number = head.number + 1
+            at = stop
+        return 0
+
+    def head(self, at: int) -> _Head | None:
+        if self.end - at < HEAD_BYTES:
+            return None
+        magic, number, directory_bytes, batch_bytes, checksum = _HEAD.unpack_from(self.data, at)
+        sound = magic == TURN and number >= self.number
+        if not sound or _CHECKSUM.unpack_from(self.data, at + _HEAD.size)[0] != _crc32c(self.data[at : at + _HEAD.size]):
+            return None
+        return _Head(number, directory_bytes, batch_bytes, checksum)
+
+    def find(self, at: int) -> int:
+        """Where the next turn begins, -1 for none."""
+        at = self.data.find(TURN, at)
+        while at >= 0 and self.head(at) is None:
+            at = self.data.find(TURN, at + 1)
+        return at
+
+    def _turn(self, at: int, head: _Head) -> bool:
+        """Note what is in it. False: it is what an interrupted write left."""
+        first = at + HEAD_BYTES + head.directory_bytes
+        stop = at + head.size
+        directory = self.data[at + HEAD_BYTES : min(first, self.end)]
+        if len(directory) < head.directory_bytes or _crc32c(directory) != head.checksum:
+            if self._is_torn(at, stop):
+                return False
+            self._lost(at, min(stop, self.end) - at, "its directory is not what was written")
+            return True
+        kept, before = _listed(self.data, directory, first)
+        if any(one.batch is None for one in kept) and self._is_torn(at, stop):
+            return False
+        if head.number == 1:
+            self.before_ends = before
+        if self._unknown is not None:
+            self.pieces.append(self._unknown._replace(ends=before))
+            self._unknown = None
+        self.pieces += kept
+        return True
+
+    def _is_torn(self, at: int, stop: int) -> bool:
+        """It is the last turn, and not all of it was written."""
+        return self.may_be_torn and self._unwritten(stop) and has_unwritten(self.data[at:], at)
+
+    def _unwritten(self, at: int) -> bool:
+        return not self.data[at:].strip(b"\0")
+
+    def _lost(self, at: int, size: int, reason: str) -> None:
+        if self._unknown is not None:
+            at, size, reason = self._unknown.position, size + self._unknown.size, self._unknown.reason
+        self._unknown = Lost(at, size, reason, None)
+
+
+def _listed(data: bytes, directory: bytes, at: int) -> tuple[list[Kept], Ends]:
+    """The batches that begin at `at`, as the directory has them, and where logs ended before."""
+    count, before_count = _COUNTS.unpack_from(directory)
+    where = _COUNTS.size
+    kept: list[Kept] = []
+    for _ in range(count):
+        name_bytes, batch_bytes, checksum, base, end = _ENTRY.unpack_from(directory, where)
+        where += _ENTRY.size + name_bytes
+        batch = data[at : at + batch_bytes]
+        sound = len(batch) == batch_bytes and _crc32c(batch) == checksum
+        kept.append(Kept(directory[where - name_bytes : where].decode(), base, end, batch if sound else None, at))
+        at += batch_bytes
+    before: Ends = dict(_BEFORE.iter_unpack(directory[where : where + before_count * _BEFORE.size]))
+    return kept, before
+
+
+class _FirstVersion:
+    """A file without a header."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self) -> TurnFile:
+        pieces: list[Kept | Lost] = []
+        at, end = 0, len(self.data)
+        while at < end:
+            stop = self._turn(at)
+            if stop:
+                pieces += self._listed(at, stop)
+                at = stop
+                continue
+            following = at + 1
+            while following < end and not self._turn(following):
+                following += 1
+            if following >= end and self._is_torn(at):
+                return TurnFile(pieces, end - at, None)
+            pieces.append(Lost(at, following - at, "a turn is not what was written", None))
+            at = following
+        return TurnFile(pieces, 0, None)
+
+    def _turn(self, at: int) -> int:
+        """Where the turn ends that begins there, 0 for none."""
+        data = self.data
+        begin = at + _FIRST_VERSION_TURN.size
+        if len(data) - begin < _FIRST_VERSION_ENTRY.size + HEADER_BYTES:
+            return 0
+        checksum, size = _FIRST_VERSION_TURN.unpack_from(data, at)
+        stop = begin + size
+        if stop > len(data):
+            return 0
+        name_bytes, batch_bytes = _FIRST_VERSION_ENTRY.unpack_from(data, begin)
+        batch = begin + _FIRST_VERSION_ENTRY.size + name_bytes
+        if not name_bytes or batch + batch_bytes > stop or batch_bytes < HEADER_BYTES or data[batch + _MAGIC_IN_BATCH] != 2:
+            return 0
+        return stop if _crc32c(data[begin:stop]) == checksum else 0
+
+    def _listed(self, at: int, stop: int) -> list[Kept]:
+        kept: list[Kept] = []
+        at += _FIRST_VERSION_TURN.size
+        while at < stop:
+            name_bytes, batch_bytes = _FIRST_VERSION_ENTRY.unpack_from(self.data, at)
+            at += _FIRST_VERSION_ENTRY.size + name_bytes
+            header = read_header(self.data, at)
+            name = self.data[at - name_bytes : at].decode()
+            kept.append(Kept(name, header.base_offset, header.next_offset, self.data[at : at + batch_bytes], at))
+            at += batch_bytes
+        return kept
+
+    def _is_torn(self, at: int) -> bool:
+        rest = self.data[at:]
+        begin = _FIRST_VERSION_TURN.size
+        if len(rest) < begin or has_unwritten(rest, at):
+            return True
+        checksum, size = _FIRST_VERSION_TURN.unpack_from(rest)
+        # A turn is not cut short if what is there has the checksum that it says.
+        return bool(begin + size > len(rest) and _crc32c(rest[begin:]) != checksum)

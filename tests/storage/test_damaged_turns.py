@@ -1,0 +1,222 @@
+"""A log of turns that is not as it was written: whatever happened to it, a log has everything or is not opened."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pytest
+
+from storage import DamagedLog, Handles, Log
+from storage.turn_format import FILE_BYTES, NewerTurns, file_header
+from storage.turn_log import PREFIX, Leftover, TurnLog
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite, read
+from tests.storage.test_turn_log import keys, stamped, turn
+
+FOLDER = "/data"
+LOGS = ("a-0", "b-0", "c-0")
+# Which logs are in which turn; the last one has all of them again.
+TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
+
+
+class Written:
+    """A file of turns, as bytes, and what each log was told to have after each turn."""
+
+    def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
+        disk = made()
+        file = TurnLog(disk, FOLDER, 1)
+        self.told: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # how many batches, before the first turn and after each
+        self.starts = [0]
+        for names in turns:
+            count = dict(self.told[-1])
+            file.write(turn(*[(name, stamped(f"{name} {count[name]}", count[name])) for name in names]))
+            for name in names:
+                count[name] += 1
+            self.told.append(count)
+            self.starts.append(file.size)
+        self.data = read(disk, f"{FOLDER}/{PREFIX}1")
+
+    def keys(self, name: str) -> list[bytes]:
+        return [f"{name} {number}.0".encode() for number in range(self.told[-1][name])]
+
+
+def made(*files: bytes) -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(FOLDER)
+    for number, data in enumerate(files, 1):
+        overwrite(disk, f"{FOLDER}/{PREFIX}{number}", data)
+    return disk
+
+
+def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
+    """What a log has that was opened with its first few batches; None: it was refused."""
+    log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{has}/x-0", 1 << 20, 0, False)
+    for number in range(has):
+        assert log.restore(stamped(f"{name} {number}", number))
+    try:
+        Leftover(disk, FOLDER).restore(name, log)
+    except DamagedLog as damaged:
+        return None if f"{FOLDER}/{PREFIX}" in str(damaged) and name in str(damaged) else [str(damaged).encode()]
+    return keys(log)
+
+
+def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_others() -> None:
+    written = Written()
+    refused: dict[int, int] = dict.fromkeys(range(len(TURNS)), 0)
+    for at in range(len(written.data)):
+        data = bytearray(written.data)
+        data[at] ^= 1 << at % 8
+        disk = made(bytes(data))
+        which = max(number for number, start in enumerate(written.starts) if start <= at)
+        for name in LOGS:
+            found = outcome(disk, name)
+            assert found is None or found == written.keys(name), (at, name)
+            if at < FILE_BYTES or (name not in TURNS[which] and which + 1 < len(TURNS)):
+                assert found == written.keys(name), (at, name)
+            refused[which] += found is None
+            # A log that has everything is opened if that can be known: for the last turn only where its directory is whole.
+            whole = outcome(disk, name, written.told[-1][name])
+            assert whole in (written.keys(name), None)
+            if which + 1 < len(TURNS):
+                assert whole == written.keys(name)
+        leftover = Leftover(disk, FOLDER)
+        assert bool(leftover.damage) == (at >= FILE_BYTES), at
+        assert not leftover.used_up
+    assert min(refused.values()) > 20
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_file_that_is_cut_anywhere_ends_in_a_torn_turn_unless_a_later_file_says_how_much_counts(counts: bool) -> None:
+    written = Written()
+    later = [file_header(1, len(written.data))] if counts else []
+    for end in range(len(written.data)):
+        disk = made(written.data[:end], *later)
+        whole = max(number for number, start in enumerate(written.starts) if start <= max(end, 0))
+        leftover = Leftover(disk, FOLDER)
+        assert bool(leftover.damage) == counts
+        for name in LOGS:
+            found = outcome(disk, name)
+            if counts:
+                assert found is None
+            else:
+                assert found == written.keys(name)[: written.told[whole][name]]
+
+
+def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None:
+    written = Written()
+    size = len(written.data)
+    last = written.starts[-2]
+    for begin in range(FILE_BYTES, size, 5):
+        for length in (1, 8, 40, 200, size):
+            data = bytearray(written.data)
+            data[begin : begin + length] = bytes(len(data[begin : begin + length]))
+            if data == written.data:
+                continue
+            disk = made(bytes(data))
+            torn = bool(Leftover(disk, FOLDER).torn)
+            for name in LOGS:
+                found = outcome(disk, name)
+                if found is not None and found != written.keys(name):
+                    # The last turn, or a stretch of zeros up to the end of the file: the power went while it was written.
+                    assert torn
+                    assert begin + length >= size or begin >= last
+                    assert found == written.keys(name)[: len(found)]
+                    assert len(found) >= min(count[name] for count, start in zip(written.told, written.starts, strict=True) if start <= begin < start + size)
+
+
+def test_a_tail_of_zeros_is_a_torn_end() -> None:
+    written = Written()
+    for zeros in (1, 31, 32, 5_000):
+        disk = made(written.data + bytes(zeros))
+        leftover = Leftover(disk, FOLDER)
+        assert (leftover.damage, leftover.torn) == ([], [(f"{FOLDER}/{PREFIX}1", zeros)])
+        assert [outcome(disk, name) for name in LOGS] == [written.keys(name) for name in LOGS]
+
+
+def test_several_turns_that_are_lost_are_known_by_the_next_that_is_not() -> None:
+    written = Written((("a-0", "b-0"), ("a-0",), ("c-0",), ("b-0",), ("d-0",)))
+    data = bytearray(written.data)
+    for at in range(written.starts[1], written.starts[4]):
+        data[at] = 0x55
+    disk = made(bytes(data))
+    assert [outcome(disk, name) for name in LOGS] == [None, None, None]
+    assert [outcome(disk, name, written.told[-1][name]) for name in LOGS] == [written.keys(name) for name in LOGS]
+    assert outcome(disk, "d-0") == [b"d-0 0.0"]
+    assert outcome(disk, "e-0") == []  # no turn had anything of it
+
+
+def test_what_stands_behind_what_a_later_file_counts_is_no_part_of_it() -> None:
+    written = Written()
+    counted = written.starts[2]
+    disk = made(written.data, file_header(1, counted))
+    assert Leftover(disk, FOLDER).damage == []
+    assert [outcome(disk, name) for name in LOGS] == [written.keys(name)[: written.told[2][name]] for name in LOGS]
+
+
+def test_a_later_file_says_which_logs_were_in_the_end_of_the_one_before() -> None:
+    disk = made()
+    first = TurnLog(disk, FOLDER, 1)
+    first.write(turn(("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))))
+    second = TurnLog(disk, FOLDER, 2, first)
+    second.write(turn(("b-0", stamped("b-0 1", 1))))
+    data = bytearray(read(disk, f"{FOLDER}/{PREFIX}1"))
+    data[FILE_BYTES + 3] ^= 1
+    overwrite(disk, f"{FOLDER}/{PREFIX}1", bytes(data))
+    assert [outcome(disk, name) for name in ("a-0", "b-0", "c-0")] == [None, None, []]
+    assert outcome(disk, "a-0", 1) == [b"a-0 0.0"]
+    assert outcome(disk, "b-0", 1) == [b"b-0 0.0", b"b-0 1.0"]
+
+
+def test_a_batch_that_was_cut_off_and_replaced_is_no_damage() -> None:
+    disk = made()
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 1, 2)), ("a-0", stamped("cut too", 3))))
+    log, _ = Log.open(Handles(disk), f"{FOLDER}/a-0", 1 << 20, 0, False)
+    for number in range(2):
+        log.restore(stamped(f"a-0 {number}", number))
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert keys(log) == [b"a-0 0.0", b"a-0 1.0"]
+
+
+def test_a_file_of_a_newer_version_is_refused() -> None:
+    header = bytearray(file_header(0, 0))
+    header[5] += 1
+    header[-4:] = google_crc32c.value(bytes(header[:-4])).to_bytes(4, "big")
+    with pytest.raises(NewerTurns, match="version 2 and this version reads up to 1"):
+        Leftover(made(bytes(header)), FOLDER)
+
+
+# Files of the version without a header
+
+
+def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
+    """As that version wrote them."""
+    data = b""
+    for appended in turns:
+        body = b"".join(len(name).to_bytes(2, "big") + len(one).to_bytes(4, "big") + name.encode() + one for name, one in appended)
+        data += google_crc32c.value(body).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
+    return data
+
+
+OLD = [[("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))], [("b-0", stamped("b-0 1", 1))], [("a-0", stamped("a-0 1", 1))]]
+
+
+def test_files_without_a_header_are_still_read_whole_and_torn() -> None:
+    whole = first_version(*OLD)
+    ends = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
+    for end in range(len(whole) + 1):
+        disk = made(whole[:end])
+        turns = sum(limit <= end for limit in ends) - 1
+        assert Leftover(disk, FOLDER).damage == []
+        assert outcome(disk, "a-0") == [b"a-0 0.0", b"a-0 1.0"][: (turns > 0) + (turns > 2)]
+        assert outcome(disk, "b-0") == [b"b-0 0.0", b"b-0 1.0"][: (turns > 0) + (turns > 1)]
+
+
+def test_damage_in_a_file_without_a_header_refuses_what_it_may_have_had() -> None:
+    whole = first_version(*OLD)
+    for at in range(len(whole)):
+        data = bytearray(whole)
+        data[at] ^= 1 << at % 8
+        disk = made(bytes(data))
+        for name, wanted in (("a-0", [b"a-0 0.0", b"a-0 1.0"]), ("b-0", [b"b-0 0.0", b"b-0 1.0"])):
+            found = outcome(disk, name)
+            assert found is None or found == wanted, (at, name)
+        assert Leftover(disk, FOLDER).damage

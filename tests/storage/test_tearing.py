@@ -1,0 +1,208 @@
+"""The end of a log that is not as it was written: torn, and cut; or damaged, and kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.batch import Record, batch_end, build
+from storage import DamagedLog, Handles, Log, Recovery
+from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
+from storage.tearing import SECTOR, has_unwritten
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, names, overwrite, read
+
+LOG = f"/data/{FOLDER}/{0:020}.log"
+COUNT = 3
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def reopened(disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
+    return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, 0, False, deferred=deferred, written_twice=lambda: twice or [])
+
+
+def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, count: int = COUNT) -> list[bytes]:
+    """A log of a few batches, and what each of them is in its file."""
+    log, _ = reopened(disk, segment_bytes=segment_bytes, deferred=True)
+    for number in range(count):
+        log.append(build([Record(0, 1_000, f"b{number}.0".encode(), b"\7" * padding, [])]), 0)
+    log.flush()
+    log.close()
+    data = b"".join(read(disk, f"/data/{FOLDER}/{name}") for name in disk.list(f"/data/{FOLDER}") if name.endswith(".log"))
+    ends = [0]
+    while ends[-1] < len(data):
+        ends.append(batch_end(data, ends[-1]))
+    return [data[ends[number] : ends[number + 1]] for number in range(count)]
+
+
+def unprotected(at: int) -> bool:
+    """Offset and epoch of a batch are under no checksum, in Kafka's format."""
+    return at < 8 or 12 <= at < 16
+
+
+@pytest.mark.parametrize("which", [1, COUNT - 1])
+def test_a_flipped_bit_anywhere_closes_the_log_unless_its_batches_were_written_twice(disk: FaultyDisk, which: int) -> None:
+    batches = written(disk)
+    before = len(b"".join(batches[:which]))
+    whole = b"".join(batches)
+    for at in range(len(batches[which])):
+        for bit in (0x01, 0x80):
+            if unprotected(at):
+                continue
+            data = bytearray(whole)
+            data[before + at] ^= bit
+            for twice in ([], batches[:which], batches[which : which + 1] if which + 1 < COUNT else []):
+                overwrite(disk, LOG, bytes(data))
+                with pytest.raises(DamagedLog) as caught:
+                    reopened(disk, twice=twice)
+                assert caught.value.position == before
+                assert read(disk, LOG) == bytes(data)
+            log, recovery = reopened(disk, twice=batches)
+            assert names(log) == [f"b{number}.0" for number in range(which)]
+            copies = disk.list(recovery.kept)
+            assert [read(disk, f"{recovery.kept}/{copy}") for copy in copies] == [bytes(data[before:])]
+            assert recovery.position == before
+
+
+def test_where_flushing_is_left_to_the_system_damage_is_cut_and_kept_with_the_segments_behind_it(disk: FaultyDisk) -> None:
+    batches = written(disk, segment_bytes=200, count=6)
+    folder = f"/data/{FOLDER}"
+    logs = [name for name in disk.list(folder) if name.endswith(".log")]
+    assert len(logs) == 3
+    first, second, third = (read(disk, f"{folder}/{name}") for name in logs)
+    data = bytearray(second)
+    data[-1] ^= 1
+    overwrite(disk, f"{folder}/{logs[1]}", bytes(data))
+    log, recovery = reopened(disk, deferred=True)
+    assert names(log) == ["b0.0", "b1.0", "b2.0"]
+    assert recovery.cut_bytes == len(batches[3]) + len(third)
+    copies = {name: read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)}
+    assert copies == {f"{logs[1]}.from-{len(batches[2])}": bytes(data[len(batches[2]) :]), f"{logs[2]}.from-0": third}
+    disk.crash()
+    assert disk.list(recovery.kept) == sorted(copies)  # it survives a crash
+    assert first
+
+
+def test_a_torn_end_has_no_copy_and_segments_behind_it_have(disk: FaultyDisk) -> None:
+    written(disk, segment_bytes=200, count=6)
+    folder = f"/data/{FOLDER}"
+    logs = [name for name in disk.list(folder) if name.endswith(".log")]
+    second, third = (read(disk, f"{folder}/{name}") for name in logs[1:])
+    overwrite(disk, f"{folder}/{logs[1]}", second[:-1])
+    _, recovery = reopened(disk, deferred=True)
+    assert [read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)] == [third]
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_what_an_interrupted_write_leaves_is_cut_without_a_copy(disk: FaultyDisk, deferred: bool) -> None:
+    batches = written(disk, padding=2_000)
+    whole = b"".join(batches)
+    start = len(whole) - len(batches[-1])
+    sector = -start % SECTOR + start
+    ends = [
+        whole[:-1],
+        whole[: start + 5],
+        whole[: start + 70],
+        whole + bytes(1),
+        whole + bytes(5_000),
+        whole[: start + 100] + bytes(len(whole) - start - 100),
+        whole[:sector] + bytes(SECTOR) + whole[sector + SECTOR :],
+        whole[: start + 700] + bytes(9_000),
+    ]
+    for data in ends:
+        overwrite(disk, LOG, data)
+        log, recovery = reopened(disk, deferred=deferred)
+        assert names(log)[:2] == ["b0.0", "b1.0"]
+        assert recovery.cut_bytes > 0
+        assert recovery.kept == ""
+    assert not disk.exists("/data/set-aside")
+
+
+def test_zeros_with_sound_batches_behind_them_are_damage(disk: FaultyDisk) -> None:
+    batches = written(disk, padding=2_000)
+    data = bytearray(b"".join(batches))
+    data[len(batches[0]) : len(batches[0]) + 1_500] = bytes(1_500)
+    overwrite(disk, LOG, bytes(data))
+    with pytest.raises(DamagedLog):
+        reopened(disk)
+    log, recovery = reopened(disk, deferred=True)
+    assert names(log) == ["b0.0"]
+    assert recovery.kept
+
+
+def test_without_room_for_a_copy_nothing_is_cut(disk: FaultyDisk) -> None:
+    batches = written(disk)
+    data = bytearray(b"".join(batches))
+    data[-1] ^= 1
+    overwrite(disk, LOG, bytes(data))
+    for room in range(len(batches[-1])):
+        disk.room = room
+        with pytest.raises(OSError, match="No space left"):
+            reopened(disk, deferred=True)
+        assert read(disk, LOG) == bytes(data)
+        assert disk.list("/data/set-aside") == []
+    disk.room = None
+    assert reopened(disk, deferred=True)[1].kept
+
+
+def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: FaultyDisk) -> None:
+    log, _ = reopened(disk)
+    log.append(batch("told"), 0)
+    log.flush()
+    log.append(batch("not told"), 0)
+    cut = read(disk, LOG)[log._flushed_size :]
+    disk.failed_sync_loses = False
+    disk.fail_syncs = 1
+    with pytest.raises(Exception, match="Input/output error"):
+        log.flush()
+    repair = log.start_repair(1)
+    repair.run()
+    log.finish_repair(repair)
+    assert names(log) == ["told.0"]
+    assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]
+
+
+@pytest.mark.parametrize("name", ["orders-0", "t" * 249 + "-99999"])
+def test_the_newest_copies_stay(place: Place, name: str) -> None:
+    folder = f"{place.path}/{name}"
+    place.disk.make_folder(folder)
+    around = f"{place.path}/set-aside"
+    place.disk.make_folder(f"{around}/notes of the operator")
+    for number in range(ENTRIES_MAX + 3):
+        overwrite(place.disk, f"{folder}/x.log", b"%d" % number)
+        made = set_aside_bytes(place.disk, folder, [(f"{folder}/x.log", 0)])
+        assert read(place.disk, f"{made}/x.log.from-0") == b"%d" % number
+        assert len(made.rpartition("/")[2]) <= 255
+    kept = [entry for entry in place.disk.list(around) if entry[0].isdigit()]
+    assert [int(entry[:6]) for entry in kept] == list(range(4, ENTRIES_MAX + 4))
+    assert "notes of the operator" in place.disk.list(around)
+
+
+def test_copies_have_a_bound_in_bytes_and_the_newest_stays_however_large_it_is(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.aside.BYTES_MAX", 1_000)
+    assert BYTES_MAX == 64 << 20
+    disk.make_folder(f"/data/{FOLDER}")
+    left = []
+    for size in (400, 400, 400, 200, 2_000, 10):
+        overwrite(disk, LOG, bytes(size))
+        set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
+        left.append([int(entry[:6]) for entry in disk.list("/data/set-aside")])
+    assert left == [[1], [1, 2], [2, 3], [2, 3, 4], [5], [6]]
+
+
+def test_zeros_tell_what_was_never_written() -> None:
+    some = b"\1" * 2_000
+    assert not has_unwritten(some, 0)
+    assert not has_unwritten(some + bytes(31), 7)
+    assert has_unwritten(some + bytes(32), 7)
+    assert has_unwritten(bytes(3), 7)
+    for position in (0, 1, 511, 512, 700):
+        sector = -position % SECTOR
+        assert has_unwritten(some[:sector] + bytes(SECTOR) + some, position)
+        assert not has_unwritten(some[: sector + 1] + bytes(SECTOR) + some, position)
