@@ -68,6 +68,7 @@ class Config:
     socket_listen_backlog_size: int
     connection_unread_replies_max_bytes: int
     connection_waiting_requests_max_bytes: int
+    connections_partial_requests_max_bytes: int
     auto_create_topics_enable: bool
     num_partitions: int
     partitions_max: int

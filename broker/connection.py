@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from broker.clock import Clock
 from broker.contain import defect, run
 from broker.long_replies import LongReplies, LongReply, ReplyLost
+from broker.partial_requests import PartialRequests
 from broker.turn import TurnEnd
 from protocol.errors import ProtocolError
 from protocol.framing import Framer, frame_size, frame_size_bytes
@@ -61,6 +62,10 @@ class Repeat(Protocol):
         """Answer a request that is like it; no bytes: the reply comes later; None: it goes the usual way."""
         ...
 
+    def forgotten(self) -> None:
+        """The connection remembers it no more, nor counts its cost: nobody else is to keep anything of it."""
+        ...
+
 
 # A request begins with its size, API key and version: by these bytes a repeated request is found. The correlation id follows,
 # `data[KIND_BYTES:REST_AT]`, then the rest, `data[REST_AT:]`. Slices are written where they are used: with a `slice` object
@@ -85,6 +90,7 @@ class Host:
         "ended",
         "frame_bytes_max",
         "long_replies",
+        "partial",
         "remembered_bytes",
         "trace",
         "turn",
@@ -102,6 +108,7 @@ class Host:
         unread_bytes_max: int,
         waiting_bytes_max: int,
         trace: Callable[[str, Any, Any], None] | None = None,
+        partial_bytes_max: int = 512 << 20,
     ) -> None:
         self.clock = clock
         self.turn = turn
@@ -112,6 +119,7 @@ class Host:
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
         self.remembered_bytes = 0  # by all connections
+        self.partial = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
         self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
 
 
@@ -221,6 +229,12 @@ class Connection:
             frames = self._framer.feed(data)
         except ProtocolError as error:
             raise ProtocolError(f"{error}{other_protocol(data)}") from None
+        pending = self._framer.pending
+        partial = self.host.partial
+        if pending or self in partial.sizes:
+            partial.changed(self, pending)
+            if self.closed:
+                return
         if self.busy or self._stalled or self._waiting:
             self._wait(frames)
         else:
@@ -256,6 +270,7 @@ class Connection:
         run(self.forget_repeats)
         self._waiting.clear()
         self._out.clear()
+        self._give_up_partial()
         if self._long_reply is not None:
             run(self._long_reply.close)
             self._long_reply = None
@@ -373,10 +388,14 @@ class Connection:
             taken = host.remembered_bytes + repeat.cost
         host.remembered_bytes = taken
         again[kind] = repeat
+        if before is not None and before is not repeat:
+            before.forgotten()
         return True
 
     def _forget(self, kind: bytes) -> None:
-        self.host.remembered_bytes -= self.again.pop(kind).cost
+        forgotten = self.again.pop(kind)
+        self.host.remembered_bytes -= forgotten.cost
+        forgotten.forgotten()
 
     def forget_repeats(self) -> None:
         for kind in list(self.again):
@@ -416,8 +435,15 @@ class Connection:
         self.busy = self._ready = False
         self.reason = reason
         self._waiting.clear()
+        self._give_up_partial()
         if self._transport is not None:
             self._transport.close()
+
+    def _give_up_partial(self) -> None:
+        """Nothing more is read: what arrived of a request is let go."""
+        if self in self.host.partial.sizes:
+            self.host.partial.changed(self, 0)
+        self._framer.clear()
 
     def broken(self) -> None:
         """Something raised that was done for this connection: what it keeps is not to be trusted. Its earlier replies are sound."""
@@ -433,6 +459,7 @@ class Connection:
         self.closed = True
         self._ready = False
         self.reason = self.reason or reason
+        self._give_up_partial()
         if self._transport is not None:
             self._transport.abort()
 

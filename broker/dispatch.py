@@ -54,6 +54,8 @@ class Seen:
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         return None
 
+    def forgotten(self) -> None: ...
+
 
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]

@@ -127,6 +127,7 @@ class Server:
             config.connection_unread_replies_max_bytes,
             config.connection_waiting_requests_max_bytes,
             trace if logs.debug_enabled() else None,
+            config.connections_partial_requests_max_bytes,
         )
         overrides = dict(config.max_connections_per_ip_overrides)
         self.acceptor = Acceptor(

@@ -102,6 +102,11 @@ SETTINGS: tuple[Setting, ...] = (
         "Requests of one connection that may wait behind a parked one; beyond that nothing more is read from it. A single larger request may "
         "wait alone.", low=1, unit="bytes",
     ),
+    Setting(
+        "connections.partial.requests.max.bytes", "long", 536_870_912,
+        "What has arrived of requests that are not whole yet, of all connections together; at least socket.request.max.bytes counts. Beyond "
+        "it, of the connections that hold the average or more, those heard from longest ago are closed.", low=1, high=LONG_MAX, unit="bytes",
+    ),
     # --- topics ---
     Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
     Setting(

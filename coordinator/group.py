@@ -256,6 +256,11 @@ class Group(Timed):
         self._unread[commit] = None
         self.newest = commit
 
+    def let_go(self, commit: Unread) -> None:
+        """Keep it no longer, only its offsets."""
+        if commit in self._unread:
+            self._read_all()
+
     def _read_all(self) -> None:
         self.newest = None
         for commit in self._unread:

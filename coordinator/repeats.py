@@ -170,6 +170,10 @@ class RepeatedCommit:
         self._standing = group.standing
         return True
 
+    def forgotten(self) -> None:
+        """It will not be sent again: its group keeps the offsets alone."""
+        self._group.let_go(self)
+
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
         """Put the newest ones to those of the group."""
         values = self._form.values(self._frame, self._now)

@@ -26,6 +26,12 @@ class Framer:
         self.pending = 0  # bytes of a frame that is not whole yet
         self._need = 4  # bytes until there is more to know: a length, or a whole frame
 
+    def clear(self) -> None:
+        """Let go of what has arrived."""
+        self._buffer = bytearray()
+        self.pending = 0
+        self._need = 4
+
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. ProtocolError: a length that cannot be; nothing more comes from here."""
         frames: list[bytes] = []

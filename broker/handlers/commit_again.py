@@ -185,6 +185,9 @@ class CommitAgain:
             journal.stepped()
         return b""
 
+    def forgotten(self) -> None:
+        self._commit.forgotten()
+
     def _topics_are_there(self) -> bool:
         """The ones that were committed first, not others of the same names."""
         by_name = self._registry.by_name

@@ -44,6 +44,8 @@ class FetchAgain:
         partitions = sum([len(topic.partition_indexes) for topic in wanted or ()])
         self.cost = _COST + 2 * len(self._rest) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX
 
+    def forgotten(self) -> None: ...
+
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """None where it is another fetch, or has to wait, or is refused."""
         if data[REST_AT:] != self._rest:

@@ -45,6 +45,8 @@ class HeartbeatAgain:
         self._clock = clock
         self.cost = _COST + len(self._rest)
 
+    def forgotten(self) -> None: ...
+
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """The reply, where nobody has to be asked for it but the group and nothing has to be waited for."""
         if data[REST_AT:] != self._rest:

@@ -79,6 +79,8 @@ class Repeated:
     def refused(self, error: int) -> bytes:
         raise NotImplementedError
 
+    def forgotten(self) -> None: ...
+
     def reply_of(self, front: bytes, end: bytes) -> bytes:
         return _REPLY(4 + len(front) + len(end), self.correlation_id) + front + end
 

@@ -368,3 +368,22 @@ def test_a_request_written_otherwise_is_not_remembered() -> None:
     tagged = body[:-1] + b"\1\5\1x"  # a tagged field that nobody knows
     OffsetCommitRequest.decode(tagged, 0, 9)
     assert written_(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
+
+
+def test_a_group_keeps_only_the_offsets_of_a_commit_that_is_remembered_no_more(desk: Desk, peer: Peer) -> None:
+    """What is counted as remembered is all that is kept: not more through a group, when its connection has gone."""
+    others = [Peer(desk) for _ in range(3)]
+    id = stable(desk, peer)
+    for offset in range(4):
+        for number, one in enumerate((peer, *others)):
+            one.ask(commit(id, 10 * number + offset), 9)
+    group = desk.shards.of("g").shard.groups["g"]
+    assert len(group._unread) == 4
+    for one in others[::-1]:
+        one.connection.connection_lost(None)
+    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in peer.connection.again.values())
+    assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
+    peer.connection.connection_lost(None)
+    assert desk.host.remembered_bytes == 0
+    assert not group._unread
+    assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}
