@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -612,21 +611,17 @@ def test_new_ids_look_like_kafkas() -> None:
 # Threads
 
 
-def test_workers_bring_results_and_exceptions_back_and_end(tmp_path: Path) -> None:
-    async def run() -> list[object]:
-        loop = asyncio.get_running_loop()
-        workers = Workers(loop, 2)
-        results: asyncio.Queue[object] = asyncio.Queue()
-        workers.submit(lambda: 7, results.put_nowait)
-        workers.submit(lambda: 1 // 0, results.put_nowait)
-        found = [await results.get(), await results.get()]
-        workers.close()
-        for thread in workers._threads:
-            thread.join(5)
-            assert not thread.is_alive()
-        return found
-
-    found = asyncio.run(run())
+@pytest.mark.asyncio
+async def test_workers_bring_results_and_exceptions_back_and_end() -> None:
+    workers = Workers(asyncio.get_running_loop(), 2)
+    results: asyncio.Queue[object] = asyncio.Queue()
+    workers.submit(lambda: 7, results.put_nowait)
+    workers.submit(lambda: 1 // 0, results.put_nowait)
+    found = [await results.get(), await results.get()]
+    workers.close()
+    for thread in workers._threads:
+        thread.join(5)
+        assert not thread.is_alive()
     assert 7 in found
     assert any(isinstance(result, ZeroDivisionError) for result in found)
 

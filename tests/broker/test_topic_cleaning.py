@@ -161,27 +161,24 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.once
-def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch_of_each_producer(
+@pytest.mark.asyncio
+async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch_of_each_producer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-
-    async def main() -> None:
-        logs = Logs(OsDisk(), str(tmp_path))
-        partition = logs.add("orders")
-        write(partition, 3, producer_id=7)
-        write(partition, 40)
-        cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        cleaning.clean_topics(logs.topics)
-        await until(lambda: cleaning.cleanings)
-        await cleaning.stop()
-        log = partition.log
-        kept = [key for some in log.facts(log.last_base) for key, _ in some if key is not None]
-        assert sorted(kept) == [b"k0", b"k1", b"k2"]
-        assert log.next_offset == 43
-        assert log.read(2, 1000)[:8] == (2).to_bytes(8, "big")
-        points = read_offsets(logs.disk, f"{tmp_path}/{CLEANER_POINTS}")
-        assert points["orders", 0] == log.last_base
-        assert not logs.keeper.failures
-
-    asyncio.run(main())
+    logs = Logs(OsDisk(), str(tmp_path))
+    partition = logs.add("orders")
+    write(partition, 3, producer_id=7)
+    write(partition, 40)
+    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    cleaning.clean_topics(logs.topics)
+    await until(lambda: cleaning.cleanings)
+    await cleaning.stop()
+    log = partition.log
+    kept = [key for some in log.facts(log.last_base) for key, _ in some if key is not None]
+    assert sorted(kept) == [b"k0", b"k1", b"k2"]
+    assert log.next_offset == 43
+    assert log.read(2, 1000)[:8] == (2).to_bytes(8, "big")
+    points = read_offsets(logs.disk, f"{tmp_path}/{CLEANER_POINTS}")
+    assert points["orders", 0] == log.last_base
+    assert not logs.keeper.failures

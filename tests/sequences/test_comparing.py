@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from pathlib import Path
 from random import Random
@@ -140,14 +139,15 @@ class Pretended:
         return [await self.find(steps) for steps in some]
 
 
-def test_a_find_is_cut_to_what_it_needs() -> None:
+@pytest.mark.asyncio
+async def test_a_find_is_cut_to_what_it_needs() -> None:
     plain = {"v": 9, "member": "", "type": "consumer", "protocols": [["a", "m"]], "session": 31_600, "rebalance": 61_640}
     steps: list[Step] = [{"do": "join", "by": f"p{number % 4}", **plain} for number in range(21)]
     steps.append({"do": "beat", "by": "p3", "v": 4, "member": "", "generation": 1})
     arena = Pretended()
-    find = asyncio.run(arena.find(steps))
+    find = await arena.find(steps)
     assert find is not None
-    short = asyncio.run(shrunk(arena, find, {11: (0, 9), 12: (0, 4)}, lambda line: None))
+    short = await shrunk(arena, find, {11: (0, 9), 12: (0, 4)}, lambda line: None)
     assert [(step["do"], step["by"]) for step in short.steps] == [("join", "p1"), ("beat", "p3")]
 
 
