@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test clients-test kafka-test spark-test soak oracle check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -70,6 +70,9 @@ generate: setup ## write what is generated: protocol/messages, and pages and par
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m bench $(ARGS)
+
+mutants: setup ## mutate the code and see whether a test notices (ARGS="coordinator storage/log.py", ARGS="--sample 150")
+	@$(BIN)/python -m project.mutants $(ARGS)
 
 oracle: setup ## random group requests to this broker and to Apache Kafka, until they differ (needs Java; ARGS="--seed 7 --minutes 10")
 	@$(BIN)/python project/compiled.py --fresh

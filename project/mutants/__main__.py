@@ -1,0 +1,214 @@
+"""`make mutants`: everything; ARGS="coordinator storage/log.py", ARGS="--sample 150", ARGS="--show ID"."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from project.mutants.mutations import Key, Mutation, mutations_of
+from project.mutants.report import Report
+from project.mutants.results import KEPT, Results, Sources, equivalents
+from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
+
+# Of these at least so many mutations have to be noticed; fast paths are counted by themselves.
+JUDGED = ("coordinator", "storage", "broker/turn.py", "broker/journal.py", "broker/group_journal.py")
+FAST_PATHS = (
+    "coordinator/repeats.py",
+    "broker/handlers/commit_again.py",
+    "broker/handlers/fetch_again.py",
+    "broker/handlers/heartbeat_again.py",
+    "broker/handlers/rejoining.py",
+    "broker/handlers/produce_shape.py",
+)
+KILLED_SHARE_MIN = 0.95
+TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
+# Files of tests that start processes: what they touch is touched there.
+ELSEWHERE = ("from tests.running import", "from tests.broker.lasting import", "from tests.soak", "from tests.kafka_process import")
+# Of the tests that touch a line, so many seconds are run, the nearest first.
+SECONDS_OF_TESTS = 8.0
+
+Trees = dict[str, tuple[ast.Module, list[Mutation]]]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants")
+    parser.add_argument("paths", nargs="*", help="files and folders; everything that is judged, and the fast paths, if none is named")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutations by chance, of what is judged")
+    parser.add_argument("--seed", help="of the sample; the commit, unless given")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    parser.add_argument("--fresh", action="store_true", help="verdicts of before do not count")
+    parser.add_argument("--list", action="store_true", help="only list the mutations")
+    parser.add_argument("--show", metavar="ID", help="only show one mutation")
+    given = parser.parse_args(arguments)
+    files = files_of(given.paths or [*JUDGED, *FAST_PATHS])
+    trees = {file: mutations_of(file, (ROOT / file).read_text()) for file in files}
+    mutations = [mutation for _, some in trees.values() for mutation in some]
+    if given.list or given.show:
+        return show(trees, mutations, given.show)
+    if compiled := [file for file in files if list((ROOT / file).parent.glob(f"{Path(file).stem}.*.so"))]:
+        print(f"mutants: {compiled[0]} is compiled: `make uncompile` first", file=sys.stderr)
+        return 2
+    listed = equivalents()
+    stale = [key for key in listed if key.file in trees and key not in {mutation.key for mutation in mutations}]
+    if given.sample:
+        judged = [mutation for mutation in mutations if mutation.key.file not in FAST_PATHS and mutation.key not in listed]
+        mutations = Random(given.seed or commit()).sample(judged, min(given.sample, len(judged)))
+    report = Report(stale if not given.sample else [])  # a sample judges tests, and no lists
+    work = Work(trees, mutations, listed, report, Results(fresh=given.fresh or bool(given.sample)))
+    use_hypothesis()
+    code = pytest.main([*OPTIONS, *tests_to_collect()], plugins=[Runner(work, given.workers)])
+    if not work.done:
+        print(f"mutants: pytest ended with {code!r}", file=sys.stderr)
+        return 2
+    return report.end(KILLED_SHARE_MIN, FAST_PATHS)
+
+
+def files_of(paths: list[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for path in paths:
+        whole = ROOT / path
+        some = sorted(whole.rglob("*.py")) if whole.is_dir() else [whole]
+        found |= dict.fromkeys([str(one.relative_to(ROOT)) for one in some])
+    return list(found)
+
+
+def commit() -> str:
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "0"
+
+
+def show(trees: Trees, mutations: list[Mutation], id: str | None) -> int:
+    for mutation in mutations:
+        key = mutation.key
+        if id is None or key.id == id:
+            print(f"{key.id} {key.file}:{mutation.number} {key.function}: {key.line}    {key.change}")
+        if key.id == id:
+            tree, _ = trees[key.file]
+            before = ast.unparse(tree)
+            mutation.apply()
+            print(*difflib.unified_diff(before.splitlines(), ast.unparse(tree).splitlines(), lineterm="", n=4), sep="\n")
+            mutation.undo()
+    return 0
+
+
+def tests_to_collect() -> list[str]:
+    tests = [str(path.relative_to(ROOT)) for folder in TEST_FOLDERS for path in sorted((ROOT / folder).glob("test_*.py"))]
+    return [test for test in tests if not any(words in (ROOT / test).read_text() for words in ELSEWHERE)]
+
+
+class Work:
+    """What is done in the place of running the tests."""
+
+    def __init__(self, trees: Trees, mutations: list[Mutation], listed: dict[Key, str], report: Report, results: Results) -> None:
+        self.trees = trees
+        self.mutations = mutations
+        self.listed = listed
+        self.report = report
+        self.results = results
+        self.done = False
+        self.touched: dict[str, Touched] = {}
+        self.by_line: dict[tuple[str, int], list[str]] = {}
+        self.by_file: dict[str, list[str]] = {}
+        self.killers: dict[tuple[str, int], list[str]] = {}  # by function, the newest first
+
+    def __call__(self, runner: Runner) -> None:
+        began = time.monotonic()
+        self.touched = self._touched(runner)
+        for test, touched in self.touched.items():
+            if touched.seconds > TEST_SECONDS_MAX:
+                continue
+            for file, lines in touched.lines.items():
+                self.by_file.setdefault(file, []).append(test)
+                for line in lines:
+                    self.by_line.setdefault((file, line), []).append(test)
+        print(f"{len(self.touched)} tests touch the code ({time.monotonic() - began:.0f} s)", flush=True)
+        runner.judge(self._jobs(), self._judged)
+        self.results.save()
+        self.done = True
+
+    def _touched(self, runner: Runner) -> dict[str, Touched]:
+        """Of each file of tests from before, where nothing that its tests may run has changed."""
+        files = files_of([*JUDGED, *FAST_PATHS])
+        sources = Sources()
+        folders = ("tests", "coordinator", "storage", "broker", "protocol")
+        others = [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_")]
+        state = sources.together(others)
+        kept = KEPT / "touched.json"
+        known: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+        by_file: dict[str, list[str]] = {}
+        for test in runner.items:
+            by_file.setdefault(test.partition("::")[0], []).append(test)
+        states = {file: f"{state} {sources.of(file)}" for file in by_file}
+        new = [file for file in by_file if file not in known or known[file][0] != states[file]]
+        found = runner.touch([test for file in new for test in by_file[file]], files)
+        for file in new:
+            known[file] = [states[file], {test: found[test] for test in by_file[file] if test in found}]
+        KEPT.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(known))
+        return {test: Touched(*one) for file in by_file for test, one in known[file][1].items()}
+
+    def _jobs(self) -> Iterator[Job]:
+        for mutation in self.mutations:
+            if mutation.key in self.listed:
+                self.report.equivalent(mutation)
+                continue
+            known = self.results.known(mutation, self._tests(mutation))
+            if known is not None:
+                self.report.add(mutation, known)
+            else:
+                yield Job(mutation, self.trees[mutation.key.file][0], self.touched, self._tests)
+
+    def _judged(self, job: Job, verdict: Verdict) -> None:
+        mutation = job.mutation
+        tests = self._tests(mutation)
+        self.results.keep(mutation, tests, verdict)
+        self.report.add(mutation, verdict)
+        if verdict.by:
+            killers = self.killers.setdefault(where(mutation), [])
+            if verdict.by in killers:
+                killers.remove(verdict.by)
+            killers.insert(0, verdict.by)
+
+    def _tests(self, mutation: Mutation) -> list[str]:
+        """Those that touch its lines, the nearest first: what noticed others in the function, what is named as the file, what is quick."""
+        file = mutation.key.file
+        if mutation.outer is None:
+            found = dict.fromkeys(self.by_file.get(file, ()))
+        else:
+            first, last = mutation.lines
+            found = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
+            if not found and mutation.parent is mutation.outer.args:  # a default
+                body = mutation.outer.body[0].lineno
+                found = dict.fromkeys(self.by_line.get((file, body), ()))
+        killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
+        folder, stem = file.rpartition("/")[0], Path(file).stem
+
+        def distance(test: str) -> tuple[int, bool, bool, float]:
+            return killers.get(test, 99), stem not in test, f"tests/{folder}/" not in test, self.touched[test].seconds
+
+        ordered = sorted(found, key=distance)
+        seconds = 0.0
+        for number, test in enumerate(ordered):
+            seconds += self.touched[test].seconds
+            if seconds > SECONDS_OF_TESTS:
+                return ordered[:number]
+        return ordered
+
+
+def where(mutation: Mutation) -> tuple[str, int]:
+    return mutation.key.file, mutation.outer.lineno if mutation.outer is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

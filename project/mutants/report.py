@@ -1,0 +1,61 @@
+"""What came of it: a table of files, and every survivor."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from project.mutants.mutations import Key, Mutation
+from project.mutants.running import KILLED, SURVIVED, TIMEOUT, UNTOUCHED, Verdict
+
+EQUIVALENT = "equivalent"
+
+
+class Report:
+    def __init__(self, stale: list[Key]) -> None:
+        self._stale = stale
+        self._counts: dict[str, Counter[str]] = {}
+        self._survivors: list[tuple[Mutation, Verdict]] = []
+        self._began = self._told = time.monotonic()
+
+    def equivalent(self, mutation: Mutation) -> None:
+        self._counts.setdefault(mutation.key.file, Counter())[EQUIVALENT] += 1
+
+    def add(self, mutation: Mutation, verdict: Verdict) -> None:
+        self._counts.setdefault(mutation.key.file, Counter())[verdict.what] += 1
+        if verdict.what in (SURVIVED, UNTOUCHED):
+            self._survivors.append((mutation, verdict))
+        if time.monotonic() - self._told > 30:
+            self._told = time.monotonic()
+            total = sum(sum(counts.values()) for counts in self._counts.values())
+            print(f"... {total} mutations, {len(self._survivors)} survivors, in {mutation.key.file}", flush=True)
+
+    def end(self, share_min: float, fast_paths: tuple[str, ...]) -> int:
+        """Prints everything; 1 where too many survive, or the list of equivalents is not that of the code."""
+        for mutation, verdict in sorted(self._survivors, key=lambda one: (one[0].key.file, one[0].number)):
+            key = mutation.key
+            touched = ", touched by no test" if verdict.what == UNTOUCHED else ""
+            print(f"{key.file}:{mutation.number} {key.function} [{key.id}]{touched}\n    {key.line}\n    {key.change}")
+        for key in self._stale:
+            print(f"listed as equivalent, but no such mutation: {key.file} {key.function}: {key.line}: {key.change}")
+        print(f"\n{'':36}{'mutations':>10}{'killed':>8}{'equivalent':>12}{'survived':>10}{'share':>8}")
+        judged = [file for file in sorted(self._counts) if file not in fast_paths]
+        fast = [file for file in sorted(self._counts) if file in fast_paths]
+        for file in judged:
+            self._line(file, self._counts[file])
+        share = self._line("all of these", sum([self._counts[file] for file in judged], Counter()))
+        for file in fast:
+            self._line(file, self._counts[file])
+        if fast:
+            self._line("fast paths", sum([self._counts[file] for file in fast], Counter()))
+        print(f"{time.monotonic() - self._began:.0f} s")
+        if share < share_min:
+            print(f"mutants: {share:.1%} noticed, less than {share_min:.0%}")
+        return int(share < share_min or bool(self._stale))
+
+    def _line(self, name: str, counts: Counter[str]) -> float:
+        killed = counts[KILLED] + counts[TIMEOUT]
+        survived = counts[SURVIVED] + counts[UNTOUCHED]
+        share = killed / (killed + survived) if killed + survived else 1.0
+        print(f"{name:36}{counts.total():>10}{killed:>8}{counts[EQUIVALENT]:>12}{survived:>10}{share:>8.1%}")
+        return share

@@ -1,0 +1,281 @@
+"""pytest, collected once. Its process forks: for a part of the tests with a trace of the lines they touch, and for each mutation."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from project.mutants.mutations import Mutation
+from project.mutants.swapping import NotSwapped, swap
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = [
+    *("-q", "--assert=plain", "--tb=no", "--capture=no", "--no-header", "--no-summary"),
+    *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
+    *("-m", "not (alone or clients or kafka or spark or once)", "-o", "tmp_path_retention_policy=none"),
+]
+# A test that takes longer is for other occasions: it would be run for every mutation of what it touches.
+TEST_SECONDS_MAX = 1.5
+# Mutations make loops without an end, and lists without one.
+CPU_SECONDS_MORE = 0.5
+WALL_SECONDS_MAX = 60.0
+MEMORY_BYTES_MAX = 3 << 30
+KILLED, SURVIVED, TIMEOUT, UNTOUCHED = "killed", "survived", "timeout", "untouched"
+
+
+def use_hypothesis() -> None:
+    """The same examples each time, and few of them."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("mutants", derandomize=True, max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    settings.load_profile("mutants")
+
+
+class Touched(NamedTuple):
+    """What one test touches: of each file the lines; and how long it takes."""
+
+    lines: dict[str, list[int]]
+    seconds: float
+
+
+class Verdict(NamedTuple):
+    what: str
+    by: str  # the test that noticed it
+    seconds: float
+
+
+class Runner:
+    """Given pytest's session, does `work` in the place of running tests."""
+
+    def __init__(self, work: Callable[[Runner], None], workers: int) -> None:
+        self._work = work
+        self.workers = workers
+        self.items: dict[str, pytest.Item] = {}
+        self.session: Any = None
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()
+        self._work(self)
+        return True
+
+    # In a fork.
+
+    def run_test(self, item: pytest.Item) -> str:
+        """passed, failed or skipped."""
+        outcome = "passed"
+        for report in runtestprotocol(item, log=False, nextitem=None):
+            if report.failed:
+                return "failed"
+            if report.skipped:
+                outcome = "skipped"
+        return outcome
+
+    def child(self, scratch: str) -> None:
+        """What a fork has to do first: it says nothing, and its files are its own."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        factory = self.session.config._tmp_path_factory
+        factory._given_basetemp = Path(scratch) / f"p{os.getpid()}"
+
+    # Which test touches which line.
+
+    def touch(self, tests: list[str], files: list[str]) -> dict[str, Touched]:
+        """Of each test that passes."""
+        found: dict[str, Touched] = {}
+        with tempfile.TemporaryDirectory() as scratch:
+            children = []
+            for number in range(self.workers):
+                pid = os.fork()
+                if not pid:
+                    self._trace(tests[number :: self.workers], set(files), scratch, Path(scratch) / f"{number}.json")
+                children.append((pid, Path(scratch) / f"{number}.json"))
+            for pid, result in children:
+                os.waitpid(pid, 0)
+                for test, (lines, seconds) in json.loads(result.read_text()).items():
+                    found[test] = Touched(lines, seconds)
+        return found
+
+    def _trace(self, tests: list[str], files: set[str], scratch: str, result: Path) -> None:
+        try:
+            self.child(scratch)
+            names = {str(ROOT / file): file for file in files}
+            found: dict[str, tuple[dict[str, list[int]], float]] = {}
+            for test in tests:
+                lines: dict[str, set[int]] = {}
+                trace = tracer(names, lines)
+                begin = time.perf_counter()
+                sys.settrace(trace)
+                threading.settrace(trace)
+                try:
+                    outcome = self.run_test(self.items[test])
+                finally:
+                    sys.settrace(None)
+                    threading.settrace(None)
+                seconds = time.perf_counter() - begin
+                if outcome == "passed" and lines:
+                    found[test] = {names[path]: sorted(some) for path, some in lines.items()}, seconds
+            result.write_text(json.dumps(found))
+        finally:
+            os._exit(0)
+
+    # Verdicts.
+
+    def judge(self, jobs: Iterable[Job], done: Callable[[Job, Verdict], None]) -> None:
+        """Each job in a fork, `workers` of them at a time."""
+        running: list[Running] = []
+        waiting = iter(jobs)
+        job = next(waiting, None)
+        scratch = tempfile.mkdtemp()
+        try:
+            while job is not None or running:
+                while job is not None and len(running) < self.workers:
+                    tests = job.tests()
+                    if tests:
+                        running.append(self._begin(job, tests, scratch))
+                    else:
+                        done(job, Verdict(UNTOUCHED, "", 0.0))
+                    job = next(waiting, None)
+                for one in self._ended(running):
+                    running.remove(one)
+                    done(one.job, self._verdict(one, scratch))
+        finally:
+            for one in running:
+                os.kill(one.pid, signal.SIGKILL)
+                os.waitpid(one.pid, 0)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _begin(self, job: Job, tests: list[str], scratch: str) -> Running:
+        read_end, write_end = os.pipe()  # nothing is written: it closes when the process ends
+        pid = os.fork()
+        if not pid:
+            os.close(read_end)
+            os.set_inheritable(write_end, True)
+            self._mutant(job, tests, scratch)
+        os.close(write_end)
+        return Running(job, pid, read_end, time.monotonic())
+
+    def _ended(self, running: list[Running]) -> list[Running]:
+        """Those that have ended by now, at least one of them if there are any; one that takes too long is ended."""
+        ended: list[Running] = []
+        while running and not ended:
+            ready, _, _ = select.select([one.pipe for one in running], [], [], 1.0)
+            ended = [one for one in running if one.pipe in ready]
+            for one in running:
+                if one not in ended and time.monotonic() - one.began > WALL_SECONDS_MAX:
+                    os.kill(one.pid, signal.SIGKILL)
+        return ended
+
+    def _verdict(self, one: Running, scratch: str) -> Verdict:
+        os.close(one.pipe)
+        code = os.waitstatus_to_exitcode(os.waitpid(one.pid, 0)[1])
+        shutil.rmtree(f"{scratch}/p{one.pid}", ignore_errors=True)
+        at = Path(scratch, str(one.pid))
+        last = at.read_text() if at.exists() else ""
+        at.unlink(missing_ok=True)
+        seconds = time.monotonic() - one.began
+        if code == 0:
+            return Verdict(SURVIVED, "", seconds)
+        return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # a signal: too much time or memory, or a crash
+
+    def _mutant(self, job: Job, tests: list[str], scratch: str) -> None:
+        """Ends the process: with 0 where no test has noticed."""
+        code = 1
+        try:
+            self.child(scratch)
+            try:
+                job.swap()
+            except NotSwapped:
+                self._load(job, tests, scratch)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+            with open(f"{scratch}/{os.getpid()}", "w") as at:
+                for test in tests:
+                    at.seek(0)
+                    at.truncate()
+                    at.write(test)
+                    at.flush()
+                    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MORE + 5 * job.touched[test].seconds)  # its signal ends the process
+                    if self.run_test(self.items[test]) == "failed":
+                        break
+                else:
+                    code = 0
+        finally:
+            os._exit(code)
+
+    def _load(self, job: Job, tests: list[str], scratch: str) -> None:
+        """Becomes a process that imports the mutated module."""
+        listed = Path(scratch, f"p{os.getpid()}", "tests")
+        listed.parent.mkdir()
+        listed.write_text("\n".join(tests))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(WALL_SECONDS_MAX), int(WALL_SECONDS_MAX)))
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "project.mutants.loading", job.mutation.key.file, job.mutation.key.id, str(listed)])
+
+
+class Job:
+    """One mutation, and the tests that may notice it."""
+
+    def __init__(self, mutation: Mutation, tree: ast.Module, touched: dict[str, Touched], tests: Callable[[Mutation], list[str]]) -> None:
+        self.mutation = mutation
+        self.touched = touched
+        self._tree = tree
+        self._tests = tests
+
+    def tests(self) -> list[str]:
+        return self._tests(self.mutation)
+
+    def swap(self) -> None:
+        file = self.mutation.key.file
+        swap(self._tree, self.mutation, str(ROOT / file), module_of(file))
+
+
+class Running(NamedTuple):
+    job: Job
+    pid: int
+    pipe: int
+    began: float
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def tracer(names: dict[str, str], lines: dict[str, set[int]]) -> Callable[[FrameType, str, Any], Any]:
+    """Notes the lines of these files."""
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        path = frame.f_code.co_filename
+        if path not in names:
+            return None
+        noted = lines.setdefault(path, set())
+        add = noted.add
+        add(frame.f_lineno)
+
+        def local(frame: FrameType, event: str, argument: Any) -> Any:
+            add(frame.f_lineno)
+            return local
+
+        return local
+
+    return trace

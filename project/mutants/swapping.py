@@ -1,0 +1,94 @@
+"""Puts the code of a mutated function into the function that is loaded: whoever has imported it has the mutated one."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+
+from project.mutants.mutations import Function, Mutation
+
+
+class NotSwapped(Exception):
+    """The function cannot be exchanged in place."""
+
+
+def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
+    """Raises NotSwapped where the mutation is not of a function's body, or changes what the function takes from around it."""
+    outer = mutation.outer
+    if outer is None:
+        raise NotSwapped
+    lines = first_line(outer)
+    functions = [function for function in functions_of(module) if function.__code__.co_firstlineno == lines and function.__code__.co_name == outer.name]
+    if not functions:
+        raise NotSwapped
+    mutation.apply()
+    try:
+        whole = compile(ast.fix_missing_locations(tree), path, "exec")
+        defaults, kw_defaults = evaluated(outer, functions[0])
+    finally:
+        mutation.undo()
+    code = find(whole, outer.name, lines)
+    for function in functions:
+        if code is None or code.co_freevars != function.__code__.co_freevars:
+            raise NotSwapped
+        function.__code__ = code
+        if mutation.parent is outer.args:
+            function.__defaults__, function.__kwdefaults__ = defaults, kw_defaults
+
+
+def first_line(function: Function) -> int:
+    return min([function.lineno, *[one.lineno for one in function.decorator_list]])
+
+
+def evaluated(outer: Function, function: FunctionType) -> tuple[tuple[object, ...] | None, dict[str, object] | None]:
+    """The values of its default arguments, as they stand in the tree."""
+    scope = function.__globals__
+
+    def value(node: ast.expr) -> object:
+        return eval(compile(ast.Expression(node), "default", "eval"), scope)
+
+    arguments = outer.args
+    plain = tuple(value(one) for one in arguments.defaults) or None
+    named = {one.arg: value(given) for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if given is not None}
+    return plain, named or None
+
+
+def find(code: CodeType, name: str, line: int) -> CodeType | None:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            if one.co_name == name and one.co_firstlineno == line:
+                return one
+            if (below := find(one, name, line)) is not None:
+                return below
+    return None
+
+
+def functions_of(module: str) -> Iterator[FunctionType]:
+    """Those that a module defines, methods and properties included."""
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        yield from in_scope(vars(loaded), module, set())
+
+
+def in_scope(scope: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
+    for value in list(scope.values()) if isinstance(scope, dict) else list(vars(scope).values()):
+        yield from behind(value, module, seen)
+
+
+def behind(value: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
+    if id(value) in seen or getattr(value, "__module__", module) != module:
+        return
+    seen.add(id(value))
+    if isinstance(value, FunctionType):
+        yield value
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield from behind(value.__func__, module, seen)
+    elif isinstance(value, property):
+        for one in (value.fget, value.fset, value.fdel):
+            yield from behind(one, module, seen)
+    elif isinstance(value, type):
+        yield from in_scope(value, module, seen)
+    if hasattr(value, "__wrapped__"):  # by lru_cache, contextmanager and the like
+        yield from behind(value.__wrapped__, module, seen)
