@@ -257,7 +257,7 @@ class Segment:
         known = self.places.get(offset, -1)
         if known >= 0:
             return known
-        at = self._near(offset)
+        at = self.near(offset)
         unpack = _PLACE.unpack_from
         base: int
         length: int
@@ -327,7 +327,7 @@ class Segment:
             del places[next(iter(places))]
         places[offset] = position
 
-    def _near(self, offset: int) -> int:
+    def near(self, offset: int) -> int:
         """Where to begin reading for `offset`: further back where the index does not lead to the batch that it names."""
         position, last_offset = self.index.entry_for(offset)
         back = PART_BYTES

@@ -121,24 +121,18 @@ class Segments:
         segments = self._between(-1, stop)
         return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
-    def find_time(self, timestamp: int) -> Found | None:
-        """The first record that is at least as late."""
-        for segment in self._segments:
-            if segment.next_offset > self.start_offset:
-                found = find_time(segment, timestamp, self.start_offset)
-                if found is not None:
-                    return found
-        return None
+    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+        """The first record that is at least as late, in the end, if there is one; None behind each step before.
 
-    def latest_record(self) -> Found | None:
-        """The record with the largest timestamp, the first of several."""
-        best: Found | None = None
-        for segment in self._segments:
-            if segment.next_offset > self.start_offset and segment.size and (best is None or segment.max_timestamp > best.timestamp):
-                found = latest(segment, self.start_offset)
-                if found is not None and (best is None or found.timestamp > best.timestamp):
-                    best = found
-        return best
+        Segments that give way meanwhile are read on. Raises DamagedLog and OSError.
+        """
+        segments = self._between(self.start_offset, self.next_offset)
+        return Reading(segments, find_time(segments, timestamp, self.start_offset))
+
+    def latest_record(self) -> Iterator[Found | None]:
+        """The record with the largest timestamp, the first of several; in steps as `find_time`."""
+        segments = self._between(self.start_offset, self.next_offset)
+        return Reading(segments, latest(segments, self.start_offset))
 
     def epoch_at(self, offset: int) -> int:
         """Under which epoch the record at `offset` was written; -1 where nobody knows."""

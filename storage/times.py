@@ -1,14 +1,27 @@
-"""Records of one segment by their time: the first that is late enough, the latest of all, the first of all."""
+"""Records by their time: the first that is late enough, the latest of all, the first of a segment.
+
+Looking for one may lead through whole segments: where the newest timestamps are before the start of the log, or an index
+leads nowhere. So it is done in steps of bounded work, and who looks may do something else in between.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.batch import CorruptBatch, records
+from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, CorruptBatch, read_header
+from protocol.batch_times import record_times
 from storage.errors import DamagedLog
 from storage.segment import LOOK_BYTES, Segment
 
 UNKNOWN: Final = -2  # a timestamp that nobody has looked for yet; -1 stands in batches that have none
+ANY_TIME: Final = -(1 << 63)
+STEP_READS: Final = 8  # of LOOK_BYTES: what one step reads of headers
+STEP_BYTES: Final = STEP_READS * LOOK_BYTES
+STEP_RECORDS: Final = 2_000
+
+_HEADER: Final = Struct(">qi4xb6xi8xq")  # base offset, length, magic, last offset delta, max timestamp
 
 
 class Found(NamedTuple):
@@ -17,47 +30,161 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
-def find_time(segment: Segment, timestamp: int, from_offset: int) -> Found | None:
-    """The first record at `from_offset` or behind it that is at least as late."""
-    if segment.max_timestamp < timestamp:
-        return None
-    at = _near_time(segment, timestamp)
-    if from_offset > segment.base:
-        at = max(at, segment.position_from(from_offset))
-    try:
-        for header, chunk, where in segment.batches(at, segment.size, False, LOOK_BYTES):
-            if header.max_timestamp >= timestamp:
-                for record in records(chunk, where):
-                    if record.timestamp >= timestamp and record.offset >= from_offset:
-                        return Found(record.timestamp, record.offset, header.leader_epoch)
-            at += header.size
-    except CorruptBatch as error:
-        raise DamagedLog(segment.log_path, at, str(error)) from error
-    return None
+class _Walk:
+    """From batch to batch of a segment, as far as it was written when this began. `at` is where a batch begins, or the end."""
+
+    __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
+
+    def __init__(self, segment: Segment, at: int, end: int) -> None:
+        self._segment = segment
+        self._end = end
+        self._chunk = b""
+        self._chunk_at = at
+        self.at = at
+        self.size = 0  # of the batch at `at`, and its largest timestamp, where `reach` has found one
+        self.max_timestamp = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.at >= self._end
+
+    def reach(self, offset: int, timestamp: int) -> bool:
+        """Whether a batch that ends at `offset` or behind it and is as late as `timestamp` was reached, which may be the one at `at`.
+
+        Otherwise the step is over, or there is none.
+        """
+        unpack = _HEADER.unpack_from
+        base: int
+        length: int
+        magic: int
+        delta: int
+        latest: int
+        reads = 0
+        at = self.at
+        end = self._end
+        chunk = self._chunk
+        where = at - self._chunk_at
+        while at < end:
+            if len(chunk) - where < HEADER_BYTES:
+                if reads == STEP_READS:
+                    break
+                reads += 1
+                self.at = at
+                self._chunk = chunk = self._segment.bytes_at(at, min(LOOK_BYTES, end - at))
+                self._chunk_at = at
+                where = 0
+                if len(chunk) < HEADER_BYTES:
+                    raise CorruptBatch("a batch header is cut short")
+            base, length, magic, delta, latest = unpack(chunk, where)
+            size = LENGTH_FROM + length
+            if magic != MAGIC or size < HEADER_BYTES or size > end - at:
+                self.at = at
+                read_header(chunk, where)  # says what is wrong
+                raise CorruptBatch("a batch is cut short")
+            if latest >= timestamp and base + delta >= offset:
+                self.at, self.size, self.max_timestamp = at, size, latest
+                return True
+            at += size
+            where += size
+        self.at = at
+        return False
+
+    def batch(self) -> bytes:
+        return self._segment.bytes_at(self.at, self.size)
+
+    def pass_by(self) -> None:
+        """The batch that was reached."""
+        self.at += self.size
 
 
-def latest(segment: Segment, from_offset: int) -> Found | None:
-    """The record with the largest timestamp at `from_offset` or behind it; the first of several."""
-    if segment.max_timestamp_offset < from_offset:
-        return _latest_from(segment, from_offset)  # the record may be gone
-    found = find_time(segment, segment.max_timestamp, from_offset)
-    return found if found is not None else _latest_from(segment, from_offset)  # a stored index may name an emptied batch
+def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[Found | None]:
+    """The first record at `from_offset` or behind it that is at least as late, in the end; None behind each step before."""
+    for segment in segments:
+        if segment.max_timestamp >= timestamp and segment.size:
+            for found in _find_in(segment, timestamp, from_offset):
+                yield found
+                if found is not None:
+                    return
 
 
-def _latest_from(segment: Segment, from_offset: int) -> Found | None:
-    """Read in full: the beginning of the segment was given up, and with it what the index knows."""
+def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | None]:
+    """The record with the largest timestamp at `from_offset` or behind it, the first of several; None behind each step before."""
     best: Found | None = None
-    at = segment.position_from(from_offset)
+    for segment in segments:
+        newest = segment.max_timestamp
+        if not segment.size or (best is not None and newest <= best.timestamp):
+            continue
+        found: Found | None = None
+        if segment.max_timestamp_offset >= from_offset:
+            for found in _find_in(segment, newest, from_offset):
+                if found is None:
+                    yield None
+        if found is None:  # what the index knows was given up, or compacted away
+            for found in _latest_in(segment, from_offset, best):
+                if found is None:
+                    yield None
+        if found is not None:
+            best = found
+    if best is not None:
+        yield best
+
+
+def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Found | None]:
+    end = segment.size
+    walk = _Walk(segment, 0, end)
     try:
-        for header, chunk, where in segment.batches(at, segment.size, False):
-            if best is None or header.max_timestamp > best.timestamp:
-                for record in records(chunk, where):
-                    if record.offset >= from_offset and (best is None or record.timestamp > best.timestamp):
-                        best = Found(record.timestamp, record.offset, header.leader_epoch)
-            at += header.size
+        earlier, offset = segment.index.time_before(timestamp)
+        if earlier >= 0:
+            # Nothing before that offset is late enough, if the index leads to the batch that it means.
+            walk = _Walk(segment, segment.near(offset), end)
+            while not walk.ended and not walk.reach(offset, ANY_TIME):
+                yield None
+            if walk.ended or walk.max_timestamp != earlier:
+                walk = _Walk(segment, 0, end)
+        if from_offset > segment.base:
+            near = segment.near(from_offset)
+            if near > walk.at:
+                walk = _Walk(segment, near, end)
+        while not walk.ended:
+            if not walk.reach(from_offset, timestamp):
+                yield None
+                continue
+            batch = walk.batch()
+            for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
+                if at >= timestamp and offset >= from_offset:
+                    yield Found(at, offset, read_header(batch, 0).leader_epoch)
+                    return
+                if seen % STEP_RECORDS == 0:
+                    yield None
+            walk.pass_by()
+            yield None
     except CorruptBatch as error:
-        raise DamagedLog(segment.log_path, at, str(error)) from error
-    return best
+        raise DamagedLog(segment.log_path, walk.at, str(error)) from error
+
+
+def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterator[Found | None]:
+    """From `from_offset` on the segment is read as a whole. In the end, if there is one, a later record than `best`."""
+    walk = _Walk(segment, segment.near(from_offset) if from_offset > segment.base else 0, segment.size)
+    found: Found | None = None
+    newest = best.timestamp if best is not None else ANY_TIME
+    try:
+        while not walk.ended:
+            if not walk.reach(from_offset, newest + 1):
+                yield None
+                continue
+            batch = walk.batch()
+            for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
+                if offset >= from_offset and at > newest:
+                    newest = at
+                    found = Found(at, offset, read_header(batch, 0).leader_epoch)
+                if seen % STEP_RECORDS == 0:
+                    yield None
+            walk.pass_by()
+            yield None
+    except CorruptBatch as error:
+        raise DamagedLog(segment.log_path, walk.at, str(error)) from error
+    if found is not None:
+        yield found
 
 
 def first_timestamp(segment: Segment) -> int:
@@ -68,13 +195,3 @@ def first_timestamp(segment: Segment) -> int:
         header = segment.header_at(0)
         segment.first_timestamp = header.max_timestamp if header is not None else -1
     return segment.first_timestamp
-
-
-def _near_time(segment: Segment, timestamp: int) -> int:
-    """Where to begin looking for `timestamp`; the start if the index does not lead to the batch that it means."""
-    earlier, offset = segment.index.time_before(timestamp)
-    if earlier < 0:
-        return 0
-    position = segment.position_from(offset)
-    header = segment.header_at(position)
-    return position if header is not None and header.max_timestamp == earlier else 0

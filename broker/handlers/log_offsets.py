@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.connection import Later
-from broker.contain import defect
+from broker.contain import defect, run
 from broker.dispatch import Call, Response, Route
 from broker.handlers.leader_epochs import UNKNOWN, epoch_error
 from broker.logs import get_logger
@@ -29,7 +30,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from storage import DamagedLog
+from storage import DamagedLog, Found
 
 log = get_logger("broker.log_offsets")
 
@@ -42,7 +43,12 @@ LATEST_TIERED: Final = -5  # KIP-1005
 _KNOWN_FROM: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 COMMITTED: Final = 1
-LOOKS_PER_TURN: Final = 32  # each reads a log in one or two places: some 50 us
+# What looking costs, in some 5 us, and how much of that a request may have at once, and all that take longer in one turn.
+ASKING: Final = 1
+READING: Final = 10  # of an index and a batch
+STEP: Final = 100  # of a look that reads on and on
+LOOKS_AT_ONCE: Final = 320
+LOOKS_PER_TURN: Final = 400
 
 
 class LogOffsetHandlers:
@@ -51,7 +57,7 @@ class LogOffsetHandlers:
     def __init__(self, partitions: Partitions, authorizer: Authorizer, turn: Later) -> None:
         self._partitions = partitions
         self._authorizer = authorizer
-        self._turn = turn
+        self._looks_under_way = Looks(turn)
 
     def routes(self) -> list[Route]:
         return [
@@ -84,11 +90,7 @@ class LogOffsetHandlers:
             return refuse_list_offsets(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(told.values())) for name, told in topics.items() if told])
         reply.topics += hidden
-        looks = self._looks(call.version, wanted, topics, twice)
-        if _some(looks):
-            return reply
-        Looking(call, reply, looks, self._turn)
-        return None
+        return self._looks_under_way.answer(call, reply, self._looks(call.version, wanted, topics, twice))
 
     def _looks(
         self,
@@ -96,8 +98,8 @@ class LogOffsetHandlers:
         wanted: list[tuple[str, ListOffsetsPartition]],
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]],
         twice: set[tuple[str, int]],
-    ) -> Iterator[None]:
-        """Fill in what is told, with a stop behind each log that was read."""
+    ) -> Iterator[int]:
+        """Fill in what is told, step by step; what each has cost."""
         for name, one in wanted:
             told = topics[name][one.partition_index]
             timestamp = one.timestamp
@@ -106,97 +108,144 @@ class LogOffsetHandlers:
             elif timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
                 told.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
-                told.error_code = self._look(name, one, told)
-                if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                    yield
-
-    def _look(self, name: str, one: ListOffsetsPartition, told: ListOffsetsPartitionResponse) -> int:
-        partition = self._partitions.find(name, one.partition_index)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if partition.error:
-            return partition.error
-        if one.current_leader_epoch != UNKNOWN:
-            error = epoch_error(partition, one.current_leader_epoch)
-            if error:
-                return error
-        timestamp = one.timestamp
-        if timestamp == LATEST:
-            told.offset, told.leader_epoch = partition.end_offset, partition.leader_epoch
-        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-            told.offset = partition.start_offset
-            told.leader_epoch = _first_epoch(partition)
-        elif timestamp != LATEST_TIERED:
-            try:
-                found = partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp)
-            except (OSError, DamagedLog) as problem:
-                log.error("partition cannot be read", log=str(partition), reason=str(problem))
-                return unreadable(problem)
-            if found is not None and found.offset < partition.end_offset:
-                told.timestamp, told.offset, told.leader_epoch = found
-        return ErrorCode.NONE
+                partition = self._partitions.find(name, one.partition_index)
+                told.error_code = _error(partition, one.current_leader_epoch)
+                if partition is not None and not told.error_code:
+                    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+                        yield from _find(partition, timestamp, told)
+                    else:
+                        _tell_end(partition, timestamp, told)
+            yield ASKING
 
     # OffsetForLeaderEpoch
 
-    def epochs(self, call: Call, request: OffsetForLeaderEpochRequest) -> Response:
-        told: list[OffsetForLeaderTopicResult] = []
+    def epochs(self, call: Call, request: OffsetForLeaderEpochRequest) -> Response | None:
+        reply = OffsetForLeaderEpochResponse(0, [])
+        return self._looks_under_way.answer(call, reply, self._epochs(call, request, reply))
+
+    def _epochs(self, call: Call, request: OffsetForLeaderEpochRequest, reply: OffsetForLeaderEpochResponse) -> Iterator[int]:
         hidden: list[OffsetForLeaderTopicResult] = []
         for topic in request.topics:
-            if self._may_describe(call, topic.topic):
-                told.append(OffsetForLeaderTopicResult(topic.topic, [self._epoch(topic.topic, one) for one in topic.partitions]))
-            else:
+            if not self._may_describe(call, topic.topic):
                 parts = [EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, one.partition) for one in topic.partitions]
                 hidden.append(OffsetForLeaderTopicResult(topic.topic, parts))
-        return OffsetForLeaderEpochResponse(0, told + hidden)
+                continue
+            told: list[EpochEndOffset] = []
+            reply.topics.append(OffsetForLeaderTopicResult(topic.topic, told))
+            for one in topic.partitions:
+                told.append(self._epoch(topic.topic, one))
+                yield ASKING
+        reply.topics += hidden
 
     def _epoch(self, name: str, one: OffsetForLeaderPartition) -> EpochEndOffset:
         partition = self._partitions.find(name, one.partition)
-        error: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else partition.error
-        if partition is not None and not error and one.current_leader_epoch != UNKNOWN:
-            error = epoch_error(partition, one.current_leader_epoch)
+        error = _error(partition, one.current_leader_epoch)
         if partition is None or error:
             return EpochEndOffset(error, one.partition)
         return EpochEndOffset(ErrorCode.NONE, one.partition, *partition.log.epoch_end(one.leader_epoch))
 
 
-class Looking:
-    """A ListOffsets that takes more than a turn."""
+def _error(partition: Partition | None, current_leader_epoch: int) -> int:
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.error or current_leader_epoch == UNKNOWN:
+        return partition.error
+    return epoch_error(partition, current_leader_epoch)
 
-    __slots__ = ("_call", "_looks", "_reply", "_turn")
 
-    def __init__(self, call: Call, reply: Response, looks: Iterator[None], turn: Later) -> None:
-        self._call = call
-        self._reply = reply
-        self._looks = looks
+def _tell_end(partition: Partition, which: int, told: ListOffsetsPartitionResponse) -> None:
+    if which == LATEST:
+        told.offset, told.leader_epoch = partition.end_offset, partition.leader_epoch
+    elif which in (EARLIEST, EARLIEST_LOCAL):
+        told.offset, told.leader_epoch = partition.start_offset, _first_epoch(partition)
+
+
+def _find(partition: Partition, timestamp: int, told: ListOffsetsPartitionResponse) -> Iterator[int]:
+    """Look for a record by its time. What becomes of the partition meanwhile counts when it is found."""
+    while True:
+        found: Found | None = None
+        try:
+            for found in partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp):
+                if found is not None:
+                    break
+                yield STEP
+                if partition.error:
+                    told.error_code = partition.error
+                    return
+        except (OSError, DamagedLog) as problem:
+            log.error("partition cannot be read", log=str(partition), reason=str(problem))
+            told.error_code = unreadable(problem)
+            return
+        yield READING
+        if partition.error:
+            told.error_code = partition.error
+        elif found is not None and found.offset < partition.start_offset:
+            continue  # it was deleted meanwhile: another one is the first now
+        elif found is not None and found.offset < partition.end_offset:
+            told.timestamp, told.offset, told.leader_epoch = found
+        return
+
+
+class Looks:
+    """Requests that look for longer than a turn has time for. All of them together get a bounded share of each turn."""
+
+    __slots__ = ("_turn", "_waiting")
+
+    def __init__(self, turn: Later) -> None:
         self._turn = turn
-        turn.later(self)
+        self._waiting: deque[Looking] = deque()
+
+    def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
+        """The reply, if its steps come to their end at once; otherwise it leaves when they have."""
+        looking = Looking(call, reply, steps)
+        if looking.go_on(LOOKS_AT_ONCE) < LOOKS_AT_ONCE:
+            return reply
+        self._waiting.append(looking)
+        self._turn.later(self)
+        return None
 
     def end_turn(self) -> None:
-        if self._call.connection.closed:
-            return
-        try:
-            done = _some(self._looks)
-        except Exception as error:
-            defect("a request failed inside the broker", error, api="ListOffsets")
-            self._call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-            return
-        if done:
-            self._call.answer(self._reply)
-        else:
+        """In turn, a step's worth each."""
+        waiting = self._waiting
+        left = LOOKS_PER_TURN
+        while waiting and left > 0:
+            looking = waiting.popleft()
+            left -= ASKING
+            if looking.call.connection.closed:
+                continue
+            try:
+                spent = looking.go_on(STEP)
+            except Exception as error:
+                defect("a request failed inside the broker", error, api=looking.call.route.api.name)
+                run(looking.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
+                continue
+            left -= spent
+            if spent >= STEP:
+                waiting.append(looking)
+            else:
+                run(looking.call.answer, looking.reply)
+        if waiting:
             self._turn.later(self)
 
-    def broken(self) -> None:
-        self._call.connection.broken()
 
+class Looking:
+    """One of these requests, and what is still to be done for it."""
 
-def _some(looks: Iterator[None]) -> bool:
-    """As much as a turn may take; whether that was all."""
-    for _ in range(LOOKS_PER_TURN):
-        try:
-            next(looks)
-        except StopIteration:
-            return True
-    return False
+    __slots__ = ("_steps", "call", "reply")
+
+    def __init__(self, call: Call, reply: Response, steps: Iterator[int]) -> None:
+        self.call = call
+        self.reply = reply
+        self._steps = steps
+
+    def go_on(self, cost: int) -> int:
+        """Take steps until they have cost so much, or a step more; what they did cost. Less than `cost`: it was the last."""
+        spent = 0
+        for step in self._steps:
+            spent += step
+            if spent >= cost:
+                break
+        return spent
 
 
 def _first_epoch(partition: Partition) -> int:

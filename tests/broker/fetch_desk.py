@@ -145,6 +145,12 @@ class Consumer:
         (reply,) = self.replies()
         return reply
 
+    def ask_at_once(self, request: Any, version: int) -> Any:
+        """The answer, which is there before the turn ends."""
+        self.send(request, version)
+        (reply,) = self.replies()
+        return reply
+
     def lose(self) -> None:
         self.connection.connection_lost(None)
 

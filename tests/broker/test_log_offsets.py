@@ -89,6 +89,65 @@ def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
     assert not desk.crank.soon
 
 
+@pytest.fixture
+def slow(desk: FetchDesk) -> FetchDesk:
+    """And a log of which each look for a time before its newest record reads everything that follows."""
+    desk.make("slow")
+    desk.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
+    desk.partition("slow").log.delete_before(1)
+    return desk
+
+
+def test_a_look_that_reads_a_whole_segment_leaves_turns_to_others(slow: FetchDesk) -> None:
+    asking = [Consumer(slow) for _ in range(5)]
+    for one in asking:
+        one.send(listing("slow", (0, 5_000)), 10)
+        one.send(listing("t", (0, 2_000)), 10)  # which waits for it
+    turns = 0
+    answered: list[Any] = []
+    while len(answered) < 10:
+        assert told(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+        slow.turn_ends()
+        turns += 1
+        answered += [reply for one in asking for reply in one.replies()]
+    assert turns > 15
+    assert sorted(told(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
+
+
+@pytest.mark.parametrize(("error", "answered"), [(ErrorCode.KAFKA_STORAGE_ERROR, 56), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3)])
+def test_a_partition_that_is_suspended_or_deleted_during_a_look_is_told_so(slow: FetchDesk, error: ErrorCode, answered: int) -> None:
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    slow.turn_ends()
+    assert slow.consumer.replies() == []
+    slow.partition("slow").error = error
+    for _ in range(3):
+        slow.turn_ends()
+    (reply,) = slow.consumer.replies()
+    assert told(reply) == [(answered, -1, -1)]
+
+
+def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> None:
+    slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    slow.turn_ends()
+    slow.partition("slow").log.delete_before(30_002)
+    reply = None
+    while reply is None:
+        slow.turn_ends()
+        reply = next(iter(slow.consumer.replies()), None)
+    assert told(reply) == [(0, 30_002, 7_500)]
+
+
+def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: FetchDesk) -> None:
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    (segment,) = slow.partition("slow").log._segments
+    assert segment.readers == 1
+    slow.consumer.lose()
+    slow.turn_ends()
+    assert segment.readers == 0
+    assert not slow.crank.soon
+
+
 def test_a_look_that_fails_inside_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.make("many", 2 * LOOKS_PER_TURN)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * LOOKS_PER_TURN)]), 10)

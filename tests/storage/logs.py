@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from protocol.batch import BatchHeader, Record, build, facts_of, iterate
-from storage import Disk, Handles, Log, Recovery
+from storage import Disk, Found, Handles, Log, Recovery
 from storage.compaction import Compaction
 from storage.swap import promote, remove_deleted
 
@@ -24,6 +25,11 @@ def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 
 def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
     """The keys of what the log holds."""
     return [key.decode() for chunk in log.scan(offset, end) for key, _ in facts_of(chunk)]
+
+
+def found(steps: Iterator[Found | None]) -> Found | None:
+    """What a look comes to in the end."""
+    return next((one for one in steps if one is not None), None)
 
 
 def headers(log: Log, offset: int = 0) -> list[BatchHeader]:

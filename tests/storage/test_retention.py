@@ -9,7 +9,7 @@ from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_se
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, names, overwrite, read
+from tests.storage.logs import FOLDER, batch, found, names, overwrite, read
 
 ONE = len(batch("b00", padding=100))
 
@@ -89,14 +89,14 @@ def test_the_oldest_segments_go_while_what_stays_is_large_enough(place: Place) -
 def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) -> None:
     log = filled(place)
     log.delete_before(9)
-    assert (log.start_offset, log.find_time(0)) == (9, (9_000, 9, 0))
+    assert (log.start_offset, found(log.find_time(0))) == (9, (9_000, 9, 0))
     assert log.retain(0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
     log.delete_before(3)  # it never goes back
     log.delete_before(50)  # nor beyond the end
     assert log.start_offset == 18
     assert log.retain(0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
-    assert (log.find_time(0), log.latest_record()) == (None, None)
+    assert (found(log.find_time(0)), found(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
         assert (again.start_offset, again.next_offset) == (expected, 18)
@@ -106,7 +106,7 @@ def test_offsets_that_were_given_up_are_never_given_again(place: Place) -> None:
     filled(place)
     log, _ = opened(place, start_offset=20)  # the checkpoint outlived the end of the log
     assert (log.start_offset, log.next_offset, log.size, kept(place)) == (20, 20, 0, [])
-    assert (log.read(20, 100), log.latest_record(), log.last_base) == (b"", None, 20)
+    assert (log.read(20, 100), found(log.latest_record()), log.last_base) == (b"", None, 20)
     assert log.append(batch("new"), log.epoch) == 20
     log, _ = opened(place, start_offset=20)
     assert (names(log), log.next_offset, log.epoch_at(20), log.epoch_at(19)) == (["new.0"], 21, 1, -1)
@@ -176,17 +176,17 @@ def test_a_segment_nobody_writes_to_is_closed_in_time(place: Place) -> None:
 
 def test_the_latest_record_is_the_first_of_those_with_the_largest_timestamp(place: Place) -> None:
     log, _ = opened(place, per_segment=2)
-    assert log.latest_record() is None
+    assert found(log.latest_record()) is None
     times = ((1, 2), (9, 7), (3, 9), (4, 9), (5,))
     for stamps in times:
         log.append(build([Record(n, stamp, b"k", bytes(100)) for n, stamp in enumerate(stamps)]), log.epoch)
-    assert log.latest_record() == (9, 2, 0)
+    assert found(log.latest_record()) == (9, 2, 0)
     log.delete_before(3)
-    assert log.latest_record() == (9, 5, 0)
+    assert found(log.latest_record()) == (9, 5, 0)
     log.delete_before(6)
-    assert log.latest_record() == (9, 7, 0)
+    assert found(log.latest_record()) == (9, 7, 0)
     log.delete_before(8)
-    assert log.latest_record() == (5, 8, 0)
+    assert found(log.latest_record()) == (5, 8, 0)
 
 
 def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Place) -> None:
@@ -194,7 +194,7 @@ def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Pla
     log.append(build([Record(n, 50, b"k", b"") for n in range(3)]), log.epoch)
     made = [Record(n, 60 + n, b"k", b"") for n in range(3)]
     log.append(build(made, timestamp_type=TimestampType.LOG_APPEND_TIME), log.epoch)
-    assert log.latest_record() == (62, 3, 0)
+    assert found(log.latest_record()) == (62, 3, 0)
 
 
 # Epochs

@@ -1,0 +1,47 @@
+"""Timestamps and offsets of the records in a batch, one by one: nothing else of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocol.batch import DECOMPRESSED_BYTES_MAX, LOG_APPEND_TIME, _body, read_header
+from protocol.batch_record import VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
+
+
+def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Of the batch at `at`, in order. CorruptBatch where its records do not follow one another."""
+    header = read_header(data, at)
+    body, at, end = _body(data, at, header, DECOMPRESSED_BYTES_MAX)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.attributes & LOG_APPEND_TIME
+    max_timestamp = header.max_timestamp
+    last = header.last_offset_delta
+    before = -1
+    try:
+        for _ in range(header.record_count):
+            n = body[at]
+            at += 1
+            if n > 127:
+                n, at = longer_varint(body, at, n, VARINT_SHIFT_MAX)
+            behind = at + (n >> 1)
+            if n & 1 or behind > end:
+                raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
+            at += 1  # attributes, of which there are none
+            n = body[at]
+            at += 1
+            if n > 127:
+                n, at = longer_varint(body, at, n, VARLONG_SHIFT_MAX)
+            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
+            n = body[at]
+            at += 1
+            if n > 127:
+                n, at = longer_varint(body, at, n, VARINT_SHIFT_MAX)
+            delta = (n >> 1) ^ -(n & 1)
+            if not before < delta <= last or at > behind:
+                raise CorruptBatch(f"offset delta {delta} behind {before} in a batch up to {last}")
+            before = delta
+            at = behind
+            yield (max_timestamp if append_time else timestamp), base_offset + delta
+    except IndexError:
+        raise CorruptBatch("a record is cut short") from None
