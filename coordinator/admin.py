@@ -11,7 +11,7 @@ from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget
 from coordinator.outcome import Outcome
 from coordinator.states import State
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode
 
 
 def describe(group: Group | None) -> Description:
@@ -85,7 +85,8 @@ def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterat
     size = 0
     for topic in [topic for topic in group.offsets if topic in deleted]:
         stored = group.offsets[topic]
-        for partition in [partition for partition, value in stored.values.items() if _committed_by(value, deleted[topic])]:
+        moment = deleted[topic]
+        for partition in [partition for partition, value in stored.values.items() if read_offset(value).commit_ms <= moment]:
             fact: Fact = (offset_key(stored.key_prefix, partition), None)
             cost = facts_bytes([fact])
             if out.facts and BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
@@ -94,10 +95,3 @@ def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterat
             out.facts.append(fact)
             size += cost
             forget(group, topic, partition)
-
-
-def _committed_by(value: bytes, moment: int) -> bool:
-    try:
-        return read_offset(value).commit_ms <= moment
-    except ProtocolError:
-        return True  # nobody can use it

@@ -37,7 +37,7 @@ TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Files of tests that start processes: what they touch is touched there.
 ELSEWHERE = ("from tests.running import", "from tests.broker.lasting import", "from tests.soak", "from tests.kafka_process import")
 # Of the tests that touch a line, so many seconds are run, the nearest first.
-SECONDS_OF_TESTS = 8.0
+SECONDS_OF_TESTS = 4.0
 
 Trees = dict[str, tuple[ast.Module, list[Mutation]]]
 
@@ -183,8 +183,11 @@ class Work:
     def _tests(self, mutation: Mutation) -> list[str]:
         """Those that touch its lines, the nearest first: what noticed others in the function, what is named as the file, what is quick."""
         file = mutation.key.file
-        if mutation.outer is None:
-            found = dict.fromkeys(self.by_file.get(file, ()))
+        folder, stem = file.rpartition("/")[0], Path(file).stem
+        budget = SECONDS_OF_TESTS
+        if mutation.outer is None:  # whatever runs the file may see it, or, where it has no functions, the files beside it
+            found = dict.fromkeys(self.by_file.get(file) or [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some])
+            budget *= 4
         else:
             first, last = mutation.lines
             found = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
@@ -192,7 +195,6 @@ class Work:
                 body = mutation.outer.body[0].lineno
                 found = dict.fromkeys(self.by_line.get((file, body), ()))
         killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
-        folder, stem = file.rpartition("/")[0], Path(file).stem
 
         def distance(test: str) -> tuple[int, bool, bool, float]:
             return killers.get(test, 99), stem not in test, f"tests/{folder}/" not in test, self.touched[test].seconds
@@ -201,7 +203,7 @@ class Work:
         seconds = 0.0
         for number, test in enumerate(ordered):
             seconds += self.touched[test].seconds
-            if seconds > SECONDS_OF_TESTS:
+            if seconds > budget:
                 return ordered[:number]
         return ordered
 

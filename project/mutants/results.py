@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterable
 from hashlib import sha256
@@ -44,7 +45,7 @@ class Results:
         if path.exists() and not fresh:
             self._kept = json.loads(path.read_text())
         self._sources = Sources()
-        self._unsaved = 0
+        self._new: dict[str, list[str]] = {}
 
     def known(self, mutation: Mutation, tests: list[str]) -> Verdict | None:
         """The verdict of before: a killed one needs its test alone, as it was; any other all of its tests."""
@@ -58,9 +59,8 @@ class Results:
     def keep(self, mutation: Mutation, tests: list[str], verdict: Verdict) -> None:
         killed = verdict.what in (KILLED, TIMEOUT)
         basis = self._basis(mutation, [verdict.by] if killed and verdict.by else tests)
-        self._kept[mutation.key.id] = [verdict.what, verdict.by, basis]
-        self._unsaved += 1
-        if self._unsaved >= 50:
+        self._new[mutation.key.id] = self._kept[mutation.key.id] = [verdict.what, verdict.by, basis]
+        if len(self._new) >= 50:
             self.save()
 
     def _basis(self, mutation: Mutation, tests: list[str]) -> str:
@@ -68,11 +68,13 @@ class Results:
         return digest(mutation.source, self._sources.together(files))
 
     def save(self) -> None:
+        """Beside what another run has found meanwhile."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._kept, indent=0))
-        new.replace(self._path)
-        self._unsaved = 0
+        kept = json.loads(self._path.read_text()) if self._path.exists() else {}
+        whole = self._path.with_suffix(f".{os.getpid()}")
+        whole.write_text(json.dumps(kept | self._new, indent=0))
+        whole.replace(self._path)
+        self._new.clear()
 
 
 def equivalents(path: Path = EQUIVALENT) -> dict[Key, str]:

@@ -54,6 +54,9 @@ class Both:
         else:
             self.advance(at)
         assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
+        filed = [item for slot in self.wheel._slots.values() for item in slot]
+        assert len(filed) == len(set(filed)), "filed twice"
+        assert all(item.deadline != NEVER for item in filed), "filed without a deadline"
 
     def advance(self, until: int) -> None:
         """As a loop does it: woken at `wake_at`, and each time until nothing is due."""
@@ -149,6 +152,39 @@ def test_a_clock_that_jumps_takes_everybody_along() -> None:
     assert wheel.pop(BEGIN + 3_600_010) is near
     assert wheel.pop(BEGIN + 3_610_000) is far
     assert wheel.wake_at == NEVER
+
+
+def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_of_filing() -> None:
+    class Phase(Timed):
+        rank = 1
+
+    wheel = Deadlines()
+    items = [Phase(), Timed(), Phase(), Timed(), Timed()]
+    for item in items:
+        wheel.set(item, BEGIN)
+    assert wheel.pop(BEGIN - 1) is None  # they are looked at by the millisecond from here on
+    popped = [wheel.pop(BEGIN) for _ in items]
+    assert popped == [items[1], items[3], items[4], items[0], items[2]]
+
+
+def test_what_is_far_away_waits_in_its_slot_and_not_among_what_is_soon() -> None:
+    wheel, item = Deadlines(), Timed()
+    wheel.set(item, BEGIN + 1_000)
+    item.deadline = BEGIN + 5_000  # a heartbeat
+    moment = wheel.wake_at
+    assert wheel.pop(moment) is None
+    assert not wheel._soon
+    assert moment + 4_000 - TICK_MS <= wheel.wake_at <= BEGIN + 5_000
+
+
+def test_after_a_jump_nobody_is_woken_for_the_moments_before_it() -> None:
+    wheel, near, far = Deadlines(), Timed(), Timed()
+    wheel.set(near, BEGIN + 10)
+    wheel.set(far, BEGIN + 10_000)
+    assert wheel.pop(BEGIN) is None
+    wheel.move(3_600_000)
+    assert wheel.wake_at > BEGIN + 3_600_010 - TICK_MS
+    assert not wheel._soon
 
 
 def test_nobody_waits_where_nobody_has_a_deadline() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import Commit, GroupConfig, Shard
+from coordinator import Commit, GroupConfig, Shard, expiry
 from coordinator.expiry import GROUPS_AT_ONCE
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
@@ -240,20 +240,92 @@ def test_what_is_committed_after_a_topic_was_deleted_is_for_another_one_of_that_
     play.wrote()
 
 
-def test_offsets_of_deleted_topics_that_are_more_than_a_batch_go_in_several() -> None:
-    shard = Shard(GroupConfig(batch_bytes_max=1_000), lambda: "id")
-    for partition in range(40):
-        offset = OffsetCommitRequestPartition(partition, 5)
-        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000) == 0
-    while shard.hold.untaken:
-        shard.hold.take(0)
-    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000)
+TOMBSTONE_BYTES = facts_bytes([(offset_key(offset_key_prefix("g", "t0"), 0), None)])
+GROUP_TOMBSTONE_BYTES = facts_bytes([(group_key("g"), None)])
+
+
+def batches_of(shard: Shard) -> list[int]:
+    """How many facts each batch has that the log is given now."""
     batches = []
     while shard.hold.untaken:
-        batches.append(list(facts_of(bytes(shard.hold.take(0)))))
-    assert sum(len(batch) for batch in batches) == 40
-    assert all(BATCH_OVERHEAD_BYTES + facts_bytes(batch) <= 1_000 for batch in batches)
+        batches.append(len(list(facts_of(bytes(shard.hold.take(0))))))
+    return batches
+
+
+def with_offsets(batch_bytes_max: int, partitions: int, **config: int) -> Shard:
+    """A group with offsets of so many partitions, half of them of each topic, all committed at 1,000."""
+    shard = Shard(GroupConfig(batch_bytes_max=batch_bytes_max, **config), lambda: "id")
+    shard.clear()
+    for _ in shard.open_groups(lambda: 0):
+        pass
+    for partition in range(partitions):
+        offset = OffsetCommitRequestPartition(partition, 5)
+        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000) == 0
+    batches_of(shard)
+    return shard
+
+
+@pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 2]), (-1, [3, 3, 3, 1]), (TOMBSTONE_BYTES - 1, [4, 4, 2]), (TOMBSTONE_BYTES, [5, 5])])
+def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches: list[int]) -> None:
+    shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10)
+    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000)
+    assert batches_of(shard) == batches
     assert not shard.groups["g"].offsets
+
+
+@pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 3]), (-1, [3, 3, 3, 2]), (TOMBSTONE_BYTES, [5, 5, 1])])
+def test_what_expired_fills_batches_to_the_byte_and_the_group_ends_last(spare: int, batches: list[int]) -> None:
+    shard = with_offsets(
+        BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10, offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000
+    )
+    shard.advance(10_000)
+    assert batches_of(shard) == batches
+    assert not shard.groups
+
+
+def test_a_sweep_that_a_part_is_left_of_goes_on_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part ends with the group that fills it, by the number of groups or of offsets."""
+    config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
+    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 3)
+    monkeypatch.setattr(expiry, "OFFSETS_AT_ONCE", 4)
+    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # of each group; groups of a part
+        shard = Shard(config, lambda: "id")
+        shard.clear()
+        for _ in shard.open_groups(lambda: 0):
+            pass
+        wanted = [OffsetCommitRequestPartition(partition, 5) for partition in range(offsets)]
+        for number in range(7):
+            assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", wanted)]), 1_000) == 0
+        left = 7
+        moment = 10_000
+        while left > seen:
+            shard.advance(moment)
+            left -= seen
+            assert len(shard.groups) == left
+            shard.advance(moment)
+            assert len(shard.groups) == left
+            moment += 1
+        shard.advance(moment)
+        assert not shard.groups
+        assert shard.wake_at == (moment + 10_000) // 100 * 100
+
+
+def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
+    config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
+    shard = Shard(config, lambda: "id")
+    shard.clear()
+    for _ in shard.open_groups(lambda: 0):
+        pass
+    for number in range(4):
+        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 1_000) == 0
+    shard.advance(10_000)
+    assert list(shard.groups) == ["g0", "g1", "g2"]
+    assert shard.delete("g2", 10_000) == 0
+    shard.advance(10_001)
+    assert list(shard.groups) == ["g0"]
+    shard.advance(10_002)
+    assert not shard.groups
 
 
 @scenario("EX-14")

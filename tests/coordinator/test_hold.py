@@ -198,6 +198,34 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
     assert register.left == [first, second, *again]
 
 
+def test_what_was_not_taken_when_the_log_refused_is_in_no_later_batch() -> None:
+    register = Register(BATCH_OVERHEAD_BYTES + facts_bytes([(b"register", b"1")]))
+    for value in (b"1", b"2", b"3"):  # a batch of its own each
+        register.write(value)
+    register.hold.fail(56)
+    assert not register.hold.untaken
+    assert register.hold.waiting == 0
+    kept = register.write(b"4")
+    assert register.hold.waiting == 1
+    assert taken(register.hold) == [(b"register", b"4")]
+    assert taken(register.hold) == []
+    register.hold.confirm(1)
+    assert kept.error == 0
+
+
+@pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1]), (29, [2, 1]), (30, [3])])
+def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
+    """A record takes 28 bytes at most besides key and value, and the batch 61."""
+    hold = Hold(61 + 2 * (28 + 2) + spare)
+    for _ in range(3):
+        hold.emit([(b"k", b"v")])
+    assert facts_bytes([(b"k", b"v"), (b"k", None)]) == 30 + 29
+    found = []
+    while hold.untaken:
+        found.append(len(list(facts_of(bytes(hold.take(0))))))
+    assert found == batches
+
+
 class Whole:
     """A reply over several shards."""
 

@@ -59,7 +59,9 @@ def test_both_ways_leave_the_same(
 
 def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: object) -> None:
     """What went the short way does so no longer once `change` has happened."""
-    committed(play, actor, True, SEVERAL, **how)
+    for _ in range(2):  # the second one goes the short way, and is known to be allowed
+        committed(play, actor, True, SEVERAL, **how)
+    assert play.repeated
     (repeat,) = play.repeats.values() if play.repeats else ()
     shard = play._serving
     change(play)
