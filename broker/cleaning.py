@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -33,6 +33,7 @@ from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 log = get_logger("broker.cleaning")
 
 LOOK_SECONDS = 1.0
+STEP_PAUSE_SECONDS = 0.005  # between two steps of a look at all logs of topics
 HOUSE_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
 ROLL_BYTES = 1 << 20  # a roll waits for the disk in the thread of the loop: for no more than this
 ROLL_TRIES = 5  # of a roll that waits for nothing, before one that waits a little
@@ -107,6 +108,7 @@ class Cleaning:
         self._clerk = clerk or self._workers  # writes checkpoints, one at a time
         self._topics: TopicLogs | None = None
         self._topics_at = 0.0  # when to look at topics again
+        self._topics_look: Iterator[None] | None = None  # under way
         self._topic: Partition | None = None  # whose log is being compacted
         self._watched: dict[LogId, Watched] = {}
         self._kept: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}
@@ -162,7 +164,7 @@ class Cleaning:
     async def stop(self) -> None:
         """Nothing is cleaned any more; what was begun has changed nothing or is finished."""
         self._timer.cancel()
-        self._rolling = None
+        self._rolling = self._topics = self._topics_look = None
         tasks = [task for task in (self._task, self._housekeeping) if task is not None]
         for task in tasks:
             task.cancel()
@@ -193,14 +195,33 @@ class Cleaning:
 
     def _look_at_topics(self) -> None:
         time = self._loop.time()
-        if self._topics is None or not self._rules.topics_enable or time < self._topics_at:
+        if self._topics is not None and self._rules.topics_enable and time >= self._topics_at and self._topics_look is None:
+            self._topics_look = self._topics.look(self._now(), time)
+            self._go_on_looking()
+
+    def _go_on_looking(self) -> None:
+        """A step, between which the loop goes on, or at its end the first cleaning."""
+        look, self._topics_look = self._topics_look, None
+        if look is None:
             return
-        due = self._topics.most_urgent(self._now(), time)
+        for _ in look:
+            self._topics_look = look
+            self._loop.call_later(STEP_PAUSE_SECONDS, self._go_on_looking)
+            return
+        if not self._clean_next_topic():
+            self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
+
+    def _clean_next_topic(self) -> bool:
+        """Whether one of the logs that the last look found is cleaned now. What groups live by comes first."""
+        busy = self._rolling is not None or (self._task is not None and not self._task.done())
+        if self._topics is None or busy or self.dirty_bytes > self._bound:
+            return False
+        due = self._topics.next_due(self._now())
         if due is None:
-            self._topics_at = time + self._rules.topics_backoff_seconds
-        else:
-            self._topic = due.partition
-            self._task = self._loop.create_task(self._clean_topic(due))
+            return False
+        self._topic = due.partition
+        self._task = self._loop.create_task(self._clean_topic(due))
+        return True
 
     def _try_to_roll(self, watched: Watched) -> None:
         """Now, or else when a flush has ended."""
@@ -270,6 +291,7 @@ class Cleaning:
             known.failures = 0
         finally:
             self._topic = None
+            self._loop.call_soon(self._clean_next_topic)
 
     async def _compact(
         self,

@@ -2,17 +2,22 @@
 
 Of each log only what is closed counts, and not what is younger than min.compaction.lag.ms. A log is due when the part
 of it that no compaction has seen passes min.cleanable.dirty.ratio, the one with the largest part first; or when
-something in that part is older than max.compaction.lag.ms.
+something in that part is older than max.compaction.lag.ms. A look at all logs is done in steps, and finds all that are due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from broker.partition import Partition
 from storage import DataDirectory, Log, LogId
 from storage.swap import Closed
+
+# What one step of a look may cost, in partitions that need no look, of which a millisecond has some thousand.
+STEP: Final = 1_000
+LOG: Final = 10  # what a log costs besides, and each of its segments one more
 
 
 class Cleaned:
@@ -42,23 +47,44 @@ class TopicLogs:
         self._partitions = partitions
         self._directory = directory
         self._known: dict[LogId, Cleaned] = {}
+        self._due: list[Due] = []  # found by the last look, the most urgent one last
 
-    def most_urgent(self, now: int, time: float) -> Due | None:
-        known = self._known
-        self._known = {}  # what is not there any more is forgotten
-        best: Due | None = None
+    def look(self, now: int, time: float) -> Iterator[None]:
+        """Look at all logs, a step at a time; in the end `next_due` knows."""
+        known: dict[LogId, Cleaned] = {}  # what is not there any more is forgotten
+        found: list[Due] = []
+        cost = 0
         for partition in self._partitions():
+            cost += 1
             if partition.settings.compact and not partition.error:
-                id = partition.id
-                cleaned = known.get(id)
-                if cleaned is None or cleaned.log is not partition.log:
-                    cleaned = Cleaned(partition.log, self._directory.cleaner_points.get(id, 0))
-                self._known[id] = cleaned
+                cleaned = known[partition.id] = self._cleaned(partition)
+                cost += LOG + partition.log.segments
                 if cleaned.not_before <= time and partition.log.usable:
                     due = _due(partition, cleaned, now)
-                    if due is not None and (best is None or due.urgency > best.urgency):
-                        best = due
-        return best
+                    if due is not None:
+                        found.append(due)
+            if cost >= STEP:
+                cost = 0
+                yield
+        self._known = known
+        found.reverse()  # of two that are as urgent the first is cleaned first
+        self._due = sorted(found, key=attrgetter("urgency"))
+
+    def _cleaned(self, partition: Partition) -> Cleaned:
+        cleaned = self._known.get(partition.id)
+        if cleaned is None or cleaned.log is not partition.log:
+            cleaned = Cleaned(partition.log, self._directory.cleaner_points.get(partition.id, 0))
+        return cleaned
+
+    def next_due(self, now: int) -> Due | None:
+        """The most urgent of those that the last look found, as it is now; each once."""
+        while self._due:
+            found = self._due.pop()
+            if self.has(found.partition) and found.partition.log.usable and found.partition.settings.compact:
+                due = _due(found.partition, found.cleaned, now)
+                if due is not None:
+                    return due
+        return None
 
     def has(self, partition: Partition) -> bool:
         """It is still the one that was looked at: not deleted, not made anew."""

@@ -52,6 +52,11 @@ class Segments:
         return sum([segment.size for segment in self._segments])
 
     @property
+    def segments(self) -> int:
+        """How many there are."""
+        return len(self._segments)
+
+    @property
     def newest_timestamp(self) -> int:
         return max([segment.max_timestamp for segment in self._segments], default=-1)
 
