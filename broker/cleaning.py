@@ -55,6 +55,7 @@ class CleaningRules:
     time_limit_seconds: float = 600.0
     topics_enable: bool = True  # as log.cleaner.enable
     topics_backoff_seconds: float = 15.0  # as log.cleaner.backoff.ms
+    notes_bytes_max: int = -1  # of all logs together that are kept for a time; -1: any
 
 
 class How(NamedTuple):
@@ -126,7 +127,7 @@ class Cleaning:
         self._watched[id] = watched
 
     def keep_for(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
-        """Drop what is older from this log, whole segments at a time."""
+        """Drop what is older from this log, whole segments at a time; -1: only what all of them together have too much."""
         self._kept[id] = (log, retention_ms, failed)
 
     def clean_topics(self, topics: TopicLogs) -> None:
@@ -175,7 +176,7 @@ class Cleaning:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
-        if self._loop.time() >= self._keep_house_at and (self._housekeeping is None or self._housekeeping.done()):
+        if (self._loop.time() >= self._keep_house_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
             self._keep_house_at = self._loop.time() + HOUSE_SECONDS
             self._housekeeping = self._loop.create_task(self._keep_house())
         if self._task is not None and not self._task.done():
@@ -345,10 +346,15 @@ class Cleaning:
 
     # What else is done now and then.
 
+    def _too_many_notes(self) -> bool:
+        return 0 <= self._rules.notes_bytes_max < sum([kept.size for kept, _, _ in self._kept.values()])
+
     async def _keep_house(self) -> None:
         try:
             for id, (kept, retention_ms, failed) in list(self._kept.items()):
                 await self._drop_old(id, kept, retention_ms, failed)
+            while self._too_many_notes() and await self._drop_largest():
+                pass
             logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
             points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
             await self._in_worker(partial(self._directory.checkpoint, points), self._clerk)
@@ -356,13 +362,34 @@ class Cleaning:
             log.warning("housekeeping failed", reason=str(error))
 
     async def _drop_old(self, id: LogId, kept: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
-        if not kept.usable:
+        now = self._now()
+        if not kept.usable or now < 0 or retention_ms < 0:
             return
         try:
-            bases = kept.drop_before(self._now() - retention_ms)
+            bases = kept.drop_old(now, round(self._loop.time() * 1000), retention_ms)
         except AppendFailed as failure:
             failed(failure)
             return
+        await self._dropped(id, kept, bases)
+
+    async def _drop_largest(self) -> bool:
+        """The first segment of the largest log that is kept for a time; whether there was one to drop."""
+        usable = [(kept.size, id) for id, (kept, _, _) in self._kept.items() if kept.usable]
+        if not usable:
+            return False
+        id = max(usable)[1]
+        kept, _, failed = self._kept[id]
+        try:
+            if len(kept.closed) == 0 and not kept.roll(ROLL_BYTES):
+                return False
+            bases = kept.drop_first()
+        except AppendFailed as failure:
+            failed(failure)
+            return False
+        await self._dropped(id, kept, bases)
+        return bool(bases)
+
+    async def _dropped(self, id: LogId, kept: Log, bases: list[int]) -> None:
         if bases:
             log.info("old segments dropped", log=str(id), segments=len(bases), start_offset=kept.start_offset)
             await self._in_worker(partial(remove_deleted, self._disk, kept.folder, bases))

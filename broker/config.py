@@ -113,6 +113,8 @@ class Config:
     offsets_flush_interval_ms: int
     offsets_commit_timeout_ms: int
     notes_retention_ms: int
+    notes_retention_bytes: int
+    clock_settle_ms: int
     log_level: str
     log_format: str
     event_loop: str

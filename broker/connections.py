@@ -53,8 +53,3 @@ class Connections:
         # A request whose reply is parked or held is not idleness; a reply that nobody reads is.
         for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
             connection.abort(self._idle)
-
-    def move_deadlines(self, by: int) -> None:
-        self.wake_at += by
-        for connection in self.live:
-            connection.last_active += by

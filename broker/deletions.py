@@ -95,7 +95,7 @@ class Deletions:
 
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
         """`done` is told 0 when the topics are gone for good, offsets included as far as they are served; or why they are not."""
-        now = self._registry.now()
+        now = self._registry.wall
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
             self._partitions.deleted(topic)
@@ -161,7 +161,7 @@ class Deletions:
 
     def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
-            journal.shard.forget_topics(deletion.moments, journal.now())
+            journal.shard.forget_topics(deletion.moments, journal.now, journal.wall)
         except Exception as error:
             defect("offsets of deleted topics could not be forgotten", error, log=journal.name)
             deletion.defective.add(journal)

@@ -153,6 +153,3 @@ class Fetches:
                 waiting.fetch.complete()
             except Exception as error:
                 waiting.broken(error, in_heap=False)
-
-    def move_deadlines(self, by: int) -> None:
-        self._heap = [(at + by, number, waiting) for at, number, waiting in self._heap]

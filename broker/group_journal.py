@@ -14,7 +14,7 @@ from broker.contain import defect
 from broker.journal import Journal, spoiled
 from broker.logs import get_logger
 from broker.turn import NEVER, Turn
-from coordinator import Fact, GroupConfig, Note, Shard
+from coordinator import Fact, GroupConfig, Hold, Note, Shard
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, OwnedLog
@@ -50,7 +50,6 @@ class NoLog:
     """The log of a partition that has none, or none any more."""
 
     epoch = -1
-    newest_timestamp = -1
 
     def usable(self) -> bool:
         return False
@@ -148,9 +147,9 @@ class GroupJournal(Journal):
             self._in_flight = 0
             self.broken()
 
-    def _appended(self, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if stamp != self._in_flight:
-            return  # given up since
+    def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
+        if stamp != self._in_flight or hold is not self.shard.hold:
+            return  # given up since; the append under way may be one of the next life, with the same stamp
         if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
             # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
             self._advance_shard(now, True)
@@ -165,7 +164,7 @@ class GroupJournal(Journal):
             self.leave()
             return
         try:
-            Journal._appended(self, stamp, facts, result)
+            Journal._appended(self, hold, stamp, facts, result)
         except Exception as error:
             defect("an append failed inside the broker", error, log=self.name)
             self.broken()
@@ -212,17 +211,13 @@ class GroupJournal(Journal):
         shard = self.shard
         shard.stalled = stalled
         try:
-            shard.advance(now)
+            shard.advance(now, self._clock.wall, self._clock.steady_ms)
         except Exception as error:
             defect("a deadline failed inside the broker", error, log=self.name)
             self.broken()
         else:
             self.stepped()
         shard.stalled = False
-
-    def move_deadlines(self, by: int) -> None:
-        super().move_deadlines(by)
-        self.shard.move_deadlines(by)
 
     # Loading and unloading.
 
@@ -249,9 +244,11 @@ class GroupJournal(Journal):
             shard.replay(facts)
             self.replayed += len(facts)
             yield
-        self.turn.not_before(self._owned.newest_timestamp)
-        yield from shard.open_groups(self._clock.tick)
+        yield from shard.open_groups(self._time)
         self.offsets = sum(len(stored.values) for group in shard.groups.values() for stored in group.offsets.values())
+
+    def _time(self) -> tuple[int, int]:
+        return self._clock.tick(), self._clock.wall
 
     def serve(self, load_ms: int) -> None:
         """Replayed to its end: from now on its groups answer."""

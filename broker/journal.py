@@ -94,8 +94,14 @@ class Journal:
         self._end_offset = -1
         owned.watch(self.failed)
 
+    @property
     def now(self) -> int:
         return self._clock.now
+
+    @property
+    def wall(self) -> int:
+        """The time that is stored."""
+        return self._clock.wall
 
     def start(self) -> None:
         """Open; StartError says why that cannot be."""
@@ -124,15 +130,16 @@ class Journal:
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
             before = hold.taken
             self._began = now = self._clock.now
-            batch = hold.take(now)
+            batch = hold.take(self._clock.wall)
             stamp = hold.taken
             facts = stamp - before
             self._in_flight = self._due = stamp
-            self._owned.append(batch, facts, partial(self._appended, stamp, facts))
+            self._owned.append(batch, facts, partial(self._appended, hold, stamp, facts))
             if self._in_flight == stamp:
                 self._wake(now + self._late_ms)
 
-    def _appended(self, stamp: int, facts: int, result: int | AppendFailed) -> None:
+    def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
+        """`hold`: that of the life in which the append began; each opening begins another."""
         self._in_flight = 0
         self._alarm = NEVER
         if isinstance(result, AppendFailed):
@@ -140,7 +147,6 @@ class Journal:
         else:
             self._end_stamp = stamp
             self._end_offset = result + facts - 1
-            hold = self.shard.hold
             hold.confirm(stamp, spoiled)
             if hold.emitted != hold.taken:
                 self.turn.touch(self)
@@ -228,10 +234,6 @@ class Journal:
             # Whoever came since waits behind the same append, and not for longer than that either.
             self._due = self.shard.hold.emitted
             self._wake(now + self._late_ms)
-
-    def move_deadlines(self, by: int) -> None:
-        if self._alarm != NEVER:
-            self._alarm += by
 
     def _wake(self, at: int) -> None:
         self._alarm = at

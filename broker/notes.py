@@ -102,7 +102,7 @@ class Notes:
             return
         replayed = journal.replayed if what in (Coordinator.LOADED, Coordinator.RESUMED) else 0
         body = CoordinatorChange(what, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
-        self._gather(journal, Note("", Kind.COORDINATOR, self._clock.now, 0, State.EMPTY, body), -1)
+        self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body), -1)
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
         notes = self._log(journal.partition)
@@ -223,7 +223,7 @@ class Notes:
                 self._failing = False
                 log.info("notes are written again", log=str(notes.id))
 
-        notes.owned.append(build_facts(facts, self._clock.now), len(facts), appended)
+        notes.owned.append(build_facts(facts, self._clock.wall), len(facts), appended)
         return len(facts)
 
     def close(self, done: Callable[[], None]) -> None:

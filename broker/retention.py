@@ -27,6 +27,7 @@ log = get_logger("broker.retention")
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
+USE_NOTED_SECONDS = 15.0  # after a kill and a start within a minute the clock is as trusted as it was
 FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms: the first round does not wait for a long interval
 
 Job = Callable[[Partition], None]
@@ -79,6 +80,7 @@ class Retention:
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], int],
     ) -> None:
+        """`now`: the wall time by which old data may be deleted, below 0 while none may (`Clock.deletion_ms`)."""
         self._store = store
         self._cleaning = cleaning
         self._loop = loop
@@ -93,10 +95,20 @@ class Retention:
             Rounds(loop, partitions, points_ms, self._note_point, self._write_points),
             Rounds(loop, partitions, starts_ms, self._note_start, self._write_starts),
         ]
+        self._note_use()
 
     def stop(self) -> None:
         for rounds in self._rounds:
             rounds.stop()
+        self._timer.cancel()
+        now = self._now()
+        if now >= 0:
+            with contextlib.suppress(OSError):
+                self._store.directory.note_use(now)
+
+    @property
+    def _monotonic_ms(self) -> int:
+        return round(self._loop.time() * 1000)
 
     def _keep(self, partition: Partition) -> None:
         if self._cleaning is not None and self._cleaning.is_cleaning(partition):
@@ -104,9 +116,10 @@ class Retention:
         settings, kept = partition.settings, partition.log
         last_base = kept.last_base
         try:
-            kept.roll_if_old(self._now(), kept.segment_ms)
-            limits = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
-            bases = kept.retain(self._now(), *limits)
+            now, monotonic = self._now(), self._monotonic_ms
+            kept.roll_if_old(monotonic, kept.segment_ms)
+            limits = (settings.retention_ms if now >= 0 else -1, settings.retention_bytes) if settings.delete else (-1, -1)
+            bases = kept.retain(now, monotonic, *limits)
         except AppendFailed as failure:
             partition.failed(failure)
             return
@@ -127,7 +140,15 @@ class Retention:
                 remove_deleted(self._store.disk, folder, [base])
 
     def _expire(self, partition: Partition) -> None:
-        partition.producers.expire(self._now(), self._producer_expiration_ms)
+        partition.producers.expire(self._monotonic_ms, self._producer_expiration_ms)
+
+    # When the directory was in use, by a clock that counts: the next start compares.
+
+    def _note_use(self) -> None:
+        self._timer = self._loop.call_later(USE_NOTED_SECONDS, self._note_use)
+        now = self._now()
+        if now >= 0:
+            self._store.clerk.submit(partial(self._store.directory.note_use, now), _nobody_waits)
 
     # Checkpoints. A round only collects logs; their offsets are read when it ends, in one go, for they move on meanwhile.
 

@@ -17,7 +17,7 @@ from broker.acceptor import Acceptor
 from broker.authorizer import AllowAll
 from broker.build import build
 from broker.cleaning import Cleaning, CleaningRules
-from broker.clock import Clock
+from broker.clock import Clock, boot_clock
 from broker.collector import Collector
 from broker.config import Config
 from broker.connection import Host
@@ -113,7 +113,7 @@ class Server:
         self.config = config
         self._loop = loop
         self._stop: asyncio.Future[signal.Signals] = loop.create_future()
-        self.clock = Clock()
+        self.clock = Clock(boot_ns=boot_clock(), settle_ms=config.clock_settle_ms)
         self.turn = Turn(loop, self.clock)
         self.dispatch = Dispatch(config.request_elements_max)
         self.topics = Topics(lambda: uuid.uuid4().bytes)
@@ -156,10 +156,12 @@ class Server:
         addresses = self._listen()
         store = LocalStore(self.config, self._loop)
         try:
+            if not store.directory.is_new:
+                self.clock.start_after(store.directory.last_use())
             node = Node(self.config.node_id, store.cluster_id)
             store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address, _, _ in addresses), node.rack))
             self.cleaning = store.cleaning = Cleaning(
-                self._loop, OsDisk(), store.directory, cleaning_rules(self.config), lambda: self.clock.now, clerk=store.clerk
+                self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, clerk=store.clerk
             )
             await self._open_registry(store)
             self._open_shards(store)
@@ -169,7 +171,7 @@ class Server:
             self.shards.load_all()
             self.partitions.open_all()
             self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-            self.retention = Retention(self.config, self.partitions, store, self.cleaning, self._loop, lambda: self.clock.now)
+            self.retention = Retention(self.config, self.partitions, store, self.cleaning, self._loop, self.clock.deletion_ms)
             self.acceptor.start()
             self._announce(addresses)
             number = await self._stop
@@ -199,7 +201,7 @@ class Server:
         self.registry = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # It exists from the first start, with an id and a number of partitions that stay.
-            self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.now)
+            self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
             self.turn.touch(journal)
 
     def _open_shards(self, store: LocalStore) -> None:
@@ -237,7 +239,7 @@ class Server:
         authorizer = AllowAll()
         transactions = Transactions()
         cluster = ClusterHandlers(
-            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, transactions.refused
+            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, lambda: self.clock.trouble, transactions.refused
         )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
@@ -353,6 +355,7 @@ def cleaning_rules(config: Config) -> CleaningRules:
         map_bytes_max=config.log_cleaner_dedupe_buffer_size,
         topics_enable=config.log_cleaner_enable,
         topics_backoff_seconds=config.log_cleaner_backoff_ms / 1000,
+        notes_bytes_max=config.notes_retention_bytes,
     )
 
 

@@ -278,7 +278,17 @@ SETTINGS: tuple[Setting, ...] = (
         "notes.retention.ms", "long", 604_800_000,
         "How long the notes of what happened to groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, high=LONG_MAX, unit="ms",
     ),
+    Setting(
+        "notes.retention.bytes", "long", 67_108_864,
+        "How large the notes of all groups together may become; beyond it the oldest of the largest log go, a segment of 1 MiB at a time. "
+        "Below 0: no limit.", low=-1, high=LONG_MAX, unit="bytes",
+    ),
     # --- the process ---
+    Setting(
+        "clock.settle.ms", "long", 600_000,
+        "After the wall clock was set by more than a minute, and after a start that far from when the data directory was last in use, nothing is "
+        "deleted by time until the clock has run steadily for so long. 0: its time counts at once.", high=LONG_MAX, unit="ms",
+    ),
     Setting(
         "log.level", "string", "info", "The least level that is logged. `debug` shows every frame.",
         choices=("debug", "info", "warning", "error"),
@@ -304,6 +314,7 @@ PROFILES: dict[str, dict[str, str]] = {
         "group.min.session.timeout.ms": "100",
         "auto.create.topics.enable": "true",
         "offsets.flush": "never",
+        "clock.settle.ms": "1000",
     },
 }
 # Their data goes with the process unless log.dirs is given.

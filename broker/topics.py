@@ -27,7 +27,7 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 REGISTRY_LOG = "__tenure_topics"
 # What happened to groups, for people: read like a topic by whoever names it, and listed among the others for nobody.
 NOTES_LOG = "__coordinator_notes"
-NOTES_SEGMENT_BYTES = 16 << 20
+NOTES_SEGMENT_BYTES = 1 << 20
 # Folders of these names are logs of ours: a topic of such a name would share one with them.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 NO_ID = bytes(16)

@@ -37,8 +37,6 @@ class Actor(Protocol):
 
     def advance(self, now: int) -> None: ...
 
-    def move_deadlines(self, by: int) -> None: ...
-
 
 class TurnEnd(Protocol):
     """Something that has work left for the end of the turn."""
@@ -115,27 +113,10 @@ class Turn:
     def _fire(self) -> None:
         self._timer = None
         due = self.armed_at
-        jump = self.clock.read()
-        if jump:
-            self._jumped(jump)
-        elif self.clock.now - due > LATE_MS:
+        if self.clock.tick() - due > LATE_MS:
             self._past_input(STEPS_PAST_INPUT)
         else:
             self._advance()
-
-    def not_before(self, timestamp: int) -> None:
-        """It cannot be earlier than what is stored; nobody is held to a deadline because of that."""
-        jump = self.clock.raise_to(timestamp)
-        if jump:
-            self._jumped(jump)
-
-    def _jumped(self, by: int) -> None:
-        for actor in self._actors:
-            try:
-                actor.move_deadlines(by)
-            except Exception as error:
-                self._failed(actor, error)
-        self._rearm()
 
     def _past_input(self, steps: int) -> None:
         if steps:

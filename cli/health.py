@@ -2,7 +2,8 @@
 
 It asks what any Kafka client could: ApiVersions, then ListGroups and FindCoordinator. A broker that is loading partitions of groups answers
 ListGroups with COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE, and leaves out what it cannot read;
-what keeps it from being ready stands in the error message of FindCoordinator, where Kafka has "NONE". Frames are put together by hand here:
+what keeps it from being ready stands in the error message of FindCoordinator, where Kafka has "NONE"; what its operator should know besides
+comes behind that. Frames are put together by hand here:
 four of them, and the codec would cost more than the whole command.
 """
 
@@ -30,6 +31,7 @@ REPLY_BYTES_MAX = 1 << 20
 CLIENT_ID = b"tenure-health"
 # No live group is in this state: the reply stays small however many groups there are.
 STATE_WITHOUT_GROUPS = b"Dead"
+NOTHING = "NONE"  # keeps the broker from being ready
 
 
 class NotKafkaError(Exception):
@@ -204,8 +206,9 @@ def ask(exchange: Exchange) -> tuple[int, str]:
     if error not in WHAT:
         return NOT_READY, f"is not ready: ListGroups is answered with error {error}"
     trouble = progress(exchange, versions.get(FIND_COORDINATOR, (0, 0)))
-    if not error and not trouble:
-        return READY, "is ready"
+    if not error and (not trouble or trouble.startswith(NOTHING)):
+        return READY, f"is ready{trouble.removeprefix(NOTHING)}"
+    trouble = trouble.removeprefix(NOTHING).removeprefix("; ")
     return NOT_READY, f"{WHAT[error]}: {trouble}" if trouble else WHAT[error]
 
 
@@ -236,7 +239,8 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
 
 
 def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """The error message of FindCoordinator version 2, for a group that need not exist; empty where it says nothing."""
+    """The error message of FindCoordinator version 2, for a group that need not exist: NOTHING, and what else is to be said behind it,
+    where nothing keeps the broker from being ready."""
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID
@@ -245,6 +249,4 @@ def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
         return ""
     error, length = struct.unpack_from(">hh", reply, 4)  # after the throttle time
     text = reply[8 : 8 + length].decode("utf-8", "replace") if length > 0 and not error else ""
-    if text == "NONE":
-        return ""
     return text if text.isprintable() else repr(text)

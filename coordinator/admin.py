@@ -56,6 +56,7 @@ def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
     for pending in group.pending.values():
         out.deadlines.remove(pending)
     group.pending.clear()
+    out.deadlines.remove(group)
     group.end()
     del groups[group.id]
 

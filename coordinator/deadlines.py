@@ -105,16 +105,3 @@ class Deadlines:
 
     def _set_wake(self) -> None:
         self.wake_at = min(self._moments[0] if self._moments else NEVER, self._soon[0][0] if self._soon else NEVER)
-
-    def move(self, by: int) -> None:
-        """The clock jumped: everybody's deadline moves along."""
-        items = [item for slot in self._slots.values() for item in slot]
-        items += [item for _, _, _, item in self._soon]
-        self._slots.clear()
-        self._moments.clear()
-        self._soon.clear()
-        self.wake_at = NEVER
-        for item in dict.fromkeys(items):
-            item.filed = NEVER
-            if item.deadline != NEVER:
-                self.set(item, item.deadline + by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from coordinator.admin import discard
 from coordinator.deadlines import Timed
@@ -16,6 +17,8 @@ from coordinator.states import State
 # Looked at in one go: some ten milliseconds. Whatever is left is looked at in the next turn.
 OFFSETS_AT_ONCE = 5_000
 GROUPS_AT_ONCE = 2_000
+# Steps of the clock below a minute count at once, so what was stored just now may lie as far ahead; or twice, after one ahead and one back.
+AHEAD_MS: Final = 120_000
 
 
 class Sweep(Timed):
@@ -32,8 +35,15 @@ def plan(out: Outcome, sweep: Sweep) -> None:
     out.deadlines.set(sweep, out.now + out.config.offsets_retention_check_interval_ms)
 
 
-def sweep(out: Outcome, groups: dict[str, Group], work: Sweep) -> Iterator[None]:
-    """One part of a sweep; yields when what was found should go to the log as a step of its own."""
+def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -> Iterator[None]:
+    """One part of a sweep; yields when what was found should go to the log as a step of its own.
+
+    `steady_ms` as in `Shard.advance`: while the clock is not to be trusted, nothing expires.
+    """
+    if steady_ms < 0:
+        work.left = []
+        plan(out, work)
+        return
     if not work.left:
         work.left = list(groups)
     seen_groups = seen_offsets = size = 0
@@ -43,7 +53,7 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep) -> Iterator[None]
             continue
         seen_groups += 1
         seen_offsets += sum(len(stored.values) for stored in group.offsets.values())
-        for fact in _expired(out, groups, group):
+        for fact in _expired(out, groups, group, steady_ms):
             cost = facts_bytes([fact])
             if BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
                 yield
@@ -57,10 +67,11 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep) -> Iterator[None]
         plan(out, work)
 
 
-def _expired(out: Outcome, groups: dict[str, Group], group: Group) -> list[Fact]:
+def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
     """Tombstones for what has expired; the group's own comes last, when nothing is left of it."""
     facts: list[Fact] = []
-    for topic, partition in [(topic, partition) for topic, partition, value in group.all_offsets() if _is_over(out, group, topic, value)]:
+    over = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_over(out, group, topic, value, steady_ms)]
+    for topic, partition in over:
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
         forget(group, topic, partition)
     if group.state == State.EMPTY and not group.offsets:
@@ -69,7 +80,7 @@ def _expired(out: Outcome, groups: dict[str, Group], group: Group) -> list[Fact]
     return facts
 
 
-def _is_over(out: Outcome, group: Group, topic: str, value: bytes) -> bool:
+def _is_over(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
     """Counted from the commit where no group keeps it alive, from the moment the group became empty where one did."""
     base_is_commit = True
     if group.protocol_type is None:
@@ -80,5 +91,10 @@ def _is_over(out: Outcome, group: Group, topic: str, value: bytes) -> bool:
         return False
     stored = read_offset(value)
     if stored.expire_ms != -1:
-        return out.now >= stored.expire_ms
-    return out.now - (stored.commit_ms if base_is_commit else group.state_ms) >= out.config.offsets_retention_ms
+        return _age(out, stored.commit_ms, steady_ms) >= stored.expire_ms - stored.commit_ms
+    return _age(out, stored.commit_ms if base_is_commit else group.state_ms, steady_ms) >= out.config.offsets_retention_ms
+
+
+def _age(out: Outcome, stored_ms: int, steady_ms: int) -> int:
+    """How long ago that was. A wrong clock stored what lies ahead of this one, and not after it was put right."""
+    return out.wall - (stored_ms if stored_ms <= out.wall + AHEAD_MS else steady_ms)

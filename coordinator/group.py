@@ -62,11 +62,13 @@ class Group(Timed):
         "offsets_mark",
         "pending",
         "pending_sync",
+        "phase_began_ms",
         "protocol_counts",
         "protocol_name",
         "protocol_type",
         "round_began_ms",
         "silent_until_ms",
+        "spared_ms",
         "standing",
         "state",
         "state_ms",
@@ -76,11 +78,11 @@ class Group(Timed):
 
     rank: ClassVar[int] = 1  # sessions end before phases, as they begin before them
 
-    def __init__(self, id: str, now: int) -> None:
+    def __init__(self, id: str, now: int, wall: int) -> None:
         super().__init__()
         self.id = id
         self.state = EMPTY
-        self.state_ms = now  # when it came into this state, -1 when a log did not tell
+        self.state_ms = wall  # when it came into this state, as stored; -1 when a log did not tell
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation = 0
@@ -110,9 +112,11 @@ class Group(Timed):
         self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for
         self.identities_moved = False  # an instance that may be in it has another member id now
         self.round_began_ms = now
+        self.phase_began_ms = now  # the same moment as state_ms, for durations
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
         self.notes_dropped = 0
+        self.spared_ms = -1  # the `phase_began_ms` of the phase that was prolonged, as the log was slow
         self.silent_until_ms = 0  # it has told too much
 
     # Members.

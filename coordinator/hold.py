@@ -49,7 +49,7 @@ class Hold:
     comes again puts its records and its reply here itself (`repeats.py`).
     """
 
-    __slots__ = ("_batch_bytes_max", "_full", "durable", "emitted", "end", "held", "now", "parts", "records", "room", "taken")
+    __slots__ = ("_batch_bytes_max", "_full", "durable", "emitted", "end", "held", "parts", "records", "room", "taken", "wall")
 
     def __init__(self, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self._batch_bytes_max = batch_bytes_max
@@ -58,7 +58,7 @@ class Hold:
         self.durable = 0
         self.held: deque[tuple[int, Held]] = deque()  # replies, and how many facts must be durable for each
         self._full: deque[tuple[list[bytes], int]] = deque()  # batches to be taken before the one that grows
-        self.now = -1  # the moment of the newest commit that came again, and how records of that moment end
+        self.wall = -1  # the wall time of the newest repeated commit, and how records of that moment end
         self.end = b""
         self._begin()
 

@@ -23,6 +23,7 @@ class Member(Timed):
         "rebalance_timeout_ms",
         "seen_ms",
         "session_timeout_ms",
+        "spared_ms",
         "sync",
     )
 
@@ -52,6 +53,7 @@ class Member(Timed):
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
         self.seen_ms = seen_ms  # when it last said that it lives
+        self.spared_ms = -1  # the `seen_ms` at which it got a further session, as the log was slow
         self.asked: JoinRequest | None = None  # what it joined with, where that may come again
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
@@ -67,10 +69,11 @@ class Member(Timed):
 class Pending(Timed):
     """An id that was handed out with MEMBER_ID_REQUIRED; it is forgotten when nobody joins with it."""
 
-    __slots__ = ("group_id", "id", "session_timeout_ms")
+    __slots__ = ("group_id", "id", "session_timeout_ms", "spared")
 
     def __init__(self, group_id: str, id: str, session_timeout_ms: int) -> None:
         super().__init__()
         self.group_id = group_id
         self.id = id
         self.session_timeout_ms = session_timeout_ms
+        self.spared = False  # it got its time once more, as the log was slow

@@ -131,7 +131,7 @@ def allowed(group: Group, now: int) -> bool:
     return True
 
 
-def note(group: Group, kind: Kind, now: int, body: Message) -> Note:
+def note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
-    return Note(group.id, kind, now, group.generation, group.state, body, dropped)
+    return Note(group.id, kind, wall, group.generation, group.state, body, dropped)

@@ -27,7 +27,7 @@ def refusal(group: Group, commit: Commit) -> int:
 
 def store(out: Outcome, group: Group, commit: Commit) -> int:
     """Keep the offsets, whose group may commit; nothing is kept when they are too much for one batch."""
-    now = out.now
+    now = out.wall
     retention_ms = commit.retention_ms
     expire_ms = -1
     if retention_ms != -1:

@@ -18,15 +18,20 @@ SHARED_MAX: Final = 4_096  # texts, and numbers, of which one object each is kep
 
 
 class Outcome:
-    """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids."""
+    """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids.
 
-    __slots__ = ("_numbers", "_texts", "answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now")
+    Deadlines and durations follow `now`, monotonic milliseconds. What is stored has the time of `wall`, which may be corrected
+    and then steps, ahead or back.
+    """
+
+    __slots__ = ("_numbers", "_texts", "answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now", "wall")
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
         self.config = config
         self.fresh_id = fresh_id  # a random UUID as text
         self.deadlines = Deadlines()
         self.now = 0
+        self.wall = 0
         self.facts: list[Fact] = []
         self.facts_bytes = 0  # what they take in a batch, where that has been counted
         self.answers: list[Held] = []
@@ -77,4 +82,4 @@ class Outcome:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
     def tell(self, group: Group, kind: Kind, body: Message) -> None:
-        self.notes.append(note(group, kind, self.now, body))
+        self.notes.append(note(group, kind, self.wall, body))

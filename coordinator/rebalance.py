@@ -21,7 +21,8 @@ def change(out: Outcome, group: Group, state: State, cause: Cause, about: str | 
     before = group.state
     assert state in MOVES[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
-    group.state_ms = out.now
+    group.state_ms = out.wall
+    group.phase_began_ms = out.now
     group.standing = object()
     if allowed(group, out.now):
         out.tell(group, Kind.STATE_CHANGE, StateChange(before, state, cause, about, len(group.members), group.awaiting))
@@ -35,7 +36,7 @@ def end_round(out: Outcome, group: Group, result: Round, join_ms: int, sync_ms: 
 def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
     """Begin a rebalance. Members hear of it by their heartbeats and have as long as their rebalance timeout to rejoin."""
     if group.state is COMPLETING:
-        end_round(out, group, Round.SUPERSEDED, group.state_ms - group.round_began_ms, out.now - group.state_ms)
+        end_round(out, group, Round.SUPERSEDED, group.phase_began_ms - group.round_began_ms, out.now - group.phase_began_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_sync.clear()
     group.round_began_ms = out.now

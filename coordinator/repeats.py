@@ -21,7 +21,7 @@ from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in r
 from protocol.batch_writing import form_of, moment_end
 
 _VERSION: Final = b"\0\3"  # how the value begins, before the offset
-_NOBODYS: Final = Group("", 0)
+_NOBODYS: Final = Group("", 0, 0)
 _NOBODY: Final = Member("", "", None, "", "", 0, 0, ())
 
 # What became of a commit: its reply is held; the same, and whoever drives the shard has to look at it; or nothing at all.
@@ -79,8 +79,8 @@ class RepeatedCommit:
         "_frame",
         "_group",
         "_member",
-        "_now",
         "_standing",
+        "_wall",
         "generation",
         "group_id",
         "instance_id",
@@ -118,9 +118,9 @@ class RepeatedCommit:
         self._member: Member | None = None
         # The newest of its kind.
         self._frame = b""
-        self._now = 0
+        self._wall = 0
 
-    def again(self, shard: Shard, frame: bytes, reply: Held, now: int) -> int:
+    def again(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
         """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be, or is not as plain as before."""
         group = self._group
         if group.standing is not self._standing:
@@ -135,13 +135,13 @@ class RepeatedCommit:
             member.seen_ms = now
             member.deadline = now + timeout  # later than it was, so it need not be filed anew (`Shard.lives`)
         self._frame = frame
-        self._now = now
+        self._wall = wall
         if group.newest is not self:
             group.keep(self)
         hold = shard.hold
-        if now is not hold.now:  # mostly it is, of several in one turn
-            hold.now = now
-            hold.end = moment_end(now)
+        if wall is not hold.wall:  # mostly it is, of several in one turn
+            hold.wall = wall
+            hold.end = moment_end(wall)
         room = hold.room - self.size
         if room < 0 and hold.records:
             hold.begin_batch()
@@ -176,7 +176,7 @@ class RepeatedCommit:
 
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
         """Put the newest ones to those of the group."""
-        values = self._form.values(self._frame, self._now)
+        values = self._form.values(self._frame, self._wall)
         at = 0
         for topic, partitions in self.topics:
             stored = offsets.get(topic)

@@ -106,7 +106,7 @@ class Replay:
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)
         if group is None:
-            group = self._groups[id] = Group(id, -1)
+            group = self._groups[id] = Group(id, 0, -1)
             group.offsets = self._leftovers.pop(id, {})
         return group
 

@@ -67,7 +67,10 @@ class HeldNotes:
 
 
 class Shard:
-    """`stalled` says that the log is slow: nobody is held to a deadline that the answer before may have missed."""
+    """`stalled` says that the log is slow: the answer before may be late, so a deadline that ends now is put off, once.
+
+    A member that gives no sign of life in the further session either is gone, however slow the log is.
+    """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: Told | None = None) -> None:
         self._config = config
@@ -84,13 +87,17 @@ class Shard:
         """A lower bound on the next deadline; waking early is harmless."""
         return self.deadlines.wake_at
 
-    def advance(self, now: int) -> None:
-        """Do what is due. Each deadline is a step of its own."""
+    def advance(self, now: int, wall: int, steady_ms: int) -> None:
+        """Do what is due. Each deadline is a step of its own.
+
+        `steady_ms`: the wall time from which on the clock has run steadily. -1: it was set, and nothing is deleted by time yet.
+        """
         out = self._out
         out.now = now
+        out.wall = wall
         while (item := out.deadlines.pop(now)) is not None:
             if item is self._sweep:
-                self._expire()
+                self._expire(steady_ms)
                 continue
             if isinstance(item, Group):
                 self._group_due(item)
@@ -102,31 +109,31 @@ class Shard:
                 item.tell(out, self.groups)
             self._end_step()
 
-    def move_deadlines(self, by: int) -> None:
-        self._out.deadlines.move(by)
-
-    def _expire(self) -> None:
+    def _expire(self, steady_ms: int) -> None:
         """Groups and offsets that nobody came back for, some at a time."""
-        for _ in expiry.sweep(self._out, self.groups, self._sweep):
+        for _ in expiry.sweep(self._out, self.groups, self._sweep, steady_ms):
             self._end_step()
 
     def _group_due(self, group: Group) -> None:
         out = self._out
         if group.state is PREPARING:
             join_phase_over(out, group)
-        elif self.stalled:
+        elif self.stalled and group.spared_ms != group.phase_began_ms:
+            group.spared_ms = group.phase_began_ms
             out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         else:
             sync_phase_over(out, group)
 
     def _member_due(self, member: Member) -> None:
-        if self.stalled:
+        if self.stalled and member.spared_ms != member.seen_ms:
+            member.spared_ms = member.seen_ms
             self._out.restart_session(member)
         else:
             session_over(self._out, self.groups[member.group_id], member)
 
     def _pending_due(self, pending: Pending) -> None:
-        if self.stalled:  # its owner may not have been told it yet
+        if self.stalled and not pending.spared:  # its owner may not have been told it yet
+            pending.spared = True
             self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
             return
         pending_over(self._out, self.groups[pending.group_id], pending.id)
@@ -151,10 +158,11 @@ class Shard:
 
     # Members.
 
-    def join(self, request: JoinRequest, waiter: JoinWaiter, now: int) -> None:
+    def join(self, request: JoinRequest, waiter: JoinWaiter, now: int, wall: int) -> None:
         """JoinGroup. The waiter is answered at once or when others have joined."""
         out = self._out
         out.now = now
+        out.wall = wall
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
         if group is None or member is None or member.asked is not request or group.awaiting >= self._size_max:
@@ -245,10 +253,11 @@ class Shard:
             return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
         return add(out, group, request, waiter, new_id)
 
-    def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int) -> None:
+    def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int, wall: int) -> None:
         """SyncGroup. The waiter is answered at once or when the leader has brought the assignments."""
         out = self._out
         out.now = now
+        out.wall = wall
         error = self._sync(out, request, waiter)
         if error:
             out.refuse_sync(waiter, error)
@@ -298,13 +307,14 @@ class Shard:
         if deadline < member.filed:
             self._out.deadlines.earlier(member)
 
-    def leave(self, group_id: str, leavers: list[Leaver], now: int) -> list[int]:
+    def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
         """LeaveGroup: one code for each, and one rebalance for all."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
         out = self._out
         out.now = now
+        out.wall = wall
         codes, cause, about = depart(out, group, leavers)
         if cause is not None:
             ROWS[group.state].departed(out, group, cause, about)
@@ -312,16 +322,17 @@ class Shard:
         return codes
 
     def _create(self, group_id: str) -> Group:
-        group = self.groups[group_id] = Group(group_id, self._out.now)
+        group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall)
         group.offsets = self._leftovers.pop(group_id, {})
         return group
 
     # Offsets.
 
-    def commit(self, commit: Commit, now: int) -> int:
+    def commit(self, commit: Commit, now: int, wall: int) -> int:
         """OffsetCommit: the code for all partitions; those in `commit.too_large` get error 12 all the same."""
         out = self._out
         out.now = now
+        out.wall = wall
         error = self._commit(commit)
         if error and commit.group_id in self.groups:
             self._refusals.add(out, (commit.group_id, error, commit.member_id, commit.instance_id))
@@ -359,7 +370,7 @@ class Shard:
             self.lives(member, out.now)
         return offsets.store(out, group, commit)
 
-    def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int) -> tuple[int, list[int]]:
+    def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
         """OffsetDelete: an error for the whole, or one code for each."""
         group = self.groups.get(group_id)
         if not group_id:
@@ -367,13 +378,15 @@ class Shard:
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, []
         self._out.now = now
+        self._out.wall = wall
         answer = admin.delete_offsets(self._out, group, wanted)
         self._end_step()
         return answer
 
-    def forget_topics(self, deleted: dict[str, int], now: int) -> None:
+    def forget_topics(self, deleted: dict[str, int], now: int, wall: int) -> None:
         """Topics were deleted, each at its moment: nobody asks again for what was committed up to then."""
         self._out.now = now
+        self._out.wall = wall
         for group in self.groups.values():
             if not deleted.keys().isdisjoint(group.offsets):
                 for _ in admin.forget_topics(self._out, group, deleted):
@@ -388,12 +401,13 @@ class Shard:
     def listed(self) -> list[ListedGroup]:
         return [admin.listed(group) for group in self.groups.values()]
 
-    def delete(self, group_id: str, now: int) -> int:
+    def delete(self, group_id: str, now: int, wall: int) -> int:
         """DeleteGroups of one group: its code."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         self._out.now = now
+        self._out.wall = wall
         error = admin.delete(self._out, self.groups, group)
         self._end_step()
         return error
@@ -422,8 +436,11 @@ class Shard:
         """Fold stored facts, in the order of the log. ProtocolError: they cannot be understood."""
         self._replay.fold(facts)
 
-    def open_groups(self, now: Callable[[], int]) -> Iterator[None]:
-        """After the last fact was replayed: groups and sessions begin, some at a time, so that a loop can go on in between."""
+    def open_groups(self, time: Callable[[], tuple[int, int]]) -> Iterator[None]:
+        """After the last fact was replayed: groups and sessions begin, some at a time, so that a loop can go on in between.
+
+        `time` answers the monotonic and the wall time, as other calls get them.
+        """
         strings: dict[str, str] = {}
 
         def shared(text: str) -> str:
@@ -433,14 +450,14 @@ class Shard:
         for number, group in enumerate(list(self.groups.values())):
             if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
                 yield
-            out.now = now()
+            out.now, out.wall = time()
             open_group(group, shared)
             for member in group.members.values():
                 member.seen_ms = out.now
                 out.restart_session(member)
             if len(group.members) > out.config.group_max_size:
                 prepare(out, group, Cause.OVER_MAX_SIZE)
-        out.now = now()
+        out.now, out.wall = time()
         self._replay = Replay(self.groups, self._leftovers)
         expiry.plan(out, self._sweep)
         self._end_step()

@@ -60,7 +60,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
     out.facts.append(fact)
     group.last_image = image
     group.altered = False
-    end_round(out, group, Round.STABLE, group.state_ms - group.round_began_ms, out.now - group.state_ms)
+    end_round(out, group, Round.STABLE, group.phase_began_ms - group.round_began_ms, out.now - group.phase_began_ms)
     change(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
         member.assignment = assignments[member.id]

@@ -61,7 +61,7 @@ class Refusals(Timed):
         self._found: dict[Refusal, tuple[int, int]] = {}
 
     def add(self, out: Outcome, refusal: Refusal) -> None:
-        count, since = self._found.get(refusal, (0, out.now))
+        count, since = self._found.get(refusal, (0, out.wall))
         if not count and len(self._found) >= KEPT_MAX:
             return
         self._found[refusal] = (count + 1, since)

@@ -74,6 +74,8 @@ class Compaction:
     ) -> None:
         """`segments` from the log's first one on, without a gap; the one behind them begins at `end`.
 
+        `now` below 0: the clock is not to be trusted, so no tombstone goes and none is given a horizon.
+
         `producers`: of those that live, where the last batch of each begins. Its head stays, so that who opens the log knows
         what they have sent; without this the last batch of each is taken for such a one.
         """
@@ -87,7 +89,7 @@ class Compaction:
         self._end = end
         self._first_dirty = first_dirty
         self._now = now
-        self._horizon = now + delete_retention_ms
+        self._horizon = now + delete_retention_ms if now >= 0 else -1
         self._segment_bytes = segment_bytes
         self._map_bytes_max = map_bytes_max
         self._suffix = f".{token}{CLEANED}"

@@ -13,16 +13,20 @@ FORMAT_FILE = "tenure.format"
 META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
+CLOCK_FILE = "tenure.clock"
+CLOCK_DIGITS = 19
+UNKNOWN = -1
 
 
 class DataDirectory:
     """An opened data directory; it stays ours until `close`."""
 
-    def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool) -> None:
+    def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool, is_new: bool) -> None:
         self.path = path
         self.node_id = int(meta["node.id"])
         self.cluster_id = meta["cluster.id"]
         self.directory_id = meta["directory.id"]
+        self.is_new = is_new
         self.clean = clean  # the last stop was orderly: no log needs to be checked
         self.recovery_points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
         self.cleaner_points = read_offsets(disk, f"{path}/{CLEANER_POINTS}")
@@ -47,8 +51,9 @@ class DataDirectory:
             raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
         try:
             _check(disk, path, node_id, cluster_id)  # whoever had it until now may have changed it
+            is_new = not disk.exists(f"{path}/{META_FILE}")
             meta = _take_possession(disk, path, node_id, cluster_id, new_id)
-            return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"))
+            return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new)
         except OSError as error:
             lock.release()
             raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
@@ -101,6 +106,18 @@ class DataDirectory:
         if points != known:
             write_offsets(self._disk, f"{self.path}/{name}", points)
         return points
+
+    def last_use(self) -> int:
+        """As noted last, milliseconds since 1970; UNKNOWN where that cannot be read."""
+        try:
+            text = self._disk.read_text(f"{self.path}/{CLOCK_FILE}").strip()
+        except (OSError, ValueError):
+            return UNKNOWN
+        return int(text) if text.isascii() and text.isdigit() and len(text) < CLOCK_DIGITS else UNKNOWN
+
+    def note_use(self, now: int) -> None:
+        """The directory is in use, by a clock that can be trusted. Raises OSError; a crash may leave anything there."""
+        self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", safe=False)
 
     def mark_clean(self) -> None:
         """Every log is flushed and closed: Kafka's own marker, in its form."""

@@ -304,18 +304,18 @@ class Log(Segments):
         """Records before it are given up; `retain` removes what nobody needs any more."""
         self._begins_at(min(max(self.start_offset, offset), self.next_offset))
 
-    def retain(self, now: int, retention_ms: int, retention_bytes: int) -> list[int]:
+    def retain(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
         """Set aside the segments at the log's beginning that are given up, too many, or too old; the bases of their files.
 
-        As in Kafka: whole segments, the last one too when everything is too old; -1 is no limit. Raises AppendFailed as
-        `exchange` does.
+        As in Kafka: whole segments, the last one too when everything is too old; -1 is no limit. `monotonic` as for
+        `drop_old`. Raises AppendFailed as `exchange` does.
         """
-        count = self._outdated(now, retention_ms, retention_bytes)
+        count = self._outdated(now, monotonic, retention_ms, retention_bytes)
         if count and count == len(self._segments) and not self.roll(SEGMENT_BYTES_MAX):
             count -= 1
         return self._drop(count) if count else []
 
-    def _outdated(self, now: int, retention_ms: int, retention_bytes: int) -> int:
+    def _outdated(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> int:
         segments = self._segments
         end = len(segments)
         if end and not segments[-1].size:
@@ -328,10 +328,7 @@ class Log(Segments):
             while count < end and over >= segments[count].size:
                 over -= segments[count].size
                 count += 1
-        if retention_ms >= 0:
-            while count < end and now - self._written_at(segments[count]) > retention_ms:
-                count += 1
-        return count
+        return self._count_old(count, end, now, monotonic, retention_ms) if retention_ms >= 0 else count
 
     def _begins_at(self, offset: int) -> None:
         self.start_offset = offset

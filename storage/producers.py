@@ -37,9 +37,13 @@ Written = tuple[int, int, int, int]  # a batch: first and last sequence, base of
 
 
 class Producer:
-    """One producer id. The last two fields are not ours to set: a Kafka's transactions, kept as they were found."""
+    """One producer id. `coordinator_epoch` and `transaction_offset` are not ours to set: a Kafka's transactions, kept as found.
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_offset")
+    `last_timestamp` is that of its newest record. How long it has been silent is counted from `seen_ms`, when `expire` first saw the
+    batch at `seen_offset`: its newest one.
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "seen_ms", "seen_offset", "transaction_offset")
 
     def __init__(self, epoch: int = NO_EPOCH, last_timestamp: int = -1, coordinator_epoch: int = -1, transaction_offset: int = -1) -> None:
         self.epoch = epoch
@@ -47,6 +51,13 @@ class Producer:
         self.batches: list[Written] = []  # of this epoch, the newest last
         self.coordinator_epoch = coordinator_epoch
         self.transaction_offset = transaction_offset
+        self.seen_ms = -1
+        self.seen_offset = -1
+
+    @property
+    def last_offset(self) -> int:
+        """Where its newest batch begins."""
+        return self.batches[-1][2] if self.batches else -1
 
     @property
     def last_sequence(self) -> int:
@@ -128,18 +139,26 @@ class Producers:
         if len(batches) > NEWEST_BATCHES:
             del batches[0]
 
-    def expire(self, now: int, expiration_ms: int) -> int:
-        """Forget those that wrote nothing for so long, by the time in their records; how many they were."""
-        gone = [
-            id for id, producer in self._known.items() if now - producer.last_timestamp >= expiration_ms and producer.transaction_offset < 0
-        ]
+    def expire(self, monotonic: int, expiration_ms: int) -> int:
+        """Forget those that wrote nothing for so long; how many they were. Call it now and then.
+
+        The time in their records does not count: who writes old records, a backfill, may send them twice as well. Those that
+        were read from the disk count from then on.
+        """
+        gone = []
+        for id, producer in self._known.items():
+            if producer.seen_ms < 0 or producer.seen_offset != producer.last_offset:
+                producer.seen_ms = monotonic
+                producer.seen_offset = producer.last_offset
+            elif monotonic - producer.seen_ms >= expiration_ms and producer.transaction_offset < 0:
+                gone.append(id)
         for id in gone:
             del self._known[id]
         return len(gone)
 
     def last_offsets(self) -> dict[int, int]:
         """The offset of the last batch of each: a cleaner leaves at least that batch's head."""
-        return {id: producer.batches[-1][2] for id, producer in self._known.items() if producer.batches}
+        return {id: producer.last_offset for id, producer in self._known.items() if producer.batches}
 
 
 def last_sequence(header: BatchHeader) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from protocol.batch import Fact
 from storage.disk import Disk
@@ -20,11 +21,14 @@ from storage.segment import Segment
 from storage.swap import Cleaned, Closed, exchange, set_aside
 from storage.times import Found, find_time, first_timestamp, latest
 
+# Steps of the clock below a minute count at once, so what was written just now may lie as far ahead; or twice, after one ahead and one back.
+AHEAD_MS: Final = 120_000
+
 
 class Segments:
     """What is there, up to `next_offset`. `start_offset` is where it begins for those who read: in the first segment, or at it."""
 
-    __slots__ = ("_disk", "_epochs", "_exchange_failed", "_handles", "_segments", "epoch", "folder", "start_offset", "usable")
+    __slots__ = ("_ahead", "_disk", "_epochs", "_exchange_failed", "_handles", "_segments", "epoch", "folder", "start_offset", "usable")
 
     def __init__(self, handles: Handles, folder: str) -> None:
         self.folder = folder
@@ -35,6 +39,7 @@ class Segments:
         self._disk: Disk = handles.disk
         self._segments: list[Segment] = []
         self._epochs: Epochs = []
+        self._ahead: dict[int, tuple[int, int]] = {}  # segments later than the clock: their size, and when that was seen first
         self._exchange_failed = False  # halfway: what the folder holds is not what `_segments` says
 
     def use(self, handles: Handles) -> None:
@@ -220,15 +225,39 @@ class Segments:
             raise AppendFailed(told(error, self.folder)) from error
         return bases
 
-    def drop_before(self, timestamp: int) -> list[int]:
+    def drop_old(self, now: int, monotonic: int, retention_ms: int) -> list[int]:
         """Set aside the closed segments at the log's beginning in which everything is older; the bases of their files.
 
         Raises AppendFailed as `exchange` does.
         """
-        count = 0
-        while count < len(self._segments) - 1 and 0 <= self._segments[count].max_timestamp < timestamp:
-            count += 1
-        return self._drop(count)
+        return self._drop(self._count_old(0, len(self._segments) - 1, now, monotonic, retention_ms))
+
+    def drop_first(self) -> list[int]:
+        """Set aside the first segment, where it is closed; otherwise as `drop_old`."""
+        return self._drop(min(1, len(self._segments) - 1)) if self._segments else []
+
+    def _count_old(self, count: int, end: int, now: int, monotonic: int, retention_ms: int) -> int:
+        """How many segments go, `count` of them in any case, and none from number `end` on.
+
+        What lies ahead of the clock was written by a wrong one, here or at the client. It ages from when it was written, as far as
+        was seen by calls of this: `monotonic` is the time for that.
+        """
+        seen, self._ahead = self._ahead, {}
+        still = True
+        for number, segment in enumerate(self._segments):
+            look = still and count <= number < end
+            written = self._written_at(segment) if look else segment.max_timestamp
+            age = now - written
+            if age < -AHEAD_MS:
+                known = seen.get(segment.base)
+                if known is None or known[0] != segment.size:
+                    known = segment.size, monotonic
+                self._ahead[segment.base] = known
+                age = monotonic - known[1]
+            if look:
+                still = age > retention_ms
+                count += still
+        return count
 
     def _drop(self, count: int) -> list[int]:
         """The first so many segments, of which the last one stays."""

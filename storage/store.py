@@ -59,11 +59,6 @@ class OwnedLog(Protocol):
         """Cheap; asked before every answer that rests on the log."""
         ...
 
-    @property
-    def newest_timestamp(self) -> int:
-        """Of all that `replay` gives, -1 where there is nothing."""
-        ...
-
     def replay(self) -> Iterator[list[Fact]]:
         """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it."""
         ...

@@ -36,6 +36,7 @@ class ClusterHandlers:
         view: ClusterView,
         authorizer: Authorizer,
         progress: Callable[[], str] = lambda: "",
+        remark: Callable[[], str] = lambda: "",
         transaction_refused: Callable[[str], None] = lambda transactional_id: None,
     ) -> None:
         self._dispatch = dispatch
@@ -45,6 +46,7 @@ class ClusterHandlers:
         self._authorizer = authorizer
         self._transaction_refused = transaction_refused
         self._progress = progress  # what keeps this broker from being ready; "" when it is
+        self._remark = remark  # what else its operator should know; "" when there is nothing
         self._versions: Response = ApiVersionsResponse()
 
     def offer(self) -> None:
@@ -86,7 +88,8 @@ class ClusterHandlers:
         if one.error_code:
             message = one.error_message or ErrorCode(one.error_code).message
         else:
-            message = self._progress() or "NONE"  # no client reads it but `tenure health`
+            # No client reads it but `tenure health`.
+            message = "; ".join([self._progress() or "NONE", *filter(None, [self._remark()])])
         return FindCoordinatorResponse(
             error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
         )

@@ -171,7 +171,8 @@ class CommitAgain:
         self._frame = data
         connection.busy = True
         try:
-            step = self._commit.again(journal.shard, data, self, self._clock.now)
+            clock = self._clock
+            step = self._commit.again(journal.shard, data, self, clock.now, clock.wall)
         except Exception as error:
             defect("a commit failed inside the broker", error)
             journal.broken()

@@ -119,7 +119,7 @@ class GroupAdminHandlers:
 
     def _delete(self, journal: GroupJournal, group_id: str) -> int:
         try:
-            code = journal.shard.delete(group_id, self._clock.now)
+            code = journal.shard.delete(group_id, self._clock.now, self._clock.wall)
         except Exception:
             journal.broken()
             raise

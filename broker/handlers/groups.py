@@ -126,7 +126,7 @@ class GroupHandlers:
             request.reason,
         )
         try:
-            journal.shard.join(asked, waiter, self._clock.now)
+            journal.shard.join(asked, waiter, self._clock.now, self._clock.wall)
         except Exception:
             waiter.void()
             journal.broken()
@@ -169,7 +169,7 @@ class GroupHandlers:
             request.protocol_name,
         )
         try:
-            journal.shard.sync(asked, waiter, self._clock.now)
+            journal.shard.sync(asked, waiter, self._clock.now, self._clock.wall)
         except Exception:
             waiter.void()
             journal.broken()
@@ -222,7 +222,7 @@ class GroupHandlers:
         members = request.members if several else [MemberIdentity(request.member_id)]
         leavers = [Leaver(one.member_id, one.group_instance_id, one.reason) for one in members]
         try:
-            codes = journal.shard.leave(request.group_id, leavers, self._clock.now)
+            codes = journal.shard.leave(request.group_id, leavers, self._clock.now, self._clock.wall)
         except Exception:
             journal.broken()
             raise

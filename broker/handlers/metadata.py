@@ -106,7 +106,7 @@ class MetadataHandlers:
             or self._topics.partitions + serving.num_partitions > serving.partitions_max
         ):
             return self._unknown(call, request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, described=True)
-        topic = self._topics.create(name, serving.num_partitions, {}, serving.registry.now())
+        topic = self._topics.create(name, serving.num_partitions, {}, serving.registry.wall)
         serving.partitions.created(topic)
         return self._describe(call, topic, request)
 

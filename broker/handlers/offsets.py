@@ -106,7 +106,7 @@ class OffsetHandlers:
             ErrorCode.GROUP_ID_NOT_FOUND if call.version >= COMMIT_KNOWS_GROUP_NOT_FOUND else ErrorCode.ILLEGAL_GENERATION,
         )
         try:
-            code = journal.shard.commit(commit, self._clock.now)
+            code = journal.shard.commit(commit, self._clock.now, self._clock.wall)
         except Exception:
             journal.broken()
             raise
@@ -232,7 +232,7 @@ class OffsetHandlers:
             return OffsetDeleteResponse(journal.refusal)
         wanted = [(name, partition) for name, partitions in valid for partition in partitions]
         try:
-            error_of_all, codes = journal.shard.delete_offsets(request.group_id, wanted, self._clock.now)
+            error_of_all, codes = journal.shard.delete_offsets(request.group_id, wanted, self._clock.now, self._clock.wall)
         except Exception:
             journal.broken()
             raise

@@ -102,7 +102,7 @@ class ProduceHandlers:
         if partition.error:
             return _failed(partition.index, partition.error)
         try:
-            offset, time = append(partition, data, at, size, self._clock.now)
+            offset, time = append(partition, data, at, size, self._clock.wall)
         except Refusal as refusal:
             start = partition.start_offset if refusal.start_told else NO_OFFSET
             errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]

@@ -120,7 +120,7 @@ class Shape:
         if partition is None or partition.error or partition.topic.internal or not self._authorizer.open:
             return None
         try:
-            offset, time = append(partition, data, records_at, size, self._clock.now)
+            offset, time = append(partition, data, records_at, size, self._clock.wall)
         except (Refusal, AppendFailed):
             return None
         if not self._wanted:

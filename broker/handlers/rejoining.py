@@ -131,7 +131,7 @@ class Rejoin(Repeated):
         hold = shard.hold
         emitted = hold.emitted  # what was emitted before has its journal at work already
         try:
-            shard.join(self._request, self, self.clock.now)
+            shard.join(self._request, self, self.clock.now, self.clock.wall)
         except Exception as error:
             return self.ended(connection, error)
         if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
@@ -203,7 +203,7 @@ class Resync(Repeated):
         hold = shard.hold
         emitted = hold.emitted
         try:
-            shard.sync(request, self, self.clock.now)
+            shard.sync(request, self, self.clock.now, self.clock.wall)
         except Exception as error:
             return self.ended(connection, error)
         if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:

@@ -173,7 +173,7 @@ class ReplicaHandlers:
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
 
     def _leader(self, index: int) -> DescribeQuorumResponsePartitionData:
-        now, id = self._clock.now, self._serving.node.id
+        now, id = self._clock.wall, self._serving.node.id
         voter = ReplicaState(id, NO_ID, 0, now, now)
         return DescribeQuorumResponsePartitionData(index, ErrorCode.NONE, "", id, QUORUM_EPOCH, 0, [voter], [])
 

@@ -99,7 +99,7 @@ class TopicHandlers:
         if validate_only:
             return Topic(name, NO_ID, partitions, 0, chosen)
         serving.check_writable()
-        topic = topics.create(name, partitions, chosen, serving.registry.now())
+        topic = topics.create(name, partitions, chosen, serving.registry.wall)
         serving.partitions.created(topic)
         return topic
 

@@ -194,7 +194,7 @@ class LocalStore:
         if self.cleaning is not None:
             if id.name != NOTES_LOG:
                 self.cleaning.watch(id, flusher.log, flusher.flush, flusher.broke)
-            elif self._notes_retention_ms >= 0:
+            else:
                 self.cleaning.keep_for(id, flusher.log, self._notes_retention_ms, flusher.broke)
         return owned
 

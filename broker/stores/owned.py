@@ -142,10 +142,6 @@ class LocalLog:
         return self.log.usable and self.epoch == self.log.epoch
 
     @property
-    def newest_timestamp(self) -> int:
-        return self.log.newest_timestamp
-
-    @property
     def durable_offset(self) -> int:
         """Everything before it is true. With `always` nobody was told of what is not safe."""
         return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset

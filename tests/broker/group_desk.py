@@ -56,7 +56,6 @@ class MemoryLog:
     """An OwnedLog; while `waiting` is true its appends come to no end."""
 
     epoch = 0
-    newest_timestamp = 0
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []

@@ -189,7 +189,7 @@ class World:
         waiter = Waiter()
         journal = self.shards.of(group)
         asked = JoinRequest(group, member_id, instance, "consumer", (("range", b"all"),), SESSION_MS, rebalance_ms, "client", "/here")
-        journal.shard.join(asked, waiter, self.clock.tick())
+        journal.shard.join(asked, waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
         self.loop.run()
         return waiter
@@ -197,7 +197,7 @@ class World:
     def sync(self, group: str, generation: int, member_id: str, **assignments: bytes) -> Waiter:
         waiter = Waiter()
         journal = self.shards.of(group)
-        journal.shard.sync(SyncRequest(group, generation, member_id, None, assignments), waiter, self.clock.tick())
+        journal.shard.sync(SyncRequest(group, generation, member_id, None, assignments), waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
         self.loop.run()
         return waiter
@@ -207,7 +207,7 @@ class World:
         waiter = Waiter()
         journal = self.shards.of(group)
         partition = OffsetCommitRequestPartition(0, offset, -1, "")
-        waiter.reply = SyncReply(journal.shard.commit(Commit(group, -1, "", None, [("topic", [partition])]), self.clock.tick()))
+        waiter.reply = SyncReply(journal.shard.commit(Commit(group, -1, "", None, [("topic", [partition])]), self.clock.tick(), self.clock.wall))
         journal.reply(waiter)
         journal.stepped()
         self.loop.run()

@@ -327,6 +327,31 @@ def test_a_log_that_is_never_flushed_is_rolled_all_the_same(tmp_path: Path, run:
     run(main())
 
 
+def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        cleaning = machine.cleaning
+        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
+        large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
+        for log, count in ((large, 500), (small, 30), (one, 3)):
+            log.segment_bytes = 20_000
+            write(log, count)
+            log.flush()
+            cleaning.keep_for(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
+        kept = sum(log.size for log in (small, one))
+        machine.now = -1  # the clock has nothing to do with it
+        await until(lambda: large.size + kept <= 60_000)
+        assert large.size + kept > 39_000
+        assert (small.start_offset, one.start_offset) == (0, 0)
+        assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
+        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
+        await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
+        await machine.end()
+        assert (machine.failures, reopened(large).start_offset) == ([], 500)
+
+    run(main())
+
+
 def test_a_log_that_is_kept_for_a_time_loses_what_is_older(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)

@@ -76,9 +76,6 @@ class Part:
         self._call("advance")
         self.at = now + self.period if self.period else NEVER
 
-    def move_deadlines(self, by: int) -> None:
-        self._call("move_deadlines")
-
     def broken(self) -> None:
         self._call("broken")
 
@@ -145,18 +142,6 @@ def test_an_actor_that_raises_each_time_is_asked_less_and_less(world: World, pla
     world.run(0.001)
     world.run(REST_MS_MIN / 1000 + 0.001)
     assert planted() - before == 2, "after it was well it rests as briefly as at first"
-
-
-def test_a_jump_of_the_clock_reaches_everybody_though_one_raises(world: World, planted: Callable[[], int]) -> None:
-    bad, good = Part("move_deadlines"), Part()
-    good.at = world.clock.now + 50
-    for part in (bad, good):
-        world.turn.attend(part)
-    world.turn.not_before(world.clock.now + 5_000)
-    assert good.called == ["move_deadlines"]
-    world.run(0.06)
-    assert good.called == ["move_deadlines", "advance"]
-    assert planted() == 1
 
 
 class Writer:

@@ -257,7 +257,7 @@ def test_a_long_reply_goes_on_when_its_segment_is_dropped(monkeypatch: pytest.Mo
     desk.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
     desk.turn_ends()
     segment = log._segments[0]
-    remove_deleted(desk.disk, log.folder, log.drop_before(5_000))
+    remove_deleted(desk.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert not desk.disk.exists(segment.log_path)
     for _ in range(20):
         desk.turn_ends()

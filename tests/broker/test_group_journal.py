@@ -156,7 +156,7 @@ def test_an_exception_at_a_deadline_replays_too(world: World, monkeypatch: pytes
     settled(world)
     shard = world.journal.shard
 
-    def fails(now: int) -> None:
+    def fails(now: int, wall: int, steady_ms: int) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError
 
@@ -207,7 +207,7 @@ def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World
     world.commit("g", 8)
     world.loop.ms += STALLED_MS + 1
 
-    def fails(now: int) -> None:
+    def fails(now: int, wall: int, steady_ms: int) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError
 
@@ -343,3 +343,26 @@ def test_a_suspension_drops_the_notes_of_what_never_was(world: World) -> None:
     world.log().refuse()
     assert world.told.notes == []
     assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED")]
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, ends: str) -> None:
+    """Whoever does not wait for a slow log gives the partition up, and gets it again before the append ends."""
+    before = world.commit("g")
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    world.journal.leave()
+    assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    world.shards.load(0)
+    world.loop.run()
+    held = world.commit("h")  # its stamp is the same
+    assert (len(world.log().pending), held.error) == (2, None)
+    if ends == "well":
+        world.log().succeed()
+    else:
+        world.log().refuse()
+    world.loop.run()
+    assert (held.error, world.journal.refusal) == (None, SERVING)
+    world.log().succeed()
+    world.loop.run()
+    assert held.heard == [ErrorCode.NONE] or held.error == ErrorCode.NONE

@@ -44,7 +44,6 @@ class ScriptedLog:
 
     def __init__(self) -> None:
         self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
-        self.newest_timestamp = -1
         self.released = 0
         self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []

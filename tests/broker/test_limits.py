@@ -232,17 +232,6 @@ def test_idleness_below_0_is_never_too_long() -> None:
     assert connections.wake_at > 1 << 60
 
 
-def test_deadlines_of_idleness_move_when_the_machine_slept() -> None:
-    sleeper = Sleeper()
-    connections = Connections(sleeper.clock, 1_000)
-    sleeper.connection(connections, "asleep")
-    due = connections.wake_at
-    connections.move_deadlines(60_000)
-    assert connections.wake_at == due + 60_000
-    assert sleeper.passes(60_900, connections) == []
-    assert sleeper.passes(200, connections) == ["asleep"]
-
-
 # How much
 
 

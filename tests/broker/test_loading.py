@@ -79,21 +79,6 @@ def test_members_are_there_again_with_a_full_session() -> None:
     assert again.journal.shard.heartbeat("g", 1, member_id, "i", again.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_time_goes_on_from_the_newest_timestamp_and_costs_nobody_a_session() -> None:
-    world = World(2, load=False)
-    world.shards.load(0)
-    world.loop.run()
-    member_id = settled(world, group_in(world, 0))
-    world.log(1).stored.append(commits(group_in(world, 1), 1))
-    world.log(1).newest_timestamp = START_MS + 3_600_000
-    world.shards.load(1)
-    world.loop.run()
-    assert world.clock.now >= START_MS + 3_600_000
-    world.loop.pass_ms(SESSION_MS - 200)
-    beat = world.journal.shard.heartbeat(group_in(world, 0), 1, member_id, "i", world.clock.tick())
-    assert beat == ErrorCode.NONE
-
-
 def group_in(world: World, partition: int) -> str:
     return next(name for name in map(str, range(1000)) if world.shards.of(name).partition == partition)
 

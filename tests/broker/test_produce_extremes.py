@@ -67,7 +67,8 @@ DEVIATIONS = [
 
 def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
     place = PLACES[case.name]
-    now = desk.clock.tick()
+    desk.clock.tick()
+    now = desk.clock.wall
     answers: list[Any] = []
     for body in case.requests:
         caller.send(frame_of(case, body(place.topic, place.partition, now)))

@@ -125,11 +125,53 @@ def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: Keeping) -
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
     broker.pass_time(1000)
-    broker.pass_time(MINUTE)
+    broker.pass_time(MINUTE - 2000)
     assert len(files(broker)) == 1
-    broker.pass_time(1000)
+    broker.pass_time(3000)
     assert len(files(broker)) == 2
     assert broker.find("orders").log.flushed_offset == 1
+
+
+def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 9)
+    there = files(broker)
+    broker.now = -1
+    broker.retention._now = lambda: -1
+    for _ in range(20):
+        broker.pass_time(MINUTE)
+    assert set(there) <= set(files(broker))
+    assert partition.start_offset == 0
+    broker.retention._now = lambda: 11 * MINUTE
+    broker.pass_time(MINUTE)
+    assert partition.start_offset == 9
+
+
+def test_limits_in_bytes_need_no_clock(broker: Keeping) -> None:
+    broker.topic("orders", retention_bytes="900000")
+    partition = broker.find("orders")
+    write(broker, partition, 9)
+    broker.retention._now = lambda: -1
+    broker.pass_time(2000)
+    assert partition.start_offset == 6
+
+
+def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted(broker: Keeping) -> None:
+    def noted() -> int:
+        return broker.store.directory.last_use()
+
+    broker.pass_time(15_000)
+    assert noted() == broker.now
+    broker.retention._now = lambda: -1
+    broker.pass_time(60_000)
+    assert noted() == 15_000
+    broker.retention._now = lambda: broker.now
+    broker.pass_time(15_000)
+    assert noted() == broker.now == 90_000
+    broker.pass_time(1_000)
+    broker.retention.stop()
+    assert noted() == 91_000
 
 
 def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
@@ -139,7 +181,8 @@ def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
     header = read_header(data, 0)
     header.producer_id, header.producer_epoch, header.base_sequence = 7, 0, 0
     partition.append(data, header)
-    broker.pass_time(86_400_000 - 1)
+    broker.pass_time(30_000)  # the first round
+    broker.pass_time(86_400_000 - 600_000)
     assert len(partition.producers) == 1
     broker.pass_time(600_000)
     assert len(partition.producers) == 0

@@ -452,7 +452,7 @@ def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
     assert told == [0]  # before any flush
     assert always.threads.jobs == []
     assert [seconds for seconds, _ in always.loop.later] == [5.0]
-    assert notes.log.segment_bytes == 16 << 20
+    assert notes.log.segment_bytes == 1 << 20
 
 
 # Stopping and starting

@@ -69,7 +69,7 @@ class Asking(Stage):
         # A connection that remembers a JoinGroup hands over the same object each time.
         request = self.joins.get(words) or JoinRequest(*words)
         shard = self._serving
-        shard.join(request, asked, self.now)
+        shard.join(request, asked, self.now, self.wall)
         if shard.will_repeat(request):
             self.joins[words] = request
         if not sent and not self._newcomer:
@@ -98,7 +98,7 @@ class Asking(Stage):
         if request is None:
             request = self.syncs[words] = SyncRequest(group, generation, *words[1:3], given, type, protocol)
         request.generation = generation  # the one thing in which a SyncGroup differs from the one before
-        self._serving.sync(request, asked, self.now)
+        self._serving.sync(request, asked, self.now, self.wall)
         self._end_step("sync", actor, asked)
         return asked
 
@@ -117,7 +117,7 @@ class Asking(Stage):
         named = [Leaver(self.id_of(one), self._instance(one, UNCHANGED), reason) if isinstance(one, str) else Leaver(self.id_of(one[0]), one[1], reason)
                  for one in leavers]  # fmt: skip
         asked = AskedLeave(self, f"leave {leavers}")
-        asked.reply = self._serving.leave(group, named, self.now)
+        asked.reply = self._serving.leave(group, named, self.now, self.wall)
         return self._replied("leave", leavers[-1] if isinstance(leavers[-1], str) else leavers[-1][0], asked)
 
     def commit(
@@ -147,7 +147,7 @@ class Asking(Stage):
 
     def commit_as_is(self, commit: Commit, actor: str | None = None) -> AskedCommit:
         asked = AskedCommit(self, f"commit {actor or '-'} g{commit.generation}")
-        asked.reply = ErrorCode.NONE if self._committed_again(commit) else self._serving.commit(commit, self.now)
+        asked.reply = ErrorCode.NONE if self._committed_again(commit) else self._serving.commit(commit, self.now, self.wall)
         asked.too_large = commit.too_large or set()
         if not asked.reply and commit.topics and not asked.too_large and commit.retention_ms == -1 and self.repeats is not None:
             words = _but_offsets(commit)
@@ -164,7 +164,7 @@ class Asking(Stage):
         shard = self._serving
         frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
-        if repeat.again(shard, frame, Nobody(), self.now) != OTHERWISE:
+        if repeat.again(shard, frame, Nobody(), self.now, self.wall) != OTHERWISE:
             self.repeated += 1
             return True
         assert shard.hold.emitted == before
@@ -190,16 +190,16 @@ class Asking(Stage):
 
     def delete(self, group: str = "g") -> Asked:
         asked = Asked(self, f"delete {group}")
-        asked.reply = self._serving.delete(group, self.now)
+        asked.reply = self._serving.delete(group, self.now, self.wall)
         return self._replied("delete", "", asked)
 
     def offset_delete(self, *wanted: tuple[str, int], group: str = "g") -> AskedOffsets:
         asked = AskedOffsets(self, f"delete offsets {wanted}")
-        asked.reply = self._serving.delete_offsets(group, list(wanted), self.now)
+        asked.reply = self._serving.delete_offsets(group, list(wanted), self.now, self.wall)
         return self._replied("delete offsets", "", asked)
 
     def forget_topics(self, *topics: str, moment: int | None = None) -> None:
-        self._serving.forget_topics(dict.fromkeys(topics, self.now if moment is None else moment), self.now)
+        self._serving.forget_topics(dict.fromkeys(topics, self.now if moment is None else moment), self.now, self.wall)
         self._end_step("topics deleted")
 
     def expect(self, actor: str, *error: int, **content: Any) -> None:

@@ -59,6 +59,8 @@ class Stage:
         self._next_beat = NEVER
         self._newest: list[Record] = []
         self._newcomer = ""
+        self.skew_ms = 0
+        self.steady_ms = self.began  # as Shard.advance wants it
         self._holds = False
         self._gathers = False
         self.configure()
@@ -173,7 +175,7 @@ class Stage:
         shard = self._serving
         shard.clear()
         shard.replay(self.log)
-        for _ in shard.open_groups(lambda: self.now):
+        for _ in shard.open_groups(lambda: (self.now, self.wall)):
             pass
         self._newest = []
         self._end_step("open")
@@ -234,6 +236,11 @@ class Stage:
 
     # Time.
 
+    @property
+    def wall(self) -> int:
+        """What is stored as the time; a test moves it away from `now` by `skew_ms`."""
+        return self.now + self.skew_ms
+
     def at(self, ms: int) -> Self:
         """Until so long after the set-up."""
         return self._until(self.began + ms)
@@ -267,7 +274,7 @@ class Stage:
 
     def _advance(self) -> None:
         shard = self._serving
-        shard.advance(self.now)
+        shard.advance(self.now, self.wall, self.steady_ms)
         assert shard.wake_at > self.now, "it is not at rest"
         self._end_step("time")
 

@@ -19,7 +19,6 @@ steps = st.lists(
         st.tuples(st.just("lives"), items, gaps),  # as a heartbeat does it: without asking unless it is due earlier
         st.tuples(st.just("remove"), items, st.just(0)),
         st.tuples(st.just("advance"), st.just(0), gaps),
-        st.tuples(st.just("move"), st.just(0), gaps),
     ),
     max_size=40,
 )
@@ -47,10 +46,6 @@ class Both:
         elif what == "remove":
             self.wheel.remove(item)
             self.plain[who] = NEVER
-        elif what == "move":
-            self.now += gap
-            self.wheel.move(gap)
-            self.plain = [deadline + gap if deadline != NEVER else NEVER for deadline in self.plain]
         else:
             self.advance(at)
         assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
@@ -139,21 +134,6 @@ def test_a_deadline_that_moves_earlier_lowers_the_moment_to_wake() -> None:
     assert wheel.pop(BEGIN + 100_000) is None
 
 
-def test_a_clock_that_jumps_takes_everybody_along() -> None:
-    wheel, near, far, gone = Deadlines(), Timed(), Timed(), Timed()
-    wheel.set(near, BEGIN + 10)
-    wheel.set(far, BEGIN + 10_000)
-    wheel.set(gone, BEGIN + 20)
-    assert wheel.pop(BEGIN) is None  # the near ones are looked at by the millisecond now
-    wheel.remove(gone)
-    wheel.move(3_600_000)
-    assert (near.deadline, far.deadline, gone.deadline) == (BEGIN + 3_600_010, BEGIN + 3_610_000, NEVER)
-    assert wheel.pop(BEGIN + 3_600_009) is None
-    assert wheel.pop(BEGIN + 3_600_010) is near
-    assert wheel.pop(BEGIN + 3_610_000) is far
-    assert wheel.wake_at == NEVER
-
-
 def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_of_filing() -> None:
     class Phase(Timed):
         rank = 1
@@ -175,16 +155,6 @@ def test_what_is_far_away_waits_in_its_slot_and_not_among_what_is_soon() -> None
     assert wheel.pop(moment) is None
     assert not wheel._soon
     assert moment + 4_000 - TICK_MS <= wheel.wake_at <= BEGIN + 5_000
-
-
-def test_after_a_jump_nobody_is_woken_for_the_moments_before_it() -> None:
-    wheel, near, far = Deadlines(), Timed(), Timed()
-    wheel.set(near, BEGIN + 10)
-    wheel.set(far, BEGIN + 10_000)
-    assert wheel.pop(BEGIN) is None
-    wheel.move(3_600_000)
-    assert wheel.wake_at > BEGIN + 3_600_010 - TICK_MS
-    assert not wheel._soon
 
 
 def test_nobody_waits_where_nobody_has_a_deadline() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator import Commit, GroupConfig, Shard, expiry
+from coordinator.deadlines import NEVER
 from coordinator.expiry import GROUPS_AT_ONCE
-from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
+from coordinator.notes import Kind
 from protocol.batch import facts_of
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -256,11 +258,11 @@ def with_offsets(batch_bytes_max: int, partitions: int, **config: int) -> Shard:
     """A group with offsets of so many partitions, half of them of each topic, all committed at 1,000."""
     shard = Shard(GroupConfig(batch_bytes_max=batch_bytes_max, **config), lambda: "id")
     shard.clear()
-    for _ in shard.open_groups(lambda: 0):
+    for _ in shard.open_groups(lambda: (0, 0)):
         pass
     for partition in range(partitions):
         offset = OffsetCommitRequestPartition(partition, 5)
-        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000) == 0
+        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000, 1_000) == 0
     batches_of(shard)
     return shard
 
@@ -268,7 +270,7 @@ def with_offsets(batch_bytes_max: int, partitions: int, **config: int) -> Shard:
 @pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 2]), (-1, [3, 3, 3, 1]), (TOMBSTONE_BYTES - 1, [4, 4, 2]), (TOMBSTONE_BYTES, [5, 5])])
 def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches: list[int]) -> None:
     shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10)
-    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000)
+    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000, 2_000)
     assert batches_of(shard) == batches
     assert not shard.groups["g"].offsets
 
@@ -278,7 +280,7 @@ def test_what_expired_fills_batches_to_the_byte_and_the_group_ends_last(spare: i
     shard = with_offsets(
         BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10, offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000
     )
-    shard.advance(10_000)
+    shard.advance(10_000, 10_000, 0)
     assert batches_of(shard) == batches
     assert not shard.groups
 
@@ -291,21 +293,21 @@ def test_a_sweep_that_a_part_is_left_of_goes_on_a_millisecond_later(monkeypatch:
     for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # of each group; groups of a part
         shard = Shard(config, lambda: "id")
         shard.clear()
-        for _ in shard.open_groups(lambda: 0):
+        for _ in shard.open_groups(lambda: (0, 0)):
             pass
         wanted = [OffsetCommitRequestPartition(partition, 5) for partition in range(offsets)]
         for number in range(7):
-            assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", wanted)]), 1_000) == 0
+            assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", wanted)]), 1_000, 1_000) == 0
         left = 7
         moment = 10_000
         while left > seen:
-            shard.advance(moment)
+            shard.advance(moment, moment, 0)
             left -= seen
             assert len(shard.groups) == left
-            shard.advance(moment)
+            shard.advance(moment, moment, 0)
             assert len(shard.groups) == left
             moment += 1
-        shard.advance(moment)
+        shard.advance(moment, moment, 0)
         assert not shard.groups
         assert shard.wake_at == (moment + 10_000) // 100 * 100
 
@@ -315,16 +317,16 @@ def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypat
     config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
     shard = Shard(config, lambda: "id")
     shard.clear()
-    for _ in shard.open_groups(lambda: 0):
+    for _ in shard.open_groups(lambda: (0, 0)):
         pass
     for number in range(4):
-        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 1_000) == 0
-    shard.advance(10_000)
+        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 1_000, 1_000) == 0
+    shard.advance(10_000, 10_000, 0)
     assert list(shard.groups) == ["g0", "g1", "g2"]
-    assert shard.delete("g2", 10_000) == 0
-    shard.advance(10_001)
+    assert shard.delete("g2", 10_000, 10_000) == 0
+    shard.advance(10_001, 10_001, 0)
     assert list(shard.groups) == ["g0"]
-    shard.advance(10_002)
+    shard.advance(10_002, 10_002, 0)
     assert not shard.groups
 
 
@@ -354,3 +356,115 @@ def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play
     kept.after(1)
     assert kept.listed() == []
     assert len(kept.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)
+
+
+# A wall clock that is wrong.
+
+
+def test_nothing_expires_while_the_clock_is_not_to_be_trusted(kept: Play) -> None:
+    kept.commit(None, {("t0", 0): 5})
+    kept.steady_ms = -1
+    kept.skew_ms = 8 * DAY
+    age(kept, 2 * RETENTION)
+    kept.fetch().expect(5)
+    kept.skew_ms = 0
+    kept.steady_ms = kept.now
+    age(kept, SWEEP)
+    kept.no_group()
+
+
+def test_a_clock_that_was_wrong_for_a_moment_costs_no_offset(kept: Play) -> None:
+    kept.commit(None, {("t0", 0): 5})
+    kept.steady_ms = -1
+    for skew_ms in (8 * DAY, -8 * DAY):
+        kept.skew_ms = skew_ms
+        kept.after(2 * SWEEP)
+    kept.skew_ms = 0
+    kept.after(SWEEP)
+    kept.steady_ms = kept.now
+    kept.after(SWEEP)
+    kept.fetch().expect(5)
+    age(kept, RETENTION)
+    kept.no_group()
+
+
+@pytest.mark.parametrize("retention", [-1, RETENTION])
+def test_an_offset_from_the_future_ages_from_when_the_clock_was_put_right(kept: Play, retention: int) -> None:
+    """Neither for ever, nor from the start of the broker."""
+    kept.after(10 * RETENTION)
+    kept.skew_ms = 8 * DAY
+    kept.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
+    kept.skew_ms = 0
+    kept.steady_ms = right = kept.now
+    while kept.now + SWEEP < right + RETENTION:
+        kept.after(SWEEP)
+    assert kept.fetch_all()
+    kept.after(2 * SWEEP)
+    kept.no_group()
+
+
+def test_a_group_that_became_empty_in_the_future_ages_from_when_the_clock_was_put_right(kept: Play) -> None:
+    kept.d1(session=DAY)
+    kept.commit("a", {("t0", 0): 5})
+    kept.after(2 * RETENTION)
+    kept.skew_ms = 8 * DAY
+    kept.leave("a").expect(NONE)
+    kept.skew_ms = 0
+    kept.steady_ms = right = kept.now
+    while kept.now + SWEEP < right + RETENTION:
+        kept.after(SWEEP)
+    kept.fetch().expect(5)
+    kept.after(2 * SWEEP)
+    kept.no_group()
+
+
+def test_an_offset_from_the_future_ages_after_a_restart_too(kept: Play) -> None:
+    kept.skew_ms = 8 * DAY
+    kept.commit(None, {("t0", 0): 5})
+    kept.skew_ms = 0
+    kept.failover()
+    kept.steady_ms = kept.now
+    age(kept, RETENTION - 2 * SWEEP)
+    kept.fetch().expect(5)
+    age(kept, SWEEP)
+    kept.no_group()
+
+
+def test_what_was_stored_a_little_ahead_of_the_clock_is_as_old_as_it_says(kept: Play) -> None:
+    """Steps of less than a minute count at once."""
+    kept.after(10 * RETENTION)
+    kept.skew_ms = 60_000
+    kept.commit(None, {("t0", 0): 5})
+    kept.skew_ms = -60_000
+    age(kept, SWEEP)
+    kept.fetch().expect(5)
+    age(kept, RETENTION + 120_000)
+    kept.no_group()
+
+
+def test_commits_and_notes_have_the_wall_time_and_durations_do_not(kept: Play) -> None:
+    kept.skew_ms = 5 * DAY
+    kept.commit(None, {("t1", 0): 7}, group="h")
+    (value,) = [value for _, _, value in kept._serving.groups["h"].all_offsets()]
+    assert read_offset(value).commit_ms == kept.now + 5 * DAY
+    kept.d1(session=DAY)
+    kept.skew_ms = -5 * DAY
+    kept.after(1_000)
+    kept.leave("a").expect(NONE)
+    assert kept.group().state_ms == kept.now - 5 * DAY
+    gone = kept.noted(Kind.MEMBER_GONE)
+    assert gone.at_ms == kept.now - 5 * DAY
+    assert gone.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
+
+
+# What is over is forgotten.
+
+
+def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
+    kept.d1(session=DAY)
+    kept.leave("a").expect(NONE)
+    group = kept.group()
+    kept.delete().expect(NONE)
+    wheel = kept._serving.deadlines
+    assert group not in [item for slot in wheel._slots.values() for item in slot]
+    assert group.filed == NEVER

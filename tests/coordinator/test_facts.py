@@ -49,7 +49,7 @@ OFFSET_VALUES = {
 
 
 def the_group() -> Group:
-    group = Group("g1", MS)
+    group = Group("g1", MS, MS)
     group.protocol_type, group.generation, group.protocol_name, group.state_ms = "consumer", 3, "range", MS
     group.add(Member("g1", "i1-x", "i1", "c", "/127.0.0.1", 300_000, 45_000, (("range", b"\0\1"),), b"\2"))
     return group
@@ -69,7 +69,7 @@ def test_assignments_that_are_about_to_be_given_stand_in_for_those_that_members_
 
 
 def test_a_new_group_and_one_that_everybody_left_are_stored_as_kafka_stores_them() -> None:
-    assert group_image(Group("g1", MS), (), None, None) == bytes.fromhex(NEW_GROUP)
+    assert group_image(Group("g1", MS, MS), (), None, None) == bytes.fromhex(NEW_GROUP)
     group = the_group()
     group.generation = 4
     assert group_image(group, (), None, None) == bytes.fromhex(EMPTY_AGAIN)
@@ -77,7 +77,7 @@ def test_a_new_group_and_one_that_everybody_left_are_stored_as_kafka_stores_them
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
 def test_a_group_of_any_version_is_read(version: int) -> None:
-    group = Group("g1", -1)
+    group = Group("g1", 0, -1)
     group.last_image = bytes.fromhex(GROUP_VALUES[version])
     open_group(group, str)
     (member,) = group.members.values()
@@ -93,7 +93,7 @@ def test_a_group_of_any_version_is_read(version: int) -> None:
 def test_a_group_whose_stored_leader_is_no_member_is_led_by_its_first(leader: str | None) -> None:
     image = read_image(bytes.fromhex(GROUP_VALUES[3]))
     image.leader = leader
-    group = Group("g1", -1)
+    group = Group("g1", 0, -1)
     group.last_image = with_version(image, 3)
     open_group(group, str)
     assert group.leader == "i1-x"

@@ -67,7 +67,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
     deadlines = {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
-    assert repeat.again(shard, bytes(24), Nobody(), play.now) == OTHERWISE
+    assert repeat.again(shard, bytes(24), Nobody(), play.now, play.wall) == OTHERWISE
     assert (shard.hold.emitted, play.fetch_all()) == (emitted, offsets)
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
@@ -227,7 +227,7 @@ class Committing:
         assert play.commit(actor, wanted, metadata=actor).reply == ErrorCode.NONE
         play.repeats = repeats
         self.repeated += play.repeated - before
-        self.expected |= dict.fromkeys(places, (self.number, play.now))
+        self.expected |= dict.fromkeys(places, (self.number, play.wall))
 
     def look(self) -> None:
         found = self.play._of("g")
@@ -413,7 +413,7 @@ def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
     (repeat,) = play.repeats.values() if play.repeats else ()
     shard = play._serving
     for offset in range(10):
-        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now) != OTHERWISE
+        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now, play.wall) != OTHERWISE
     batches = []
     while shard.hold.untaken:
         batches.append(bytes(shard.hold.take(0)))

@@ -101,7 +101,7 @@ def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
     shard = Shard(config, lambda: "nobody")
     shard.clear()
     shard.replay(log)
-    for _ in shard.open_groups(lambda: now):
+    for _ in shard.open_groups(lambda: (now, now)):
         pass
     return shard
 

@@ -147,6 +147,23 @@ def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_beh
         assert times[2] == 6_000
 
 
+def test_while_the_clock_is_not_to_be_trusted_no_tombstone_goes_and_none_gets_a_time_to_go(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(keyed(("a", "1"), ("b", "1")), 0)
+    log.append(keyed(("c", "1"), ("a", None)), 0)
+    rolled(log)
+    there = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
+    clean(place.disk, log, now=-1, delete_retention_ms=0)
+    assert shown(log) == there
+    assert not any(header.attributes for header in headers(log))
+    clean(place.disk, log, now=10_000, delete_retention_ms=1_000)
+    assert headers(log)[-1].base_timestamp == 11_000
+    clean(place.disk, log, now=-1, delete_retention_ms=1_000)
+    assert (shown(log), headers(log)[-1].base_timestamp) == (there, 11_000)
+    clean(place.disk, log, now=11_000, delete_retention_ms=1_000)
+    assert 3 not in shown(log)
+
+
 def test_where_nothing_stays_the_end_of_the_segment_is_still_known(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(keyed(("a", "1"), ("b", "1")), 0)

@@ -54,6 +54,23 @@ def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
     return found
 
 
+def test_when_it_was_in_use_is_noted_and_read_again(place: Place) -> None:
+    directory = opened(place)
+    assert (directory.is_new, directory.last_use()) == (True, -1)
+    directory.note_use(1_700_000_000_123)
+    directory.close()
+    again = opened(place)
+    assert (again.is_new, again.last_use()) == (False, 1_700_000_000_123)
+
+
+@pytest.mark.parametrize("damage", [b"", b"-5\n", b"17000000000001700000000000\n", b"soon\n", b"\xff\xfe\0", "\u0663\n".encode()])
+def test_a_note_of_its_last_use_that_cannot_be_read_is_none(place: Place, damage: bytes) -> None:
+    directory = opened(place)
+    directory.note_use(5)
+    overwrite(place.disk, f"{place.path}/data/tenure.clock", damage)
+    assert directory.last_use() == -1
+
+
 def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> None:
     first = opened(place)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)

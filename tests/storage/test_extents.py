@@ -107,7 +107,7 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, lo
     extent = log.extent(0, 1 << 20)
     assert extent is not None
     extent.hold()
-    remove_deleted(place.disk, log.folder, log.drop_before(5_000))
+    remove_deleted(place.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert extent.read(1 << 20) == expected
     extent.let_go()
 

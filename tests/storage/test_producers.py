@@ -76,12 +76,43 @@ def test_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
 
 def test_who_wrote_nothing_for_long_is_forgotten() -> None:
     producers = Producers()
-    producers.note(header(7, 0, timestamp=1_000), 0)
-    producers.note(header(8, 0, timestamp=2_000), 1)
+    producers.note(header(7, 0), 0)
+    producers.note(header(8, 0), 1)
+    assert producers.expire(1_000, 2_000) == 0  # so it is seen for the first time
+    producers.note(header(8, 1), 2)
     assert producers.expire(2_999, 2_000) == 0
     assert producers.expire(3_000, 2_000) == 1
     assert list(producers) == [8]
     assert asked(producers, header(7, 40)) == (ErrorCode.NONE, -1)
+    assert producers.expire(4_998, 2_000) == 0
+    assert producers.expire(4_999, 2_000) == 1
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0, 1 << 60])
+def test_a_producer_of_old_records_is_remembered(timestamp: int) -> None:
+    """Whatever the time in its records, and after a restart from when it was read."""
+    producers = Producers()
+    producers.note(header(7, 0, timestamp=timestamp), 0)
+    for _ in range(2):
+        assert producers.expire(1_700_000_000_000, 86_400_000) == 0
+        assert producers.expire(1_700_000_000_000 + 86_399_999, 86_400_000) == 0
+        assert asked(producers, header(7, 0, timestamp=timestamp)) == (ErrorCode.NONE, 0)
+        data = snapshot_bytes(producers)
+        producers = Producers()
+        assert parse_snapshot(data, producers)
+    assert producers.expire(5, 86_400_000) == 0
+    assert producers.expire(5 + 86_400_000, 86_400_000) == 1
+
+
+def test_a_transaction_of_kafkas_keeps_its_producer() -> None:
+    producers = Producers()
+    producers.note(header(7, 0), 0)
+    known = producers.get(7)
+    assert known is not None
+    known.transaction_offset = 0
+    assert producers.expire(0, 1_000) == producers.expire(5_000, 1_000) == 0
+    known.transaction_offset = -1
+    assert producers.expire(5_000, 1_000) == 1
 
 
 def test_a_snapshot_has_the_newest_batches_of_each() -> None:
@@ -99,7 +130,7 @@ def test_a_snapshot_has_the_newest_batches_of_each() -> None:
     assert asked(again, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
     assert asked(again, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
     assert asked(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
-    assert again.expire(1_005 + 500, 500) == 2  # its time is there too
+    assert [again.get(id).last_timestamp for id in again] == [1_005, 1_000]  # type: ignore[union-attr]
     for at in range(len(data)):
         assert not parse_snapshot(data[:at], Producers())
         assert not parse_snapshot(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], Producers())
@@ -216,7 +247,7 @@ def test_snapshots_go_with_their_segments_and_one_stays_for_each(place: Place) -
     before = snapshots(place)
     assert before == [segment.base for segment in log._segments[1:]]
     log.delete_before(20)
-    remove_deleted(place.disk, log.folder, log.retain(0, -1, -1))
+    remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
     assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
     log.flush()
     log.close()
@@ -296,9 +327,10 @@ def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Plac
 def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(place: Place) -> None:
     log, producers = opened(place)
     put(log, producers, batch(7, 0))
-    put(log, producers, batch(8, 0, timestamp=50_000))
+    producers.expire(10_000, 30_000)
+    put(log, producers, batch(8, 0))
     assert log.roll(0)
-    producers.expire(60_000, 30_000)
+    producers.expire(40_000, 30_000)
     log.flush()
     log.close()
     _, known = opened(place, clean=True)

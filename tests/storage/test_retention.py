@@ -48,18 +48,18 @@ def kept(place: Place) -> list[int]:
 def test_segments_in_which_everything_is_too_old_go(place: Place) -> None:
     log = filled(place)
     assert bases(log) == [0, 4, 8, 12, 16]
-    assert log.retain(13_000, 10_000, -1) == []  # the first one's last record is ten seconds old, and no more
-    assert log.retain(13_001, 10_000, -1) == [0]
-    assert log.retain(21_000, 10_000, -1) == [4]
+    assert log.retain(13_000, 0, 10_000, -1) == []  # the first one's last record is ten seconds old, and no more
+    assert log.retain(13_001, 0, 10_000, -1) == [0]
+    assert log.retain(21_000, 0, 10_000, -1) == [4]
     assert (bases(log), log.start_offset, kept(place)) == ([8, 12, 16], 8, [8, 12, 16])
     assert names(log)[0] == "b08.0"
 
 
 def test_when_everything_is_too_old_the_last_segment_goes_too(place: Place) -> None:
     log = filled(place)
-    assert log.retain(27_001, 10_000, -1) == [0, 4, 8, 12, 16]
+    assert log.retain(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
     assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
-    assert log.retain(10**9, 0, 0) == []  # an empty one stays
+    assert log.retain(10**9, 0, 0, 0) == []  # an empty one stays
     assert log.append(batch("new"), log.epoch) == 18
     remove_deleted(place.disk, log.folder, [0, 4, 8, 12, 16])
     log, _ = opened(place)
@@ -72,17 +72,71 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
     log, _ = opened(Place(disk, "/data"))
     log.append(batch("b", timestamp=-1), log.epoch)
     disk.time = 5_000
-    assert log.retain(6_000, 1_000, -1) == []
-    assert log.retain(6_001, 1_000, -1) == [0]
+    assert log.retain(6_000, 0, 1_000, -1) == []
+    assert log.retain(6_001, 0, 1_000, -1) == [0]
+
+
+FUTURE = 1 << 50
+
+
+@pytest.mark.parametrize("closed_only", [False, True])
+def test_a_segment_from_the_future_ages_from_when_it_was_seen(place: Place, closed_only: bool) -> None:
+    log = filled(place, 4)
+    for number in range(4, 9):
+        log.append(batch(f"b{number:02}", padding=100, timestamp=FUTURE + number), log.epoch)
+    assert bases(log) == [0, 4, 8]
+
+    def old(now: int, monotonic: int) -> list[int]:
+        return log.drop_old(now, monotonic, 10_000) if closed_only else log.retain(now, monotonic, 10_000, -1)
+
+    assert old(5_000, 100) == []
+    log.append(batch("b09", padding=100, timestamp=FUTURE), log.epoch)
+    assert old(6_000, 5_000) == []  # so it has grown since
+    assert old(13_001, 10_100) == [0]
+    assert old(14_000, 10_100) == []
+    assert old(14_000, 10_101) == [4]  # it did not wait for the first to go
+    assert old(14_000, 15_000) == []
+    if closed_only:
+        assert old(1 << 40, 1 << 40) == []  # which does not grow any more, and is the last
+    else:
+        assert old(14_000, 15_001) == [8]
+    assert log.next_offset == 10
+
+
+def test_a_segment_from_the_future_is_as_old_as_its_records_once_that_has_come(place: Place) -> None:
+    log = filled(place, 8)
+    assert log.retain(-200_000, 0, 10_000, -1) == []
+    assert log.retain(13_000, 10_000_000, 10_000, -1) == []
+    assert log.retain(13_001, 0, 10_000, -1) == [0]
+
+
+def test_records_a_little_ahead_of_the_clock_are_as_old_as_they_say(place: Place) -> None:
+    """The clock may have been set back by less than counts as a step."""
+    log = filled(place, 4)
+    assert log.retain(3_000 - 120_000, 0, 1_000, -1) == []
+    assert log.retain(3_000 - 120_000, 1 << 40, 1_000, -1) == []
+    assert log.retain(3_000 - 120_001, 0, 1_000, -1) == []
+    assert log.retain(3_000 - 120_001, 1_001, 1_000, -1) == [0]
+
+
+def test_a_file_from_the_future_ages_from_when_it_was_seen() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = opened(Place(disk, "/data"))
+    disk.time = FUTURE
+    log.append(batch("b", timestamp=-1), log.epoch)
+    assert log.retain(6_000, 500, 1_000, -1) == []
+    assert log.retain(6_000, 1_500, 1_000, -1) == []
+    assert log.retain(6_000, 1_501, 1_000, -1) == [0]
 
 
 def test_the_oldest_segments_go_while_what_stays_is_large_enough(place: Place) -> None:
     log = filled(place)
-    assert log.retain(0, -1, 14 * ONE + 1) == []
-    assert log.retain(0, -1, 14 * ONE) == [0]
-    assert log.retain(0, -1, 7 * ONE) == [4]  # of ten without four six were left
-    assert log.retain(0, -1, 6 * ONE) == [8]
-    assert log.retain(0, -1, 0) == [12, 16]
+    assert log.retain(0, 0, -1, 14 * ONE + 1) == []
+    assert log.retain(0, 0, -1, 14 * ONE) == [0]
+    assert log.retain(0, 0, -1, 7 * ONE) == [4]  # of ten without four six were left
+    assert log.retain(0, 0, -1, 6 * ONE) == [8]
+    assert log.retain(0, 0, -1, 0) == [12, 16]
     assert (bases(log), log.size) == ([18], 0)
 
 
@@ -90,12 +144,12 @@ def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) 
     log = filled(place)
     log.delete_before(9)
     assert (log.start_offset, found(log.find_time(0))) == (9, (9_000, 9, 0))
-    assert log.retain(0, -1, -1) == [0, 4]
+    assert log.retain(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
     log.delete_before(3)  # it never goes back
     log.delete_before(50)  # nor beyond the end
     assert log.start_offset == 18
-    assert log.retain(0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
+    assert log.retain(0, 0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
     assert (found(log.find_time(0)), found(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
@@ -133,7 +187,7 @@ def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> No
         log.flush()
         disk.refuse_at = step
         try:
-            log.retain(21_001, 10_000, -1)
+            log.retain(21_001, 0, 10_000, -1)
         except AppendFailed:
             disk.refuse_at = -1
             assert not log.usable
@@ -143,7 +197,7 @@ def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> No
             assert bases(log) == [12, 16]
             break
         assert names(log)[-6:] == [f"b{number}.0" for number in range(12, 18)]
-        assert log.retain(21_001, 10_000, -1) in ([0, 4, 8], [4, 8], [8], [])
+        assert log.retain(21_001, 0, 10_000, -1) in ([0, 4, 8], [4, 8], [8], [])
         assert log.start_offset == 12
 
 

@@ -291,10 +291,10 @@ def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) 
         log.append(keyed((f"d{day}", "2"), timestamp=1_000 * day), 0)
         log.flush()
         assert log.roll(0)
-    assert log.drop_before(500) == []
+    assert log.drop_old(500, 0, 0) == []
     reader = log.facts()
     seen = next(reader)
-    bases = log.drop_before(1_501)
+    bases = log.drop_old(1_501, 0, 0)
     assert bases == [0, 2]
     assert (names(log), log.start_offset) == (["d2", "d2", "d3", "d3", "d4", "d4"], 4)
     for more in reader:
@@ -302,7 +302,7 @@ def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) 
     assert len(seen) == 10
     again, _ = reopen(place.disk, place.path)  # before what was set aside is gone
     assert (names(again), again.start_offset) == (names(log), 4)
-    assert log.drop_before(1 << 60) == [4, 6, 8]
+    assert log.drop_old(1 << 60, 0, 0) == [4, 6, 8]
     remove_deleted(place.disk, log.folder, [4, 6, 8])
     assert (names(log), log.start_offset, log.next_offset) == ([], 10, 10)
     log.append(keyed(("new", "1")), 0)
@@ -324,7 +324,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
         disk.crash_at = step
         done = False
         try:
-            remove_deleted(disk, log.folder, log.drop_before(6_000))
+            remove_deleted(disk, log.folder, log.drop_old(6_000, 0, 0))
             disk.crash_at = -1
             done = True
         except Crashed:
