@@ -59,9 +59,10 @@ class BuildCompiled(build_ext):
     Compiled modules are named as in a checkout, so a wheel has them inside `tenure` like their sources.
     """
 
-    def get_ext_filename(self, fullname: str) -> str:
-        name: str = super().get_ext_filename(fullname)
-        return name if self.inplace or self.editable_mode else os.path.join(*INSIDE.split("."), name)
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if not (self.inplace or self.editable_mode):
+            self.build_lib = os.path.join(self.build_lib, *INSIDE.split("."))
 
     def build_extensions(self) -> None:
         compile_in_turn = self.compiler.compile

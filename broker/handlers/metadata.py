@@ -67,7 +67,7 @@ class MetadataHandlers:
             controller_id=node.id,
             cluster_authorized_operations=operations,
         )
-        call.reply = EncodedReply(around, count, topics)
+        call.reply = EncodedReply(around, count, topics, call.version)
         serving.registry.reply(call)
         return None
 
@@ -131,16 +131,16 @@ class MetadataHandlers:
 class EncodedReply:
     """A Metadata reply whose topics are encoded already."""
 
-    __slots__ = ("_around", "_count", "_topics")
+    __slots__ = ("_around", "_count", "_topics", "_version")
 
-    def __init__(self, around: MetadataResponse, count: int, topics: bytes) -> None:
+    def __init__(self, around: MetadataResponse, count: int, topics: bytes, version: int) -> None:
         self._around = around  # all but the topics
         self._count = count
         self._topics = topics
+        self._version = version  # that the topics are encoded in
 
     def __repr__(self) -> str:
-        newest = APIS[MetadataRequest.API_KEY].served[1]
-        return repr(MetadataResponse.decode(self.encode(newest), 0, newest)[0])
+        return repr(MetadataResponse.decode(self.encode(self._version), 0, self._version)[0])
 
     def encode(self, version: int) -> bytes:
         around = self._around.encode(version)
