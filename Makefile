@@ -84,9 +84,15 @@ compile: setup ## build with mypyc in place, for .venv's Python (needs a C compi
 uncompile: ## remove what compile built
 	@find protocol coordinator storage broker -name '*.so' -delete; rm -f tenure__mypyc*.so
 
-compiled-test: setup ## the tests of protocol on a compiled copy, under build/
-	@$(BIN)/python -m project.compiled --copy build/compiled protocol
-	@PYTHONPATH=build/compiled COMPILED=build/compiled $(BIN)/pytest -p project.only_compiled --import-mode=append -n 2 tests/protocol
+COMPILED := PYTHONPATH=build/compiled:. COMPILED=build/compiled
+
+compiled-test: setup ## the tests, real clients, kills and Apache Kafka beside it, all on a compiled copy under build/
+	@$(BIN)/python -m project.compiled --copy build/compiled
+	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
+		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
+	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients
+	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
+	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2
 
 dist: setup ## wheel and sdist, into dist/
 	@rm -rf dist build/lib tenure.egg-info; mkdir -p build

@@ -59,14 +59,15 @@ def complain(error: Exception) -> int:
 
     if os.environ.get("TENURE_DEBUG"):
         raise error
+    cause = error.__cause__ or error.__context__  # compiled code does not set the former
     if isinstance(error, Failure):
         line, code = error.line, error.code
     elif isinstance(error, OSError):
         line, code = f"{error.filename or 'standard output'}: {error.strerror or error}", DISK
     elif type(error).__name__ == "EncodeError" and str(error).startswith("a string of "):  # longer than a name may be
         line, code = str(error), USAGE
-    elif isinstance(error.__cause__, UnicodeEncodeError):  # bytes of the command line, on their way into a request
-        line, code = f"'{plain(str(error.__cause__.object))}' is no UTF-8, and names are", USAGE
+    elif isinstance(cause, UnicodeEncodeError):  # bytes of the command line, on their way into a request
+        line, code = f"'{plain(str(cause.object))}' is no UTF-8, and names are", USAGE
     else:
         line, code = f"a defect of this command: {type(error).__name__}: {error} (TENURE_DEBUG=1 shows where)", SOFTWARE
     flushed()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure")
 SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
 
 

@@ -19,10 +19,14 @@ from struct import pack, unpack
 from typing import Any
 
 import cli
+from broker.build import compiled
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
 
-ROOT = Path(cli.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = Path(cli.__file__).resolve().parents[1]  # the code under test: this checkout's, or a compiled copy of it
+if "COMPILED" in os.environ and not compiled():
+    raise RuntimeError(f"COMPILED is set, and {PACKAGES} is not compiled")
 START_SECONDS = 20
 ANSWER_SECONDS = 10
 
@@ -30,7 +34,7 @@ ANSWER_SECONDS = 10
 def environment(**more: str) -> dict[str, str]:
     """The test run's environment without settings of ours, with the code under test in front."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
-    return plain | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | more
+    return plain | {"PYTHONPATH": str(PACKAGES), "PYTHONWARNINGS": "error"} | more
 
 
 class Broker:

@@ -419,7 +419,8 @@ def _open_directory(disk: Disk, config: Config) -> DataDirectory:
     except DirectoryForeign as error:
         raise StartError(str(error), ExitCode.DATA) from None
     except DirectoryUnusable as error:
-        raise StartError(f"{error}{for_whom(error.__cause__)}", ExitCode.DIRECTORY) from None
+        # Compiled code sets `__context__` alone.
+        raise StartError(f"{error}{for_whom(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None
 
 
 def id_text(id: bytes) -> str:

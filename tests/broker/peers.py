@@ -20,7 +20,7 @@ from typing import Any
 from protocol.headers import encode_request
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
-from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
+from tests.running import ANSWER_SECONDS, PACKAGES, Broker, Client, environment
 
 LOOPS = ("uvloop", "asyncio")
 STOP_SECONDS = 3.0  # what an orderly stop may take
@@ -177,7 +177,7 @@ class SlowDisk:
         code = directory / "code"
         code.mkdir()
         (code / "sitecustomize.py").write_text(SLOW_DISK.format(gate=str(self._gate)))
-        self.environment = {"PYTHONPATH": f"{code}{os.pathsep}{ROOT}"}
+        self.environment = {"PYTHONPATH": f"{code}{os.pathsep}{PACKAGES}"}
 
     def stick(self) -> None:
         self._gate.touch()

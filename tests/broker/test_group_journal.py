@@ -152,6 +152,7 @@ def test_an_exception_behind_an_append_waits_for_it_before_the_replay(world: Wor
     assert world.offset() == 9
 
 
+@pytest.mark.plain
 def test_an_exception_at_a_deadline_replays_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     shard = world.journal.shard
@@ -203,6 +204,7 @@ def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world:
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 
+@pytest.mark.plain
 def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.commit("g", 8)
     world.loop.ms += STALLED_MS + 1

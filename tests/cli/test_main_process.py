@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.fake_brokers import FakeBroker
-from tests.running import ROOT, environment
+from tests.running import PACKAGES, environment
 
 pytestmark = pytest.mark.once
 
@@ -128,7 +128,7 @@ def test_the_environment_names_the_cluster(bootstrap: str) -> None:
 
 def test_a_defect_is_one_line_and_a_traceback_only_for_who_wants_it(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import cli.health\ncli.health.run = lambda options: 1 / 0\n")
-    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    path = f"{tmp_path}{os.pathsep}{PACKAGES}"
     result = run("health", PYTHONPATH=path)
     assert result.returncode == 70
     assert result.stderr == "tenure: a defect of this command: ZeroDivisionError: division by zero (TENURE_DEBUG=1 shows where)\n"

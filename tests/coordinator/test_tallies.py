@@ -52,6 +52,7 @@ def test_a_commit_to_a_group_that_is_not_there_is_nobodys(play: Play) -> None:
     assert refusals(play) == []
 
 
+@pytest.mark.plain
 def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "KEPT_MAX", 3)
     play.s1(session=600_000)
