@@ -20,7 +20,7 @@ class Result(StrEnum):
 class Case(NamedTuple):
     result: Result
     text: str  # why it failed or was skipped, in the suite's own words
-    seconds: float = 0.0
+    seconds: float | None = None  # None: the runner does not say
 
 
 Tests = dict[str, Case]
@@ -32,7 +32,7 @@ def junit(file: Path) -> Tests:
     for case in ElementTree.parse(file).iter("testcase"):
         name = f"{case.get('classname', '').removeprefix('test.')}::{case.get('name', '')}"
         found = {child.tag: child.get("message") or child.text or "" for child in case}
-        seconds = float(case.get("time", "0"))
+        seconds = float(time) if (time := case.get("time")) else None
         for tag, result in (("failure", Result.FAILED), ("error", Result.FAILED), ("skipped", Result.SKIPPED)):
             if tag in found:
                 test = Case(result, first_line(found[tag]), seconds)
@@ -67,7 +67,7 @@ def go_json(lines: Iterable[str]) -> Tests:
             result = GO_RESULTS[event["Action"]]
             words = [words for words in said.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
             text = "" if result is Result.PASSED else first_line(" ".join(one.strip() for one in words[-6:]))
-            tests[name] = Case(result, text, event.get("Elapsed", 0.0))
+            tests[name] = Case(result, text, event.get("Elapsed"))
     return tests
 
 

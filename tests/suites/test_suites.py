@@ -23,6 +23,7 @@ JUNIT = """<testsuites><testsuite name="pytest">
 <testcase classname="test.integration.test_a" name="test_four"><error message="failed on setup"/></testcase>
 <testcase classname="test.integration.test_a" name="test_five"><failure message="no"/></testcase>
 <testcase classname="test.integration.test_a" name="test_five"/>
+<testcase classname="test.integration.test_a" name="test_six" time="0.000"/>
 </testsuite></testsuites>"""
 
 
@@ -34,6 +35,7 @@ def test_junit_is_read(tmp_path: Path) -> None:
         "integration.test_a::test_three": Case(Result.SKIPPED, "not here"),
         "integration.test_a::test_four": Case(Result.FAILED, "failed on setup"),
         "integration.test_a::test_five": Case(Result.FAILED, "no"),
+        "integration.test_a::test_six": Case(Result.PASSED, "", 0.0),
     }
 
 
@@ -112,6 +114,20 @@ def test_what_is_otherwise_than_known_is_told(change: dict[str, Case | None], sa
     assert line.startswith(said)
 
 
+QUICK = Known(1, quick={"unit_*": "needs no broker"})
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0019])
+def test_a_pass_in_no_time_is_told_unless_listed(seconds: float) -> None:
+    (line,) = judge({"a": Case(Result.PASSED, "", seconds), "unit_a": Case(Result.PASSED, "", seconds)}, QUICK)
+    assert line.startswith(f"a passed in {seconds} s: find out whether it did anything")
+
+
+@pytest.mark.parametrize("case", [Case(Result.PASSED, "", 0.002), Case(Result.PASSED, "", None), Case(Result.SKIPPED, "", 0.0)])
+def test_a_pass_that_took_its_time_or_whose_time_is_unknown_is_right(case: Case) -> None:
+    assert judge({"a": case, "b": PASSED}, QUICK) == []
+
+
 def test_of_a_part_only_what_ran_is_judged() -> None:
     assert judge({"a": PASSED}, KNOWN, whole=False) == []
     assert len(judge({"a": FAILED}, KNOWN, whole=False)) == 1
@@ -133,13 +149,16 @@ with = "both"
 sometimes = true
 reason = "chance"
 tests = ["c"]
+[[quick]]
+reason = "no broker"
+tests = ["d*"]
 """
 
 
 def test_a_list_says_which_broker_it_means(tmp_path: Path) -> None:
     (tmp_path / "some.toml").write_text(LISTED)
-    assert known("some", tmp_path) == Known(3, {"a": "here"}, {"c": "chance"})
-    assert known("some", tmp_path, kafka=True) == Known(4, {"a": "there", "b": "there"}, {"c": "chance"})
+    assert known("some", tmp_path) == Known(3, {"a": "here"}, {"c": "chance"}, {"d*": "no broker"})
+    assert known("some", tmp_path, kafka=True) == Known(4, {"a": "there", "b": "there"}, {"c": "chance"}, {"d*": "no broker"})
 
 
 @pytest.mark.parametrize(("wrong", "said"), [('reason = " "\ntests = ["x"]', "no reason"), ('reason = "again"\ntests = ["a"]', "twice")])
