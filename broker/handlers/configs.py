@@ -8,13 +8,14 @@ from enum import IntEnum
 from broker.authorizer import CLUSTER_NAME, Operation, Resource
 from broker.config_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
 from broker.dispatch import Call, Response, Route
+from broker.handlers.looks import ASKING, Looks
 from broker.handlers.serving import Refused, Serving
 from broker.known_settings import KNOWN
 from broker.setting_sources import DEFAULT, HONOURED, Source
 from broker.topic_settings import TOPIC_SETTINGS
 from broker.topics import name_problem
 from protocol.apis import APIS
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,6 +24,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
 
 
 class Kind(IntEnum):
@@ -49,6 +51,7 @@ class DescribeConfigsHandlers:
     def __init__(self, serving: Serving, log_level: str) -> None:
         self._serving = serving
         self._log_level = log_level
+        self._looks = Looks(serving.registry.turn, lambda call, reply: serving.registry.reply(call))
 
     def routes(self) -> list[Route]:
         return [Route(APIS[DescribeConfigsRequest.API_KEY], self.describe, refuse_describe)]
@@ -56,23 +59,35 @@ class DescribeConfigsHandlers:
     def describe(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
             return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
-        results = []
-        refused = []
-        for resource in request.resources:
-            result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name, [])
-            error = refusal(self._serving, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
-            if error:
-                result.error_code, result.error_message = error, error.message
-                refused.append(result)
-                continue
-            results.append(result)
-            try:
-                result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
-            except Refused as problem:
-                result.error_code, result.error_message = problem.error, problem.message
-        call.reply = DescribeConfigsResponse(results=results + refused)
-        self._serving.registry.reply(call)
+        # Of ten thousand topics it would take more than a second.
+        call.reply = reply = EncodedConfigs(call.version)
+        if self._looks.answer(call, reply, self._describe(call, request, reply)) is not None:
+            self._serving.registry.reply(call)
         return None
+
+    def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
+        """One resource after the other; what each has cost."""
+        topics = self._serving.topics
+        hold = None
+        while hold is not topics.hold:  # the registry was read anew: what was seen before may never have been true
+            hold = topics.hold
+            reply.clear()
+            refused = []
+            for resource in request.resources:
+                result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name, [])
+                error = refusal(self._serving, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+                if error:
+                    result.error_code, result.error_message = error, error.message
+                    refused.append(result)
+                else:
+                    try:
+                        result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
+                    except Refused as problem:
+                        result.error_code, result.error_message = problem.error, problem.message
+                    reply.add(result)
+                yield ASKING + len(result.configs)
+            for result in refused:
+                reply.add(result)
 
     def _settings(self, resource: DescribeConfigsResource, synonyms: bool, documentation: bool) -> list[DescribeConfigsResourceResult]:
         wanted = set(resource.configuration_keys or ())
@@ -142,6 +157,44 @@ class DescribeConfigsHandlers:
             level = self._log_level.upper()
             source = Source(name, level, BROKER_LOGGER_SOURCE)
             yield shown(name, level, BROKER_LOGGER_SOURCE, (source,), "string", HONOURED["log.level"].doc)
+
+
+class EncodedConfigs:
+    """A reply of which each resource is encoded when it is there: of many it would take too long in the end."""
+
+    __slots__ = ("_parts", "_problem", "_version")
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self.clear()
+
+    def clear(self) -> None:
+        self._parts: list[bytes] = []
+        self._problem: ProtocolError | None = None
+
+    def add(self, result: DescribeConfigsResult) -> None:
+        parts: list[bytes] = []
+        try:
+            DescribeConfigsResult.write_array(parts, [result], self._version)
+        except UNWRITABLE as error:
+            self._problem = unwritable("DescribeConfigsResponse", self._version, error)
+        self._parts.append(b"".join(parts[1:]))  # behind the count
+
+    def __repr__(self) -> str:
+        return repr(DescribeConfigsResponse.decode(self.encode(self._version), 0, self._version)[0])
+
+    def encode(self, version: int) -> bytes:
+        """Raises ProtocolError where a text was too long."""
+        if self._problem is not None:
+            raise self._problem
+        around = DescribeConfigsResponse(results=[]).encode(version)
+        flexible = version >= DescribeConfigsResponse.FLEXIBLE_FROM
+        count: list[bytes] = []
+        put_count = put_compact_count if flexible else put_legacy_count
+        put_count(count, 0)
+        put_count(count, len(self._parts))
+        behind = len(around) - 1 if flexible else len(around)  # no tagged fields
+        return b"".join((around[: behind - len(count[0])], count[1], *self._parts, around[behind:]))
 
 
 def without_effect(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from broker.authorizer import Authorizer, Operation, Resource, may
 from broker.connection import Later
-from broker.contain import defect, run
 from broker.dispatch import Call, Response, Route
 from broker.handlers.leader_epochs import UNKNOWN, epoch_error
+from broker.handlers.looks import ASKING, READING, STEP, Looks
 from broker.logs import get_logger
 from broker.partition import Partition, unreadable
 from broker.partitions import Partitions
@@ -43,12 +42,6 @@ LATEST_TIERED: Final = -5  # KIP-1005
 _KNOWN_FROM: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 COMMITTED: Final = 1
-# What looking costs, in some 5 us, and how much of that a request may have at once, and all that take longer in one turn.
-ASKING: Final = 1
-READING: Final = 10  # of an index and a batch
-STEP: Final = 100  # of a look that reads on and on
-LOOKS_AT_ONCE: Final = 320
-LOOKS_PER_TURN: Final = 400
 
 
 class LogOffsetHandlers:
@@ -184,68 +177,6 @@ def _find(partition: Partition, timestamp: int, told: ListOffsetsPartitionRespon
         elif found is not None and found.offset < partition.end_offset:
             told.timestamp, told.offset, told.leader_epoch = found
         return
-
-
-class Looks:
-    """Requests that look for longer than a turn has time for. All of them together get a bounded share of each turn."""
-
-    __slots__ = ("_turn", "_waiting")
-
-    def __init__(self, turn: Later) -> None:
-        self._turn = turn
-        self._waiting: deque[Looking] = deque()
-
-    def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
-        """The reply, if its steps come to their end at once; otherwise it leaves when they have."""
-        looking = Looking(call, reply, steps)
-        if looking.go_on(LOOKS_AT_ONCE) < LOOKS_AT_ONCE:
-            return reply
-        self._waiting.append(looking)
-        self._turn.later(self)
-        return None
-
-    def end_turn(self) -> None:
-        """In turn, a step's worth each."""
-        waiting = self._waiting
-        left = LOOKS_PER_TURN
-        while waiting and left > 0:
-            looking = waiting.popleft()
-            left -= ASKING
-            if looking.call.connection.closed:
-                continue
-            try:
-                spent = looking.go_on(STEP)
-            except Exception as error:
-                defect("a request failed inside the broker", error, api=looking.call.route.api.name)
-                run(looking.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
-                continue
-            left -= spent
-            if spent >= STEP:
-                waiting.append(looking)
-            else:
-                run(looking.call.answer, looking.reply)
-        if waiting:
-            self._turn.later(self)
-
-
-class Looking:
-    """One of these requests, and what is still to be done for it."""
-
-    __slots__ = ("_steps", "call", "reply")
-
-    def __init__(self, call: Call, reply: Response, steps: Iterator[int]) -> None:
-        self.call = call
-        self.reply = reply
-        self._steps = steps
-
-    def go_on(self, cost: int) -> int:
-        """Take steps until they have cost so much, or a step more; what they did cost. Less than `cost`: it was the last."""
-        spent = 0
-        for step in self._steps:
-            spent += step
-            if spent >= cost:
-                break
-        return spent
 
 
 def _first_epoch(partition: Partition) -> int:

@@ -70,6 +70,7 @@ class MetadataEntries:
         self._partitions_of = partitions_of
         self._leader_epoch = leader_epoch
         self._entries: dict[bytes, Entry] = {}
+        self._partitions: dict[int, bytes] = {}  # one in each form, whose number and epoch are still to be written
         self._listings: dict[tuple[int, bytes], Listing] = {}
 
     def epoch_changed(self, partition: Partition) -> None:
@@ -148,9 +149,11 @@ class MetadataEntries:
         count.clear()
         put_count(count, topic.partitions)
         data += count[0]
-        one: list[bytes] = []
-        MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
-        partition = b"".join(one[1:])  # behind the count
+        partition = self._partitions.get(form)
+        if partition is None:
+            one: list[bytes] = []
+            MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
+            partition = self._partitions[form] = b"".join(one[1:])  # behind the count
         begin, size = len(data), len(partition)
         data += partition * topic.partitions
         at = begin

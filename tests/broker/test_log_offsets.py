@@ -8,7 +8,7 @@ import pytest
 
 from broker.authorizer import Operation, Resource
 from broker.dispatch import Call
-from broker.handlers.log_offsets import LOOKS_PER_TURN
+from broker.handlers.looks import LOOKS_PER_TURN
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic

@@ -125,3 +125,40 @@ def test_partitions_max_holds_for_growth_too(desk: TopicDesk) -> None:
     reply = Peer(desk).ask(CreatePartitionsRequest([CreatePartitionsTopic("t", 1_000, None)], 5000), 3)
     assert codes(reply) == [44]
     assert "partitions.max" in reply.results[0].error_message
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_has_them_in_the_end(desk: TopicDesk, version: int) -> None:
+    names = [f"t{number}" for number in range(100)]
+    for name in names:
+        desk.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
+        desk.topics.create(name, 1, {}, 0)
+    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, ["segment.ms"]) for name in names])
+    whole = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None) for name in names])
+    soon: list[object] = []
+    plain = desk.loop.call_soon
+
+    def call_soon(*what: Any) -> None:
+        soon.append(what)
+        if len(soon) == lost_at:
+            desk.topics.clear()  # as a registry does that is read anew
+        plain(*what)
+
+    desk.loop.call_soon = call_soon  # type: ignore[method-assign]
+    lost_at = 0
+    assert [(result.resource_name, len(result.configs)) for result in Peer(desk).ask(request, version).results] == [(name, 1) for name in names]
+    soon.clear()
+    settings = {len(result.configs) for result in Peer(desk).ask(whole, version).results}
+    assert len(settings) == 1
+    assert len(soon) > 5
+    soon.clear()
+    lost_at = 4
+    assert set(codes(Peer(desk).ask(whole, version))) == {3}
+    assert len(soon) >= lost_at
+
+
+def test_a_name_that_no_reply_can_hold_closes_the_connection(desk: TopicDesk) -> None:
+    peer = Peer(desk)
+    body = b"\0\0\0\1\2\x7f\xff" + b"\xff" * 32_767 + b"\xff\xff\xff\xff\0"
+    peer.send(DescribeConfigsRequest([]), 1, body)
+    assert not peer.open
