@@ -1,9 +1,10 @@
 """Accepting connections, and when not to.
 
 uvloop's own server accepts one connection a pass of the loop; a fleet that comes back after a restart would wait for
-seconds. So the listening sockets are read here, up to 32 connections a call. Accepting pauses, with one line, while
-`max.connections` is reached or descriptors run out: the peers wait in the kernel's queue, and those who are served
-have a reserve of descriptors for the files that their requests need.
+seconds. So the listening sockets are read here, up to 32 connections a call. At `max.connections` the connections that have been idle
+for longest make room for those that wait; where none is idle accepting pauses, with one line, and the peers wait in the
+kernel's queue. Accepting pauses likewise while descriptors run out: `max.connections` leaves enough for the files of logs
+(descriptors.py), so that is for what others take.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +25,6 @@ from broker.node import Address
 log = get_logger("broker.acceptor")
 
 ACCEPTS_PER_CALL = 32
-RESERVED_DESCRIPTORS = 64
 LINES_APART_SECONDS = 10.0  # at the limit each connection that ends lets in another one
 RETRY_SECONDS = 1.0  # descriptors are also freed by others than our connections
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -74,16 +75,16 @@ class Acceptor:
         connections: Connections,
         connections_max: int,
         per_peer_max: Callable[[str], int],
-        descriptors_max: int,
+        reserve_from: int,
         buffered: bool,
     ) -> None:
+        """Descriptors from `reserve_from` on are not for connections."""
         self._loop = loop
         self._host = host
         self._connections = connections
         self._connections_max = connections_max
         self._per_peer_max = per_peer_max
-        self._reserve = min(RESERVED_DESCRIPTORS, descriptors_max // 2)
-        self._descriptors_max = descriptors_max - self._reserve
+        self._reserve_from = reserve_from
         self._buffered = buffered
         self._sockets: list[tuple[socket.socket, Address]] = []
         self._tasks: set[asyncio.Task[object]] = set()
@@ -91,6 +92,9 @@ class Acceptor:
         self._paused = ""
         self._told = False  # the pause has its line
         self._quiet_until = 0.0
+        self._full = f"{connections_max} connections are open (max.connections)"
+        self._closed_idle = 0  # since that was told
+        self._closed_quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
         connections.freed = self._resume
 
@@ -116,7 +120,8 @@ class Acceptor:
             if not self._accepting:
                 return
             if len(self._connections.live) >= self._connections_max:
-                self._pause(f"{self._connections_max} connections are open (max.connections)")
+                if _has_waiting(sock):
+                    self._wait_for_room()
                 return
             try:
                 accepted, address = sock.accept()
@@ -145,8 +150,8 @@ class Acceptor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Descriptors are given out lowest first: this number says how many are in use.
-        if accepted.fileno() >= self._descriptors_max:
-            self._pause(f"the last {self._reserve} descriptors are kept for those who are served (open-file limit)")
+        if accepted.fileno() >= self._reserve_from:
+            self._pause(f"descriptors from {self._reserve_from} on are kept for those who are served (open-file limit)")
 
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
         try:
@@ -155,10 +160,26 @@ class Acceptor:
             accepted.close()
             self._connections.ended(connection, f"lost while it was accepted: {error}")
 
+    def _wait_for_room(self) -> None:
+        """Idle connections give theirs, or accepting pauses until one ends."""
+        closed = self._connections.make_room(self._host.clock.tick())
+        self._closed_idle += closed
+        now = self._loop.time()
+        if self._closed_idle and now >= self._closed_quiet_until:
+            self._closed_quiet_until = now + LINES_APART_SECONDS
+            log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._full)
+            self._closed_idle = 0
+        if self._connections.making_room:
+            self._stop_reading()
+            self._paused = self._full  # without a line: it goes on in a moment
+            self._retry_later()
+        else:
+            self._pause(self._full)
+
     def _pause(self, why: str) -> None:
         self._stop_reading()
         now = self._loop.time()
-        if not self._paused and now >= self._quiet_until:
+        if not self._told and now >= self._quiet_until:
             self._quiet_until = now + LINES_APART_SECONDS
             self._told = True
             log.warning("accepting pauses", reason=why)
@@ -193,9 +214,16 @@ class Acceptor:
         except OSError:
             return False
         os.close(lowest)
-        return lowest < self._descriptors_max or not self._connections.live
+        return lowest < self._reserve_from or not self._connections.live
 
     def _stop_reading(self) -> None:
         self._accepting = False
         for sock, _ in self._sockets:
             self._loop.remove_reader(sock.fileno())
+
+
+def _has_waiting(sock: socket.socket) -> bool:
+    """Whether a peer waits to be accepted."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

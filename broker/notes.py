@@ -236,7 +236,8 @@ class Notes:
 
     def _write_last(self) -> None:
         for notes in self._logs.values():
-            while notes.waiting and self._ready(notes, self._clock.now):
+            # A new log is acquired at once, and then its notes are written before `_ready` returns.
+            while notes.waiting and self._ready(notes, self._clock.now) and notes.waiting:
                 self._write(notes, NOTES_AT_ONCE)
         if self._done is not None and not any(notes.asked for notes in self._logs.values()):
             done, self._done = self._done, None

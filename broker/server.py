@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 import uuid
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from broker.config import Config
 from broker.connection import Host
 from broker.connections import Connections
 from broker.deletions import Deletions
+from broker.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.dispatch import Call, Dispatch
 from broker.fetches import Fetches
 from broker.handlers.cluster import ClusterHandlers
@@ -72,25 +72,18 @@ DRAIN_SECONDS = 0.4
 NOTES_SECONDS = 0.2
 FLUSH_SECONDS = 0.8
 
+ADDRESSES_OF_A_LISTENER = 2  # `localhost` and an empty host are mostly IPv4 and IPv6
+
 TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
 
 
 def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises StartError when it cannot start."""
-    descriptors = raise_descriptor_limit()
+    descriptors = shared_out(raise_limit(), len(config.listeners) * ADDRESSES_OF_A_LISTENER)
+    config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(Server(config, runner.get_loop(), descriptors, buffered).run())
-
-
-def raise_descriptor_limit() -> int:
-    """Open-file limit to its hard value: thousands of clients are ordinary here, and the soft default is 1024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS says unlimited and means less
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
@@ -109,8 +102,9 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
 class Server:
     """Everything of one broker, wired."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: int, buffered: bool) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
         self.config = config
+        self._descriptors = descriptors
         self._loop = loop
         self._stop: asyncio.Future[signal.Signals] = loop.create_future()
         self.clock = Clock(boot_ns=boot_clock(), settle_ms=config.clock_settle_ms)
@@ -136,7 +130,7 @@ class Server:
             self.connections,
             config.max_connections,
             lambda peer: overrides.get(peer, config.max_connections_per_ip),
-            descriptors,
+            descriptors.reserve_from,
             buffered,
         )
         self.journals: list[Journal] = []
@@ -154,7 +148,7 @@ class Server:
 
     async def _run(self) -> int:
         addresses = self._listen()
-        store = LocalStore(self.config, self._loop)
+        store = LocalStore(self.config, self._loop, log_files_max=self._descriptors.logs)
         try:
             if not store.directory.is_new:
                 self.clock.start_after(store.directory.last_use())

@@ -66,7 +66,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
     # --- connections ---
-    Setting("max.connections", "int", INT_MAX, "Connections at one time. At the limit nothing more is accepted until one closes; who comes waits in the backlog.", unit="connections"),
+    Setting(
+        "max.connections", "int", INT_MAX,
+        "Connections at one time, as far as the open-file limit allows; by default as many as that and the memory allow. At the limit idle "
+        "connections are closed for new ones; where none is idle, new ones wait in the backlog until one closes.", unit="connections",
+    ),
     Setting(
         "max.connections.per.ip", "int", INT_MAX,
         "Connections at one time from one address. 0 is allowed together with max.connections.per.ip.overrides.", unit="connections",

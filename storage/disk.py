@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -84,6 +85,9 @@ else:
     _sync = os.fdatasync
 
 
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+
+
 class OsFile:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -137,17 +141,32 @@ class OsLock:
 
 
 class OsDisk:
-    """The file system of this machine."""
+    """The file system of this machine. Where no descriptor is left it asks `make_room` for one, and tries again."""
+
+    def __init__(self) -> None:
+        self.make_room: Callable[[], bool] = lambda: False  # in any thread; whether there may be a descriptor now
 
     def open(self, path: str, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return OsFile(self._descriptor(path, flags))
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or not self.make_room():
+                raise
+        return os.open(path, flags, 0o644)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
     def list(self, folder: str) -> list[str]:
-        return sorted(os.listdir(folder))
+        descriptor = self._descriptor(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return sorted(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
 
     def make_folder(self, path: str, safe: bool = True) -> None:
         missing = []
@@ -163,7 +182,7 @@ class OsDisk:
                 self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(self._descriptor(path, os.O_RDONLY | os.O_CLOEXEC), encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def replace_text(self, path: str, text: str, safe: bool = True) -> None:
@@ -195,7 +214,7 @@ class OsDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_folder(self, path: str) -> None:
-        descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._descriptor(path or ".", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:

@@ -41,6 +41,13 @@ class Handles:
             self._forgotten.remove(file)
             file.close()
 
+    def close_idle(self) -> bool:
+        """Close every file that is not pinned: descriptors ran out. Whether there was one."""
+        idle = [path for path, file in self._files.items() if file not in self._pins]
+        for path in idle:
+            self.forget(path)
+        return bool(idle)
+
     def forget(self, path: str) -> None:
         """The file is removed or renamed, or its log closes."""
         file = self._files.pop(path, None)

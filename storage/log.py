@@ -86,13 +86,15 @@ class Log(Segments):
         start_offset: int = 0,
         producers: Producers | None = None,
         written_twice: Callable[[], list[bytes]] = list,
+        cut_damage: bool = False,
     ) -> tuple[Log, Recovery]:
         """The log in `folder`, which need not exist yet; a torn tail of the last segment is cut off.
 
         `recovery_point`: everything before it was flushed. `topic_id`, in 22 characters, is written where Kafka keeps it,
         unless there is one. `start_offset`: records before it are given up. `producers` are filled with what the log says
         of them, and from then on saved with it; whoever appends notes them. `written_twice`: batches of the log that are in
-        another file too. Raises DamagedLog for damage anywhere but at the end, and OSError as the disk does.
+        another file too. `cut_damage`: damage at the end is cut, as it is in a deferred log. Raises DamagedLog for damage
+        anywhere but at the end, and OSError as the disk does.
         """
         log = Log(handles, folder, segment_bytes)
         log._topic_id = topic_id
@@ -109,7 +111,7 @@ class Log(Segments):
             log._made = clean  # otherwise the next roll makes sure that its name is safe
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
-            log._segments, recovery = opened(handles, folder, recovery_point, clean, written_twice)
+            log._segments, recovery = opened(handles, folder, recovery_point, clean, written_twice, cut_damage)
             if deferred and log.next_offset < start_offset:
                 # Offsets that were given up are not given again: what is left begins behind them, as in Kafka.
                 remove_segments(handles, folder, [segment.base for segment in log._segments])

@@ -43,12 +43,17 @@ class Recovery:
 
 
 def open_segments(
-    handles: Handles, folder: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]] = list
+    handles: Handles,
+    folder: str,
+    recovery_point: int,
+    clean: bool,
+    written_twice: Callable[[], list[bytes]] = list,
+    cut_damage: bool = False,
 ) -> tuple[list[Segment], Recovery]:
     """The segments, of which after an unclean stop the last is read from its start and cut where it is torn.
 
     Raises DamagedLog for damage anywhere else, and before `recovery_point`: that much was flushed. Damage at the end is cut
-    too where the batches `written_twice` have everything that goes.
+    too where the batches `written_twice` have everything that goes, or where the log is not worth more (`cut_damage`).
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -59,7 +64,7 @@ def open_segments(
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
-        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, written_twice)
+        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, written_twice, cut_damage)
     for number, segment in enumerate(segments[:-1]):
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
@@ -72,7 +77,12 @@ def open_segments(
 
 
 def open_deferred(
-    handles: Handles, folder: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]] = list
+    handles: Handles,
+    folder: str,
+    recovery_point: int,
+    clean: bool,
+    written_twice: Callable[[], list[bytes]] = list,
+    cut_damage: bool = True,
 ) -> tuple[list[Segment], Recovery]:
     """As `open_segments`, where flushing was left to the operating system: after an unclean stop every segment that does
     not end before `recovery_point` may be torn, and is read from its start. What is behind the first cut goes, as in Kafka.
@@ -111,13 +121,15 @@ def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
     return size
 
 
-def _cut_end(segment: Segment, reason: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]]) -> Recovery:
+def _cut_end(
+    segment: Segment, reason: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]], cut_damage: bool
+) -> Recovery:
     if clean or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     end = segment.handles.file(segment.log_path).size()
     kept = ""
     if not _ends_torn(segment, end):
-        if covered_bytes(written_twice(), segment.next_offset) < end - segment.size:
+        if not cut_damage and covered_bytes(written_twice(), segment.next_offset) < end - segment.size:
             raise segment.damaged_at(f"{reason}, and it is not what an interrupted write leaves")
         kept = set_aside_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
     return _cut(segment, end, reason, kept)

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from broker.cleaning import Cleaning
@@ -50,7 +52,9 @@ log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
 TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them
-OPENING_HANDLES = 8
+OPENING_HANDLES = 4  # in each thread that opens a log
+LOG_FILES_MAX = 512
+ROOM_SECONDS = 2.0
 
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
@@ -84,18 +88,25 @@ class Alone:
 class LocalStore:
     """A LogStore over the data directory. Raises StartError when that cannot be used."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None, log_files_max: int = LOG_FILES_MAX
+    ) -> None:
+        """`log_files_max`: so many files of logs stay open."""
         self.loop = loop
+        self._thread = threading.get_ident()
         self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._segment_bytes = config.offsets_topic_segment_bytes
         self.disk = disk or OsDisk()
         self.directory = _open_directory(self.disk, config)
         self.cluster_id = self.directory.cluster_id
-        self.handles = Handles(self.disk)
+        self.handles = Handles(self.disk, log_files_max)
+        self._at_once = max(log_files_max // 4, 1)
+        if isinstance(self.disk, OsDisk):
+            self.disk.make_room = self._close_idle_files
         self.workers = Workers(loop, FLUSH_THREADS)
         self.patient = Workers(loop, 1, patient=True)  # for flushes that nobody waits for
         self.topic_workers = Workers(loop, TOPIC_THREADS)
-        self.together = Together(loop, self.disk, self.directory.path)
+        self.together = Together(loop, self.disk, self.directory.path, self._at_once)
         self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
         self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
@@ -161,6 +172,7 @@ class LocalStore:
                 directory.clean,
                 self.topic_ids.get(id.name, ""),
                 written_twice=partial(leftover.batches_of, str(id)),
+                cut_damage=id.name == NOTES_LOG,
             )
             lacking = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
             if lacking:
@@ -315,13 +327,15 @@ class LocalStore:
         if not waiting:
             flushed(None)
         unflushed = []
+        ours: list[tuple[Flusher, Done]] = []
         for owned in logs:
             if owned.rules is not TOPIC_RULES:
-                owned.flusher.flush(flushed)
+                ours.append((owned.flusher, flushed))
             elif _is_unflushed(owned):
                 unflushed.append(owned.flusher)
             else:
                 flushed(None)
+        share_out(self.workers, FLUSH_THREADS, ours, self._at_once)
         self.together.flush(unflushed, flushed)
 
     def _mark_clean(self) -> str:
@@ -362,7 +376,7 @@ class LocalStore:
     def _flush_behind(self, flushers: list[Flusher], done: Done | None) -> None:
         """Nobody waits for it. `done` hears of each besides who has the log."""
         heard = [partial(_both, flusher.told_nobody, done) if done is not None else flusher.told_nobody for flusher in flushers]
-        share_out(self.patient, 1, list(zip(flushers, heard, strict=True)))
+        share_out(self.patient, 1, list(zip(flushers, heard, strict=True)), self._at_once)
 
     def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
@@ -379,7 +393,18 @@ class LocalStore:
         return Leftover(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:
-        share_out(self.workers, FLUSH_THREADS, [(one.flusher, one.done) for one in appended])
+        share_out(self.workers, FLUSH_THREADS, [(one.flusher, one.done) for one in appended], self._at_once)
+
+    def _close_idle_files(self) -> bool:
+        """No descriptor is left, in whatever thread: files of logs that nobody uses just now give theirs back."""
+        if threading.get_ident() == self._thread:
+            return self.handles.close_idle()
+        closed: SimpleQueue[bool] = SimpleQueue()
+        try:
+            self.loop.call_soon_threadsafe(lambda: closed.put(self.handles.close_idle()))
+            return closed.get(timeout=ROOM_SECONDS)
+        except (RuntimeError, Empty):  # the loop is closed, or has other things to do
+            return False
 
     def close(self) -> None:
         self.turn_flushes.close()

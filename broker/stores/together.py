@@ -10,7 +10,7 @@ import asyncio
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.stores.owned import Done, Flusher, run_all
@@ -19,15 +19,17 @@ from storage import Disk, Flush, Handles, Log, OsDisk, told
 
 THREADS = 8
 MANY = 100
-HANDLES = 8
+HANDLES = 4
 INDEX_SECONDS = 0.8
 
 Begun = list[tuple[Flusher, Done, Flush]]
 
 
 class Together:
-    def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk, folder: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk, folder: str, at_once: int) -> None:
+        """`at_once`: so many logs are flushed at a time, for each has files open meanwhile."""
         self.workers = Workers(loop, THREADS)
+        self._at_once = at_once
         self._disk = disk
         self._folder = folder if isinstance(disk, OsDisk) else ""
 
@@ -55,7 +57,7 @@ class Together:
         self._share_out(left, done)
 
     def _share_out(self, flushers: list[Flusher], done: Done | None) -> None:
-        share_out(self.workers, THREADS, [(flusher, done or flusher.told_nobody) for flusher in flushers])
+        share_out(self.workers, THREADS, [(flusher, done or flusher.told_nobody) for flusher in flushers], self._at_once)
 
     def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
         """When the loop has nothing more to do with them. `done` hears what went wrong, or "".
@@ -97,16 +99,34 @@ class Together:
         self.workers.close()
 
 
-def share_out(workers: Workers, threads: int, wanted: list[tuple[Flusher, Done]]) -> None:
-    """Each of so many threads has its part, one flush behind the other: to wake a thread for each costs more than most flushes."""
+def share_out(workers: Workers, threads: int, wanted: Sequence[tuple[Flusher, Done]], at_once: int) -> None:
+    """Each of so many threads has its part, one flush behind the other: to wake a thread for each costs more than most flushes.
+
+    Of more than `at_once` the others follow when these are flushed.
+    """
     begun: Begun = []
+    later = 0
     for flusher, done in wanted:
+        if len(begun) == at_once:
+            break
+        later += 1
         flush = flusher.begin(done)
         if flush is not None:
             begun.append((flusher, done, flush))
-    for number in range(min(threads, len(begun))):
-        part = begun[number::threads]
-        workers.submit(partial(run_all, [flush for _, _, flush in part]), partial(tell_all, part))
+    parts = [begun[number::threads] for number in range(min(threads, len(begun)))]
+    left = [len(parts)]
+    for part in parts:
+        told = partial(_told, part, left, partial(share_out, workers, threads, wanted[later:], at_once))
+        workers.submit(partial(run_all, [flush for _, _, flush in part]), told)
+
+
+def _told(part: Begun, left: list[int], go_on: Callable[[], None], results: list[Exception | None]) -> None:
+    left[0] -= 1
+    try:
+        tell_all(part, results)
+    finally:
+        if not left[0]:
+            go_on()
 
 
 def tell_all(begun: Begun, results: list[Exception | None]) -> None:

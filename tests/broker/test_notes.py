@@ -243,6 +243,15 @@ def test_the_end_waits_for_logs_that_are_not_open_yet(desk: Desk) -> None:
     assert (len(desk.written()), ended) == (1, [True])
 
 
+def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: Desk) -> None:
+    """The log is acquired at once, and writes what waits before whoever asked for it does."""
+    desk.tell(change())
+    desk.notes.close(lambda: None)
+    assert len(desk.log().pending) == 1
+    desk.passes(0)
+    assert len(desk.written()) == 1
+
+
 def test_after_the_end_no_log_is_opened(desk: Desk) -> None:
     ended: list[bool] = []
     desk.notes.close(lambda: ended.append(True))

@@ -73,3 +73,18 @@ def test_a_file_that_cannot_be_opened_takes_no_room(disk: FaultyDisk) -> None:
         with pytest.raises(OSError, match="No such file"):
             handles.file("/missing")
     assert handles.file("/a").size() == 0
+
+
+def test_idle_files_give_their_descriptors_back_and_pinned_ones_stay_open() -> None:
+    disk = FaultyDisk()
+    handles = Handles(disk, 10)
+    for name in "abc":
+        handles.file(f"/{name}", create=True)
+    pinned = handles.pin("/b")
+    assert handles.close_idle()
+    assert disk.opened == 1
+    pinned.write(0, b"x")
+    assert not handles.close_idle()
+    handles.unpin(pinned)
+    assert handles.close_idle()
+    assert disk.opened == 0
