@@ -172,8 +172,8 @@ def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it() -> Non
     clean(disk, log, segment_bytes=1, producers=producers.last_offsets())
     assert [header.record_count for header in headers(log)] == [0, 1]
     disk.time = 1 << 40  # the compaction wrote its file just now
-    assert log.retain(20_000, 11_000, -1) == []
-    assert log.retain(20_001, 11_000, -1) == [0]
+    assert log.retain(20_000, 0, 11_000, -1) == []
+    assert log.retain(20_001, 0, 11_000, -1) == [0]
 
 
 @pytest.mark.once

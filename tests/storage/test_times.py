@@ -64,7 +64,7 @@ class Written:
             case 1 if len(self.log.closed) > 1:
                 clean(self.disk, self.log, now=self.now, segment_bytes=random.choice((5_000, 1 << 20)))
             case 2:
-                self.log.retain(0, -1, self.log.size // 2)
+                self.log.retain(0, 0, -1, self.log.size // 2)
             case 3:
                 self.log.roll(1 << 30)
             case 4:
@@ -122,7 +122,7 @@ def test_segments_that_give_way_between_two_steps_are_read_on(disk: FaultyDisk, 
                 case 0 if len(log.closed) > 1:
                     clean(disk, log, now=written.now)
                 case 1:
-                    log.drop_before(written.random.randrange(1_000, 1_500))
+                    log.drop_old(written.random.randrange(1_000, 1_500), 0, 0)
                 case 2:
                     written.append()
             try:
