@@ -36,9 +36,9 @@ class LastingBroker:
             self._arguments += ["--set", setting]
         self.broker: Broker | None = None
 
-    def start(self, *settings: str, loaded: bool = True) -> Broker:
+    def start(self, *settings: str, loaded: bool = True, **environment: str) -> Broker:
         more = [word for setting in settings for word in ("--set", setting)]
-        self.broker = Broker(*self._arguments, *more)
+        self.broker = Broker(*self._arguments, *more, **environment)
         if loaded:
             await_loaded(self.port)
         return self.broker
