@@ -14,7 +14,7 @@ and then.
 from __future__ import annotations
 
 import asyncio
-import os
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +23,9 @@ from typing import Any, NamedTuple, TypeVar
 from broker.children import child_command
 from broker.cleaner_process import CleaningFailed, run_cleaner
 from broker.logs import get_logger
-from broker.partition import Partition
 from broker.topic_cleaning import Cleaned, Due, TopicLogs
 from broker.workers import Workers
-from storage import AppendFailed, DataDirectory, Disk, Log, LogId
+from storage import AppendFailed, DataDirectory, Disk, Log, LogId, told
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 
@@ -41,6 +40,7 @@ RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
 NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, and the bound would not hold
 NICENESS_LATE = 5  # twice above the bound
+NOT_WANTED = "the log was repaired, deleted or given away meanwhile"
 BYTES_A_SECOND_MIN = 1 << 20  # a cleaner slower than this, at its lowest priority, is taken to hang
 
 T = TypeVar("T")
@@ -110,7 +110,9 @@ class Cleaning:
         self._topics: TopicLogs | None = None
         self._topics_at = 0.0  # when to look at topics again
         self._topics_look: Iterator[None] | None = None  # under way
-        self._topic: Partition | None = None  # whose log is being compacted
+        self._compacted: Log | None = None  # the one that is being compacted
+        self._given_up = False  # it is wanted no more
+        self._process: asyncio.Task[Report] | None = None  # that compacts it
         self._watched: dict[LogId, Watched] = {}
         self._kept: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}
         self._rolling: Watched | None = None
@@ -134,13 +136,11 @@ class Cleaning:
         """Their logs too, from now on."""
         self._topics = topics
 
-    def is_cleaning(self, partition: Partition) -> bool:
-        """Its closed segments must stay what they are."""
-        return partition is self._topic
-
     def forget(self, id: LogId) -> None:
         """It is not ours any more. A cleaning under way does not reach it."""
-        self._watched.pop(id, None)
+        watched = self._watched.pop(id, None)
+        if watched is not None:
+            self.give_up(watched.log)
         self._kept.pop(id, None)
         if self._rolling is not None and self._rolling.id == id:
             self._rolling = None
@@ -220,7 +220,6 @@ class Cleaning:
         due = self._topics.next_due(self._now())
         if due is None:
             return False
-        self._topic = due.partition
         self._task = self._loop.create_task(self._clean_topic(due))
         return True
 
@@ -258,12 +257,12 @@ class Cleaning:
     async def _clean(self, watched: Watched) -> None:
         cleaned = watched.log
 
-        def is_ours() -> bool:
+        def is_wanted() -> bool:
             return self._watched.get(watched.id) is watched
 
         how = How(self._rules.segment_bytes, self._rules.delete_retention_ms, None)
         try:
-            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, how, is_ours)
+            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, how, is_wanted)
         except AppendFailed as failure:
             self._later(watched, str(failure))
             watched.failed(failure)
@@ -291,7 +290,6 @@ class Cleaning:
         else:
             known.failures = 0
         finally:
-            self._topic = None
             self._loop.call_soon(self._clean_next_topic)
 
     async def _compact(
@@ -302,21 +300,22 @@ class Cleaning:
         end: int,
         first_dirty: int,
         how: How,
-        is_ours: Callable[[], bool],
+        is_wanted: Callable[[], bool],
     ) -> int:
-        """Up to where it is clean then. Raises AppendFailed where the log has to be repaired; otherwise nothing was changed."""
+        """Up to where it is clean then. Raises AppendFailed where the log has to be repaired; otherwise nothing was changed.
+
+        From the first step to the last, the checkpoint included, the folder is the log's own: it is neither renamed nor
+        repaired, so what the process and the threads do by its name never reaches another log.
+        """
         begun = self._loop.time()
-        folder = cleaned.folder
-        token = f"{os.getpid()}-{self.cleanings}-{self.failures}"
-        await self._in_worker(partial(remove_unfinished, self._disk, folder))
-        report = await self._run(cleaned, sources, end, first_dirty, token, how)
-        if report.cleaned:
-            promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-            if not is_ours() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
-                raise CleaningFailed("the log was repaired or given away meanwhile")
-            bases = cleaned.exchange(report.cleaned, promoted)
-            await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
-        await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._clerk)
+        cleaned.begin_compaction()
+        self._compacted, self._given_up = cleaned, False
+        try:
+            report = await self._replaced(cleaned, sources, end, first_dirty, how, is_wanted)
+            await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._clerk)
+        finally:
+            self._compacted = None
+            cleaned.end_compaction()
         self.cleanings += 1
         log.info(
             "log cleaned",
@@ -326,6 +325,46 @@ class Cleaning:
             seconds=round(self._loop.time() - begun, 1),
         )
         return report.clean_to
+
+    async def _replaced(
+        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, how: How, is_wanted: Callable[[], bool]
+    ) -> Report:
+        """The segments were replaced by cleaned ones; or it raises, and whatever was written for that is gone."""
+        folder = cleaned.folder
+        token = uuid.uuid4().hex
+        promoting = False
+        try:
+            await self._in_worker(partial(remove_unfinished, self._disk, folder))
+            report = await self._run(cleaned, sources, end, first_dirty, token, how)
+            if report.cleaned:
+                promoting = True
+                promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
+                if self._given_up or not is_wanted() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
+                    raise CleaningFailed(NOT_WANTED)
+                bases = cleaned.exchange(report.cleaned, promoted)
+                promoting = False
+                await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
+        except Exception:
+            if not cleaned.half_exchanged:
+                await self._take_back(cleaned, promoting)
+            raise
+        return report
+
+    async def _take_back(self, cleaned: Log, promoting: bool) -> None:
+        """Nothing of a compaction that failed may be left: the next opening would take promoted segments for the log's."""
+        try:
+            await self._in_worker(partial(remove_unfinished, self._disk, cleaned.folder))
+        except OSError as error:
+            if promoting:
+                cleaned.leave_half_exchanged()
+                raise AppendFailed(told(error, cleaned.folder)) from error
+
+    def give_up(self, cleaned: Log) -> None:
+        """If this log is being compacted: its process is stopped, and soon nobody is at work in its folder."""
+        if self._compacted is cleaned:
+            self._given_up = True
+            if self._process is not None:
+                self._process.cancel()
 
     async def _run(self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, token: str, how: How) -> Report:
         request = request_line(
@@ -342,7 +381,17 @@ class Cleaning:
         )
         limit = max(self._rules.time_limit_seconds, cleaned.size / BYTES_A_SECOND_MIN)
         niceness = NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS
-        return await run_cleaner(self._command, cleaned.folder, request, niceness, limit)
+        if self._given_up:
+            raise CleaningFailed(NOT_WANTED)
+        self._process = self._loop.create_task(run_cleaner(self._command, cleaned.folder, request, niceness, limit))
+        try:
+            return await self._process
+        except asyncio.CancelledError:
+            if self._given_up:
+                raise CleaningFailed(NOT_WANTED) from None
+            raise
+        finally:
+            self._process = None
 
     # What else is done now and then.
 

@@ -11,7 +11,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from broker.journal import Journal
@@ -21,7 +21,7 @@ from broker.stores.local import LocalStore, TopicLog, id_text
 from broker.stores.owned import LocalLog
 from broker.topic_folders import TopicFolders
 from broker.topic_settings import LogSettings, log_settings
-from broker.topics import NOTES_LOG, Topic, Topics
+from broker.topics import NOTES_LOG, DeletedTopic, Topic, Topics
 from storage import AppendFailed, Log, LogId, Unreadable
 
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
@@ -30,6 +30,7 @@ log = get_logger("broker.partitions")
 
 OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
 RETRY_SECONDS_MIN = 0.25
+BUSY_SECONDS = 0.05  # until the folder of a deleted topic is tried again, where something was at work in it
 RETRY_SECONDS_MAX = 15.0
 # A thread that opens a log needs Python's lock some twenty times. While the loop has much to do it would get it each time
 # only after Python's usual 5 ms, and clients that ask without a pause would keep logs from being opened.
@@ -76,7 +77,7 @@ class Partitions:
         self._asked: dict[Partition, None] = {}
         self._queue: dict[Partition, None] = {}
         self._blocked: dict[LogId, Partition] = {}
-        self._leaving: set[LogId] = set()
+        self._leaving: dict[LogId, int] = {}  # how many deleted topics still have to do with that name
         self._opening: set[Partition] = set()
         self._recovering: set[Partition] = set()
         self._retry_seconds: dict[Partition, float] = {}  # of suspended ones: how long until writing is tried again
@@ -163,8 +164,7 @@ class Partitions:
             self._queue.pop(partition, None)
             if self._blocked.get(partition.id) is partition:
                 del self._blocked[partition.id]
-            else:
-                self._leaving.add(partition.id)
+            self._leaving[partition.id] = self._leaving.get(partition.id, 0) + 1
             partition.refuse(GONE, "its topic was deleted")
         self._registry.reply(_Deletion(self, served))
 
@@ -175,7 +175,7 @@ class Partitions:
         if served.topic.id in self._topics.by_id:
             self._bring_back(served)
         elif self._registry.readable:
-            self._set_aside(served, [partition for partition in served.partitions if partition.id in self._leaving])
+            self._set_aside(served, list(served.partitions))
         else:
             self._loop.call_later(UNDECIDED_RETRY_SECONDS, self.ask_again, served)
 
@@ -186,8 +186,8 @@ class Partitions:
 
     def _bring_back(self, served: _Served) -> None:
         """The registry could not be written: the topic was never deleted."""
+        self._left([partition.id for partition in served.partitions])
         for partition in served.partitions:
-            self._leaving.discard(partition.id)
             if not partition.opened:
                 partition.error = OPENING
             elif partition.log.usable:
@@ -203,6 +203,7 @@ class Partitions:
         if self._stopped:
             return
         later = []
+        pause = BUSY_SECONDS
         until = time.monotonic() + SLICE_SECONDS
         done = 0
         while done < len(left) and time.monotonic() < until:
@@ -211,24 +212,40 @@ class Partitions:
             if partition in self._opening or partition in self._recovering:  # a thread is at work on it
                 later.append(partition)
                 continue
+            if partition.opened and partition.log.busy:  # and here too, or the process that compacts it
+                self._store.give_up_compaction(partition.log)
+                later.append(partition)
+                continue
+            owned = partition.owned if partition.opened else None
             try:
-                self._folders.set_aside(partition.id, partition.owned if partition.opened else None, partition.settings.file_delete_delay_ms)
+                self._folders.set_aside(partition.id, served.topic.id, owned, partition.settings.file_delete_delay_ms)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
                 later.append(partition)
+                pause = RETRY_SECONDS_MIN
         left = left[done:] + later
         if not left:
             ids = [partition.id for partition in served.partitions]
             self._folders.forget(served.topic.id, ids, partial(self._gone, served))
         elif len(later) == len(left):
-            self._loop.call_later(RETRY_SECONDS_MIN, self._set_aside, served, left)
+            self._loop.call_later(pause, self._set_aside, served, left)
         else:
             self._loop.call_soon(self._set_aside, served, left)
 
     def _gone(self, served: _Served) -> None:
         self._served.pop(served.topic.id, None)
-        self._leaving.difference_update([partition.id for partition in served.partitions])
+        self._free([partition.id for partition in served.partitions])
+
+    def _free(self, ids: Iterable[LogId]) -> None:
+        """A deleted topic has nothing to do with these names any more, on the disk either."""
+        self._left(ids)
         self._unblock()
+
+    def _left(self, ids: Iterable[LogId]) -> None:
+        for id in ids:
+            self._leaving[id] -= 1
+            if not self._leaving[id]:
+                del self._leaving[id]
 
     def _unblock(self) -> None:
         for id in [id for id in self._blocked if id not in self._leaving]:
@@ -240,13 +257,31 @@ class Partitions:
     # Opening.
 
     def open_all(self) -> None:
-        """In the background, one after the other."""
-        found = self._folders.take_stock(log_settings({}, self._defaults).file_delete_delay_ms)
+        """In the background, one after the other; what bears the name of a deleted topic when that is quite gone."""
+        delay_ms = log_settings({}, self._defaults).file_delete_delay_ms
+        for deleted in list(self._topics.deleted.values()):
+            ids = [LogId(deleted.name, index) for index in range(deleted.partitions)]
+            for id in ids:
+                self._leaving[id] = self._leaving.get(id, 0) + 1
+            self._finish_deletion(deleted, ids, delay_ms)
+        found = self._folders.take_stock(delay_ms)
         for partition in self:
             if partition.id in found:
                 self._queue[partition] = None
                 self.epoch_changed(partition)
         self._open_next()
+
+    def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], delay_ms: int) -> None:
+        """Its folders are set aside and forgotten, as a dead broker had begun."""
+        if self._stopped:
+            return
+        try:
+            free = self._folders.finish_deletion(deleted, delay_ms)
+        except OSError as error:
+            log.warning("folder of a deleted topic stays", log=deleted.name, reason=str(error))
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._finish_deletion, deleted, ids, delay_ms)
+        else:
+            self._folders.forget(deleted.id, free, partial(self._free, ids))
 
     def _ask(self, partition: Partition) -> None:
         """Somebody wants it: it comes before what nobody asked for."""

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from broker.cleaning import Cleaning
 from broker.config import Config
 from broker.logs import get_logger
 from broker.partition import Partition
@@ -76,13 +75,11 @@ class Retention:
         config: Config,
         partitions: Partitions,
         store: LocalStore,
-        cleaning: Cleaning | None,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], int],
     ) -> None:
         """`now`: the wall time by which old data may be deleted, below 0 while none may (`Clock.deletion_ms`)."""
         self._store = store
-        self._cleaning = cleaning
         self._loop = loop
         self._now = now
         self._producer_expiration_ms = config.producer_id_expiration_ms
@@ -111,8 +108,6 @@ class Retention:
         return round(self._loop.time() * 1000)
 
     def _keep(self, partition: Partition) -> None:
-        if self._cleaning is not None and self._cleaning.is_cleaning(partition):
-            return  # its turn comes with the next round
         settings, kept = partition.settings, partition.log
         last_base = kept.last_base
         try:
@@ -130,11 +125,22 @@ class Retention:
             partition.rolled()
         if bases:
             log.info("old segments dropped", log=str(partition), segments=len(bases), start_offset=kept.start_offset)
-            work = partial(self._remove, kept.folder, bases)
-            self._loop.call_later(settings.file_delete_delay_ms / 1000, self._store.topic_workers.submit, work, _nobody_waits)
+            self._loop.call_later(settings.file_delete_delay_ms / 1000, self._remove, partition.owned, bases)
 
-    def _remove(self, folder: str, bases: list[int]) -> None:
-        """In a worker thread. What is not there any more went with its topic, or with the rest of a compaction."""
+    def _remove(self, owned: LocalLog, bases: list[int]) -> None:
+        """Unless the files went with their topic: then the folder of that name is another's."""
+        if self._store.owned(owned.id) is not owned:
+            return
+        kept = owned.log
+        kept.at_work += 1
+
+        def removed(result: object) -> None:
+            kept.at_work -= 1
+
+        self._store.topic_workers.submit(partial(self._remove_files, kept.folder, bases), removed)
+
+    def _remove_files(self, folder: str, bases: list[int]) -> None:
+        """In a worker thread. What is not there any more went with a compaction."""
         for base in bases:
             with contextlib.suppress(OSError):
                 remove_deleted(self._store.disk, folder, [base])

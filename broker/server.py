@@ -165,7 +165,7 @@ class Server:
             self.shards.load_all()
             self.partitions.open_all()
             self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-            self.retention = Retention(self.config, self.partitions, store, self.cleaning, self._loop, self.clock.deletion_ms)
+            self.retention = Retention(self.config, self.partitions, store, self._loop, self.clock.deletion_ms)
             self.acceptor.start()
             self._announce(addresses)
             number = await self._stop

@@ -38,10 +38,8 @@ class TopicFolders:
         self._loop = loop
 
     def take_stock(self, delete_delay_ms: int) -> set[LogId]:
-        """At the start: which partitions of our topics have a folder. What a dead broker did not come to is done now."""
+        """At the start: which partitions of our topics have a folder."""
         path = self._store.directory.path
-        for deleted in list(self._topics.deleted.values()):
-            self._finish_deletion(deleted)
         self.remove_later(folders_set_aside(self._disk, path), delete_delay_ms)
         found = set()
         unknown = []
@@ -59,43 +57,37 @@ class TopicFolders:
             log.warning("folders of no topic that is known are left as they are", count=len(unknown), folders=shown)
         return found
 
-    def _finish_deletion(self, deleted: DeletedTopic) -> None:
-        """Of its folders, and not of those of another topic of the same name, which has points of its own then."""
-        gone = []
-        try:
-            for index in range(deleted.partitions):
-                id = LogId(deleted.name, index)
-                folder = self._store.directory.log_folder(*id)
-                exists = self._disk.exists(folder)
-                if exists and self._belongs(folder, deleted):
-                    set_folder_aside(self._disk, folder, uuid.uuid4().hex)
-                    exists = False
-                if not exists:
-                    gone.append(id)
-            self._forget(gone)
-        except OSError as error:
-            log.warning("a deleted topic is not quite gone", topic=deleted.name, reason=str(error))
-        else:
-            self._topics.folders_gone(deleted.id)
-            self._registry.turn.touch(self._registry)
+    def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
+        """What a dead broker did not come to: its folders are set aside, and those partitions told whose names are free.
 
-    def _belongs(self, folder: str, deleted: DeletedTopic) -> bool:
-        found = read_topic_id(self._disk, folder)
-        return found == id_text(deleted.id) or (not found and deleted.name not in self._topics.by_name)
+        Not so where another topic of the same name has a folder: it began when checkpoints had forgotten this one. Raises
+        OSError.
+        """
+        free = []
+        for index in range(deleted.partitions):
+            id = LogId(deleted.name, index)
+            self.set_aside(id, deleted.id, None, delete_delay_ms)
+            if not self._disk.exists(self._store.directory.log_folder(*id)):
+                free.append(id)
+        return free
 
-    def set_aside(self, id: LogId, owned: LocalLog | None, delete_delay_ms: int) -> None:
-        """Rename the folder, where there is one. Raises OSError."""
-        if owned is not None and self._store.owned(id) is not owned:
-            return  # it was never durable, and its folder gave way to another topic's
+    def set_aside(self, id: LogId, topic_id: bytes, owned: LocalLog | None, delete_delay_ms: int) -> None:
+        """Rename the folder of a deleted topic's partition, if there is one that is its own. Raises OSError."""
+        if self._store.owned(id) is not owned:
+            return  # the name is another log's, which opened its folder since
         folder = self._store.directory.log_folder(*id)
         moved = ""
         if owned is not None:
             moved = owned.log.set_folder_aside(uuid.uuid4().hex)
             self._store.drop(id)
-        elif self._disk.exists(folder):
+        elif self._disk.exists(folder) and self._belongs(folder, id.name, topic_id):
             moved = set_folder_aside(self._disk, folder, uuid.uuid4().hex)
         if moved:
             self.remove_later([moved], delete_delay_ms)
+
+    def _belongs(self, folder: str, name: str, topic_id: bytes) -> bool:
+        found = read_topic_id(self._disk, folder)
+        return found == id_text(topic_id) or (not found and name not in self._topics.by_name)
 
     def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
         """No folder has a name of the topic any more; when `done` is called, no checkpoint names it either."""

@@ -309,9 +309,11 @@ class Log(Segments):
     def retain(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
         """Set aside the segments at the log's beginning that are given up, too many, or too old; the bases of their files.
 
-        As in Kafka: whole segments, the last one too when everything is too old; -1 is no limit. `monotonic` as for
-        `drop_old`. Raises AppendFailed as `exchange` does.
+        As in Kafka: whole segments, the last one too when everything is too old; -1 is no limit; none while the log is
+        compacted. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
         """
+        if self.compacting:
+            return []
         count = self._outdated(now, monotonic, retention_ms, retention_bytes)
         if count and count == len(self._segments) and not self.roll(SEGMENT_BYTES_MAX):
             count -= 1
@@ -337,8 +339,14 @@ class Log(Segments):
         if self._epochs and self._epochs[0][1] < offset:
             self._epochs = from_offset(self._epochs, offset)
 
+    @property
+    def busy(self) -> bool:
+        """Somebody is at work in its folder."""
+        return self._flushing or self.at_work > 0
+
     def set_folder_aside(self, token: str) -> str:
         """Nobody wants the log any more: where its files are until somebody removes them. Raises OSError, and stays usable."""
+        assert not self.busy, "what is at work in the folder would go on in the next one of this name"
         if not self._made and not self._disk.exists(self.folder):
             self.usable = False
             return ""
@@ -346,6 +354,11 @@ class Log(Segments):
         moved = set_folder_aside(self._disk, self.folder, token)
         self.usable = False
         return moved
+
+    def retire(self) -> None:
+        """Its folder is about to be another's: nothing is read or written by its names any more."""
+        self.usable = False
+        self._give_up(0, len(self._segments))
 
     # Flushing.
 
@@ -426,7 +439,7 @@ class Log(Segments):
 
         What is behind `end` goes: nobody was told of it. `written_twice`: batches of the log that are in another file too.
         """
-        assert not self._flushing, "its flush has to end first"
+        assert not self.busy, "its flush or compaction has to end first"
         self.usable = False
         for segment in self._segments:
             segment.close()

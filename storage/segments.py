@@ -28,13 +28,28 @@ AHEAD_MS: Final = 120_000
 class Segments:
     """What is there, up to `next_offset`. `start_offset` is where it begins for those who read: in the first segment, or at it."""
 
-    __slots__ = ("_ahead", "_disk", "_epochs", "_exchange_failed", "_handles", "_segments", "epoch", "folder", "start_offset", "usable")
+    __slots__ = (
+        "_ahead",
+        "_disk",
+        "_epochs",
+        "_exchange_failed",
+        "_handles",
+        "_segments",
+        "at_work",
+        "compacting",
+        "epoch",
+        "folder",
+        "start_offset",
+        "usable",
+    )
 
     def __init__(self, handles: Handles, folder: str) -> None:
         self.folder = folder
         self.usable = True
         self.epoch = 0
         self.start_offset = 0
+        self.at_work = 0  # threads and processes that use the folder by its name: it is not renamed or repaired meanwhile
+        self.compacting = False  # closed segments stay what they are
         self._handles = handles
         self._disk: Disk = handles.disk
         self._segments: list[Segment] = []
@@ -201,6 +216,25 @@ class Segments:
                 return first_timestamp(segment)
         return -1
 
+    def begin_compaction(self) -> None:
+        """Until `end_compaction` the folder and its closed segments belong to the compaction."""
+        assert not self.compacting, "one compaction at a time"
+        self.compacting = True
+        self.at_work += 1
+
+    def end_compaction(self) -> None:
+        self.compacting = False
+        self.at_work -= 1
+
+    def leave_half_exchanged(self) -> None:
+        """Promoted segments could not be taken back: before anything else happens to the log, a repair gives them their place."""
+        self.usable = False
+        self._exchange_failed = True
+
+    @property
+    def half_exchanged(self) -> bool:
+        return self._exchange_failed
+
     def exchange(self, cleaned: Sequence[Cleaned], promoted: Sequence[Segment]) -> list[int]:
         """Promoted segments take the place of those that they were made from; the bases of the files set aside.
 
@@ -220,8 +254,7 @@ class Segments:
                 self._segments[first:behind] = [segment]
                 bases += new.replaces
         except OSError as error:
-            self.usable = False
-            self._exchange_failed = True
+            self.leave_half_exchanged()
             raise AppendFailed(told(error, self.folder)) from error
         return bases
 
@@ -230,11 +263,13 @@ class Segments:
 
         Raises AppendFailed as `exchange` does.
         """
+        if self.compacting:
+            return []
         return self._drop(self._count_old(0, len(self._segments) - 1, now, monotonic, retention_ms))
 
     def drop_first(self) -> list[int]:
         """Set aside the first segment, where it is closed; otherwise as `drop_old`."""
-        return self._drop(min(1, len(self._segments) - 1)) if self._segments else []
+        return self._drop(min(1, len(self._segments) - 1)) if self._segments and not self.compacting else []
 
     def _count_old(self, count: int, end: int, now: int, monotonic: int, retention_ms: int) -> int:
         """How many segments go, `count` of them in any case, and none from number `end` on.
@@ -267,8 +302,7 @@ class Segments:
             for base in bases:
                 set_aside(self._disk, self.folder, base)
         except OSError as error:
-            self.usable = False
-            self._exchange_failed = True
+            self.leave_half_exchanged()
             raise AppendFailed(told(error, self.folder)) from error
         del self._segments[:count]
         if self._segments:

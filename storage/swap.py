@@ -2,7 +2,8 @@
 
 A cleaning leaves files `.cleaned`. `promote` renames them to `.swap`, in Kafka's way and words: from then on the new
 segment counts, whatever becomes of the process. `exchange` moves the old files out of the way, to `.deleted`, and gives
-the new ones their place. Opening removes what is `.cleaned` or `.deleted`, and finishes what is `.swap`.
+the new ones their place. Opening removes what is `.cleaned` or `.deleted`, and finishes what is `.swap` (promoted.py: if it
+was made for this log).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Final, NamedTuple
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
+from storage.promoted import DELETED, Verdict, judge
 from storage.segment import NAME_DIGITS, Segment, segment_bases, segment_name
 from storage.snapshots import snapshot_path
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
-DELETED: Final = ".deleted"
 INDEXES: Final = (".timeindex", ".index")
 
 
@@ -114,24 +115,28 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
 
 
 def finish_exchanges(disk: Disk, folder: str) -> None:
-    """When opening: finish what was promoted, remove what was not. Raises DamagedLog for a promoted segment that is torn."""
+    """When opening: finish what was promoted for this log, remove all else. Raises DamagedLog for a promoted segment that is torn."""
     left = [name for name in disk.list(folder) if _is_left(name)]
     if not left:
         return
     # Kafka takes a segment apart in several, which count together or not at all: the last to be promoted is the first one.
     counts_before = min((_base(name) for name in left if name.endswith(CLEANED)), default=1 << 63)
     for name in left:
-        if name.endswith(f".log{SWAP}") and _base(name) < counts_before:
-            _finish_exchange(disk, folder, _base(name))
+        if name.endswith(f".log{SWAP}"):
+            _finish_exchange(disk, folder, _base(name), _base(name) < counts_before)
     remove_unfinished(disk, folder)
 
 
-def _finish_exchange(disk: Disk, folder: str, base: int) -> None:
+def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
+    """Unless it is another log's; where it does not count, only if what it replaces is not there any more."""
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:
         if reason := segment.check(from_start=True):
             raise DamagedLog(segment.log_path, segment.size, reason)
+        verdict = judge(disk, folder, segment)
+        if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (counts and segment.size)):
+            return
         old = segment_bases(disk, folder)
         for replaced in sorted((one for one in old if base <= one < segment.next_offset), reverse=True):
             set_aside(disk, folder, replaced)

@@ -55,6 +55,7 @@ TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: of
 OPENING_HANDLES = 4  # in each thread that opens a log
 LOG_FILES_MAX = 512
 ROOM_SECONDS = 2.0
+BUSY_SECONDS = 0.05  # how often a log is asked whether nobody is at work in its folder any more
 
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
@@ -218,33 +219,52 @@ class LocalStore:
         if self.cleaning is not None:
             self.cleaning.forget(id)
 
-    # The logs of topics.
+    def give_up_compaction(self, log: Log) -> None:
+        if self.cleaning is not None:
+            self.cleaning.give_up(log)
+
+    # The logs of topics. Of each folder there is one log object at most.
 
     def open_topic_log(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None]) -> None:
         """As `acquire`. A folder of that name which belongs to another topic is moved out of the way."""
+        if self._finishing:
+            return
+        before = self._logs.get(id)
+        if before is not None:  # of a topic that the registry could not keep: its folder is about to be moved
+            before.log.retire()
+            if before.log.busy:
+                self.give_up_compaction(before.log)
+                self.loop.call_later(BUSY_SECONDS, self.open_topic_log, id, topic, done)
+                return
+            self.drop(id)
         if self.disk.exists(self._folder(id)):
-            handles = Handles(self.disk, OPENING_HANDLES)
-            self.topic_workers.submit(partial(self._open_topic, id, topic, handles), partial(self._topic_opened, id, topic, done))
+            self._open_behind(id, topic, done, False)
         else:
-            self._topic_opened(id, topic, done, self._open_topic(id, topic, self.handles))
+            self._topic_opened(id, topic, done, self._open_topic(id, topic, self.handles, False))
 
-    def _open_topic(self, id: LogId, topic: TopicLog, handles: Handles) -> tuple[str, Log, Recovery]:
+    def _open_behind(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], forgotten: bool) -> None:
+        handles = Handles(self.disk, OPENING_HANDLES)
+        self.topic_workers.submit(partial(self._open_topic, id, topic, handles, forgotten), partial(self._topic_opened, id, topic, done))
+
+    def _open_topic(self, id: LogId, topic: TopicLog, handles: Handles, forgotten: bool) -> tuple[str, Log, Recovery] | None:
+        """None: the folder is that of another topic, and what checkpoints say of that one has to be forgotten first."""
         directory = self.directory
         folder = self._folder(id)
         try:
             strayed = ""
-            found = read_topic_id(self.disk, folder)
-            if found not in ("", topic.topic_id):
+            if read_topic_id(self.disk, folder) not in ("", topic.topic_id):
+                if not forgotten:
+                    return None
                 strayed = set_folder_aside(self.disk, folder, uuid.uuid4().hex, STRAY)
             opened, recovery = Log.open(
                 handles,
                 folder,
                 topic.segment_bytes,
-                0 if strayed else directory.recovery_points.get((id.name, id.partition), 0),
+                directory.recovery_points.get(id, 0),
                 directory.clean,
                 topic.topic_id,
                 deferred=True,
-                start_offset=0 if strayed else directory.log_starts.get((id.name, id.partition), 0),
+                start_offset=directory.log_starts.get(id, 0),
                 producers=topic.producers,
             )
             return strayed, opened, recovery
@@ -253,16 +273,25 @@ class LocalStore:
                 handles.close()
 
     def _topic_opened(
-        self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], result: tuple[str, Log, Recovery] | Exception
+        self,
+        id: LogId,
+        topic: TopicLog,
+        done: Callable[[LocalLog | Unreadable], None],
+        result: tuple[str, Log, Recovery] | Exception | None,
     ) -> None:
-        opened = self._sound(id, result[1:] if isinstance(result, tuple) else result)
+        if result is None:
+            self.clerk.submit(partial(self.directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
+            return
         if isinstance(result, tuple) and result[0]:
             topic.strayed(result[0])
-            # What the checkpoints say is of the other log. They must not be believed after a kill either.
-            forgotten = partial(self._topic_ready, id, done, opened)
-            self.clerk.submit(partial(self.directory.forget, [id]), lambda result: forgotten())
+        self._topic_ready(id, done, self._sound(id, result[1:] if isinstance(result, tuple) else result))
+
+    def _other_forgotten(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], result: object) -> None:
+        """No checkpoint names another log any more: its folder may go, and a kill leaves nothing that would be believed."""
+        if isinstance(result, Exception):
+            self._topic_ready(id, done, Unreadable(told(result, self.directory.path), False))
         else:
-            self._topic_ready(id, done, opened)
+            self._open_behind(id, topic, done, True)
 
     def _topic_ready(self, id: LogId, done: Callable[[LocalLog | Unreadable], None], opened: Log | Unreadable) -> None:
         if self._finishing:

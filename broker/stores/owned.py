@@ -45,6 +45,10 @@ class Store(Protocol):
 
     def forget(self, id: LogId) -> None: ...
 
+    def give_up_compaction(self, log: Log) -> None:
+        """If this log is being compacted: soon it is not."""
+        ...
+
 
 def run_all(flushes: list[Flush]) -> list[Exception | None]:
     """What became of each; in a worker thread."""
@@ -171,8 +175,9 @@ class LocalLog:
 
     def recover(self, done: Done) -> None:
         """Try whether writing works again; if so, cut the log back to what was acknowledged."""
-        if self.flusher.busy:
-            done(AppendFailed("the flush under way does not end"))
+        if self.log.busy:
+            self._store.give_up_compaction(self.log)
+            done(AppendFailed("a flush or a compaction under way has not ended"))
             return
         repair = self.log.start_repair(self.durable_offset, partial(self._store.written_twice, self.id))
         self._workers.submit(repair.run, partial(self._repaired, repair, done))

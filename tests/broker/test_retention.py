@@ -29,7 +29,7 @@ class Keeping(Broker):
     def start(self) -> None:
         super().start()
         config = load_config(data=["/data"], settings=list(self.settings), environ={})
-        self.retention = Retention(config, self.partitions, self.store, None, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+        self.retention = Retention(config, self.partitions, self.store, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
 
     def pass_time(self, ms: int) -> None:
         """All rounds come by; threads do what they are given."""
