@@ -3,10 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_GIVEN := $(if $(PYTHON),--this-python)
-FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3 ~/.pyenv/versions/3.1[123].*/bin/python3); do \
-	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && break; \
+FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3.15 python3 ~/.pyenv/versions/3.1[1-9].*/bin/python3); do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
 	python=; done; \
-	test -n "$$python" || { echo "setup: needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
+	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist lock clean
@@ -18,11 +18,12 @@ help: ## list these words
 setup: ## make .venv from the lock (a second time: nothing to do)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
 
-run: setup ## serve on 127.0.0.1:9092, data under ./data
+run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs and no more)
+	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --serving
 	@$(BIN)/python project/compiled.py --fresh
 	@exec $(BIN)/tenure serve --data ./data $(ARGS)
 
-test: setup ## the tests, on every Python 3.11 to 3.13 found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
+test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
 

@@ -62,6 +62,10 @@ class Version(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """One line for what cannot be understood, with what was probably meant; and not with exit code 2, which says something else in `tenure health`."""
 
+    def __init__(self, *arguments: Any, **how: Any) -> None:
+        super().__init__(*arguments, **how)
+        self.color = False  # from Python 3.14 on argparse colours help by itself; the pages and the tests show it plain
+
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"tenure: {printable(self._reworded(message))} (see {self.prog} --help)\n")
 

@@ -1,7 +1,8 @@
-"""Makes a virtual environment from the lock: `python project/install.py .venv`. Needs the standard library only.
+"""Makes a virtual environment from the locks: `python project/install.py .venv`. Needs the standard library only.
 
-A second run changes nothing: a stamp inside the environment, written last, says what it was made of. With another lock, with
-half an environment or with a Python that has moved away, it is made anew.
+With `--serving` it holds what `tenure` itself needs, a tenth of the whole, and a later run without that adds the rest. A second run
+changes nothing: a stamp inside the environment, written last, says what it was made of. With another lock, with half an
+environment or with a Python that has moved away, it is made anew.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
 
@@ -22,22 +23,27 @@ SERVING = ROOT / "requirements" / "serving.txt"
 DEVELOPMENT = ROOT / "requirements" / "development.txt"
 STAMP = "tenure.json"
 WHEELS = "serving-wheels"  # what tests/project installs into an empty environment, without asking a package index again
-SUPPORTED = ((3, 11), (3, 13))
+OLDEST = (3, 11)
+LOCKED = ("--require-hashes", "--only-binary=:all:", "--no-deps")
 REDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 
 
+LAUNCHER = "#!/bin/sh\nexec {python} -P -m tenure \"$@\"\n"
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make a virtual environment from the development lock.")
+    parser = argparse.ArgumentParser(description="Make a virtual environment from the locks.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--this-python", action="store_true", help="make it anew when it was made with another Python")
+    parser.add_argument("--serving", action="store_true", help="what serving needs is enough")
     options = parser.parse_args()
-    if not SUPPORTED[0] <= sys.version_info[:2] <= SUPPORTED[1]:
-        print(f"setup: the lock holds for Python 3.11 to 3.13, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
+    if sys.version_info[:2] < OLDEST:
+        print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 1
     with DEVELOPMENT.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second waits and finds the work done
         try:
-            make_ready(options.folder.absolute(), options.this_python)
+            make_ready(options.folder.absolute(), options.this_python, development=not options.serving)
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
             return 1
@@ -47,29 +53,52 @@ def main() -> int:
     return 0
 
 
-def make_ready(folder: Path, this_python: bool) -> None:
-    wanted, had = {"locks": locks(folder), "project": project(), "python": python()}, stamp(folder)
-    if not this_python and had is not None:
-        wanted["python"] = had["python"]
-    if had == wanted:
-        return
-    if had is None or any(had[part] != wanted[part] for part in ("locks", "python")):
-        wanted["python"] = python()
-        install_lock(folder)
+def make_ready(folder: Path, this_python: bool, development: bool) -> None:
+    had = stamp(folder)
+    if had is None or had["serving"] != lock_of(folder, SERVING) or (this_python and had["python"] != python()):
+        had = create(folder)
+    wanted = lock_of(folder, DEVELOPMENT)
+    if development and had["development"] not in ("", wanted):
+        had = create(folder)  # what another lock has installed must not stay
+    if development and had["development"] != wanted:
+        install_development(folder)
+        had["development"] = wanted
+        write_stamp(folder, had)
+
+
+def create(folder: Path) -> dict[str, str]:
+    """An environment that serves; what its stamp says."""
+    print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {SERVING.relative_to(ROOT)}", flush=True)
+    (folder / STAMP).unlink(missing_ok=True)  # first: what is interrupted from here on must not pass for complete
+    venv.create(folder, clear=True, with_pip=True, symlinks=True)
+    wheels = str(folder / WHEELS)
+    pip(folder, "download", *LOCKED, "--dest", wheels, "--requirement", str(SERVING))
+    pip(folder, "install", *LOCKED, "--no-index", "--find-links", wheels, "--requirement", str(SERVING))
     install_project(folder)
-    (folder / STAMP).write_text(json.dumps(wanted, indent=1) + "\n")
+    made = {"serving": lock_of(folder, SERVING), "development": "", "python": python()}
+    write_stamp(folder, made)
+    return made
 
 
-def locks(folder: Path) -> str:
+def install_development(folder: Path) -> None:
+    print(f"setup: {folder.name}, from {DEVELOPMENT.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
+    (folder / STAMP).unlink(missing_ok=True)
+    pip(folder, "install", *LOCKED, "--find-links", str(folder / WHEELS), "--requirement", str(DEVELOPMENT))
+    pip(folder, "check")
+
+
+def install_project(folder: Path) -> None:
+    """In place, by a line with the checkout's path: what mypyc has built beside the sources is found like the sources."""
+    (site_packages,) = folder.glob("lib/python3.*/site-packages")
+    (site_packages / "tenure.pth").write_text(f"{ROOT}\n")
+    launcher = folder / "bin" / "tenure"
+    launcher.write_text(LAUNCHER.format(python=shlex.quote(str(folder / "bin" / "python"))))
+    launcher.chmod(0o755)
+
+
+def lock_of(folder: Path, lock: Path) -> str:
     """What is installed and where: the commands of an environment that was moved do not find their Python."""
-    return hashlib.sha256(str(folder).encode() + SERVING.read_bytes() + DEVELOPMENT.read_bytes()).hexdigest()
-
-
-def project() -> str:
-    """What the installed project is made of: its own code is used in place, its metadata and command are not."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    parts = [declared["build-system"], declared["project"], declared["tool"]["setuptools"]]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(f"{folder} {LAUNCHER}".encode() + lock.read_bytes()).hexdigest()
 
 
 def python() -> str:
@@ -82,29 +111,15 @@ def stamp(folder: Path) -> dict[str, str] | None:
         found = json.loads((folder / STAMP).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or found.keys() != {"locks", "project", "python"} or found["project"] is None:
+    if not isinstance(found, dict) or found.keys() != {"serving", "development", "python"}:
         return None
     if not os.access(folder / "bin" / "python", os.X_OK) or not os.access(folder / "bin" / "tenure", os.X_OK):
         return None
     return found
 
 
-def install_lock(folder: Path) -> None:
-    print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {DEVELOPMENT.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
-    (folder / STAMP).unlink(missing_ok=True)  # first: what is interrupted from here on must not pass for complete
-    venv.create(folder, clear=True, with_pip=True, symlinks=True)
-    locked = ["--require-hashes", "--only-binary=:all:", "--no-deps"]
-    wheels = str(folder / WHEELS)
-    pip(folder, "download", *locked, "--dest", wheels, "--requirement", str(SERVING))
-    pip(folder, "install", *locked, "--find-links", wheels, "--requirement", str(DEVELOPMENT))
-    pip(folder, "check")
-
-
-def install_project(folder: Path) -> None:
-    """In place, by a line with the checkout's path: what mypyc has built beside the sources is found like the sources."""
-    (folder / STAMP).unlink(missing_ok=True)
-    in_place = ["--no-build-isolation", "--no-deps", "--config-settings", "editable_mode=compat", "--editable", str(ROOT)]
-    pip(folder, "install", *in_place)
+def write_stamp(folder: Path, made: dict[str, str]) -> None:
+    (folder / STAMP).write_text(json.dumps(made, indent=1) + "\n")
 
 
 def pip(folder: Path, verb: str, *arguments: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SERVING = "requirements/serving.txt"
 DEVELOPMENT = "requirements/development.txt"
-HEADER = "# Written by `make lock` from pyproject.toml; change that. Linux x86_64 and aarch64, macOS arm64, Python 3.11 to 3.13.\n"
+HEADER = "# Written by `make lock` from pyproject.toml; change that. Linux x86_64 and aarch64, macOS arm64, Python 3.11 and newer.\n"
 COMPILE = [
     *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--only-binary", ":all:"),
     *("--no-header", "--no-emit-index-url", "--no-emit-find-links", "--no-emit-build-options", "--system-certs"),

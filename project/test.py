@@ -1,4 +1,4 @@
-"""Runs the tests on every Python 3.11 to 3.13 found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
+"""Runs the tests on every Python from 3.11 on that is found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
 cores, and one process more. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-MINORS = ("3.11", "3.12", "3.13")
+MINORS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 WORKERS_MAX = 8
 WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # each of its tests has this mark
 OTHER_WORDS = ("clients", "kafka", "spark")  # marks of tests that have a word of their own: `make clients-test` and so on

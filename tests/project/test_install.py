@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import venv
 from pathlib import Path
 
 import pytest
 
 from project import install
+from tests.running import ROOT
 
 
 class Recorded:
@@ -16,27 +18,28 @@ class Recorded:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.verbs: list[str] = []
+        self.done: list[str] = []
 
     def create(self, folder: Path, **how: object) -> None:
         assert how["clear"]
-        self.verbs.append("create")
+        self.done.append("create")
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "bin").mkdir(parents=True)
-        for name in ("python", "tenure"):
-            (folder / "bin" / name).touch(mode=0o755)
+        (folder / "lib/python3.11/site-packages").mkdir(parents=True)
+        (folder / "bin/python").touch(mode=0o755)
 
     def pip(self, folder: Path, verb: str, *arguments: str) -> None:
-        self.verbs.append("project" if "--editable" in arguments else verb)
-        assert "--editable" in arguments or verb == "check" or "--require-hashes" in arguments
+        self.done.append(" ".join([verb, *(Path(arguments[-1]).stem for _ in arguments[:1])]))
+        assert verb == "check" or "--require-hashes" in arguments
 
-    def ready(self, this_python: bool = False) -> list[str]:
-        self.verbs = []
-        install.make_ready(self.folder, this_python)
-        return self.verbs
+    def ready(self, this_python: bool = False, development: bool = True) -> list[str]:
+        self.done = []
+        install.make_ready(self.folder, this_python, development)
+        return self.done
 
 
-EVERYTHING = ["create", "download", "install", "check", "project"]
+SERVING = ["create", "download serving", "install serving"]
+REST = ["install development", "check"]
 
 
 @pytest.fixture
@@ -44,69 +47,105 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(tmp_path / ".venv")
     monkeypatch.setattr(venv, "create", recorded.create)
     monkeypatch.setattr(install, "pip", recorded.pip)
-    assert recorded.ready() == EVERYTHING
     return recorded
 
 
-def test_a_second_time_installs_nothing(environment: Recorded) -> None:
+@pytest.fixture
+def complete(environment: Recorded) -> Recorded:
+    assert environment.ready() == SERVING + REST
+    return environment
+
+
+def another(lock: Path, folder: Path) -> Path:
+    changed = folder / lock.name
+    changed.write_text(lock.read_text() + "\n")
+    return changed
+
+
+def test_a_second_time_installs_nothing(complete: Recorded) -> None:
+    assert complete.ready() == []
+    assert complete.ready(development=False) == []
+
+
+def test_serving_installs_what_serving_needs_and_development_adds_the_rest(environment: Recorded) -> None:
+    assert environment.ready(development=False) == SERVING
+    assert environment.ready(development=False) == []
+    assert environment.ready() == REST
     assert environment.ready() == []
 
 
-def test_another_lock_makes_it_anew(environment: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text(install.DEVELOPMENT.read_text() + "\n")
-    monkeypatch.setattr(install, "DEVELOPMENT", tmp_path / "lock")
+def test_another_lock_for_serving_makes_it_anew(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(install, "SERVING", another(install.SERVING, tmp_path))
     monkeypatch.setattr(install, "ROOT", tmp_path)
-    monkeypatch.setattr(install, "project", lambda: "same")
-    assert environment.ready() == EVERYTHING
+    assert complete.ready(development=False) == SERVING
 
 
-def test_other_metadata_installs_the_project_alone(environment: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "project", lambda: "another version")
-    assert environment.ready() == ["project"]
-    assert environment.ready() == []
+def test_another_lock_for_development_makes_it_anew_for_who_develops(
+    complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(install, "DEVELOPMENT", another(install.DEVELOPMENT, tmp_path))
+    monkeypatch.setattr(install, "ROOT", tmp_path)
+    monkeypatch.setattr(install, "SERVING", shutil.copy(install.SERVING, tmp_path / "serving.txt"))
+    assert complete.ready(development=False) == []
+    assert complete.ready() == SERVING + REST
 
 
 @pytest.mark.parametrize("lost", ["bin/python", "bin/tenure", install.STAMP])
-def test_half_an_environment_is_made_anew(environment: Recorded, lost: str) -> None:
-    (environment.folder / lost).unlink()
-    assert environment.ready() == EVERYTHING
+def test_half_an_environment_is_made_anew(complete: Recorded, lost: str) -> None:
+    (complete.folder / lost).unlink()
+    assert complete.ready() == SERVING + REST
 
 
-def test_a_python_that_moved_away_is_replaced(environment: Recorded) -> None:
-    (environment.folder / "bin" / "python").unlink()
-    (environment.folder / "bin" / "python").symlink_to("/nowhere/python3.11")
-    assert environment.ready() == EVERYTHING
+def test_a_python_that_moved_away_is_replaced(complete: Recorded) -> None:
+    (complete.folder / "bin" / "python").unlink()
+    (complete.folder / "bin" / "python").symlink_to("/nowhere/python3.11")
+    assert complete.ready() == SERVING + REST
 
 
-@pytest.mark.parametrize("stamp", ["", "[]", "{}", "{", '{"locks": 1}'])
-def test_a_stamp_that_says_nothing_is_no_stamp(environment: Recorded, stamp: str) -> None:
-    (environment.folder / install.STAMP).write_text(stamp)
-    assert environment.ready() == EVERYTHING
+@pytest.mark.parametrize("stamp", ["", "[]", "{}", "{", '{"serving": 1}', '{"locks": "x", "project": "y", "python": "3.11.7 /opt"}'])
+def test_a_stamp_that_says_nothing_is_no_stamp(complete: Recorded, stamp: str) -> None:
+    (complete.folder / install.STAMP).write_text(stamp)
+    assert complete.ready() == SERVING + REST
 
 
-def test_an_environment_that_was_moved_is_made_anew(environment: Recorded) -> None:
-    moved = environment.folder.with_name("moved")
-    os.rename(environment.folder, moved)
-    environment.folder = moved
-    assert environment.ready() == EVERYTHING
+def test_an_environment_that_was_moved_is_made_anew(complete: Recorded) -> None:
+    moved = complete.folder.with_name("moved")
+    os.rename(complete.folder, moved)
+    complete.folder = moved
+    assert complete.ready() == SERVING + REST
 
 
-def test_another_python_makes_it_anew_only_when_it_was_asked_for(environment: Recorded) -> None:
-    stamp = environment.folder / install.STAMP
+def test_another_python_makes_it_anew_only_when_it_was_asked_for(complete: Recorded) -> None:
+    stamp = complete.folder / install.STAMP
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"python": "3.12.1 /opt/python"}))
-    assert environment.ready() == []
-    assert environment.ready(this_python=True) == EVERYTHING
+    assert complete.ready() == []
+    assert complete.ready(this_python=True) == SERVING + REST
 
 
-@pytest.mark.parametrize("wanting", ["locks", "project"])
-def test_an_interrupted_setup_does_not_pass_for_a_complete_one(environment: Recorded, monkeypatch: pytest.MonkeyPatch, wanting: str) -> None:
+@pytest.mark.parametrize("at", ["create", "download", "install", "check"])
+def test_an_interrupted_setup_does_not_pass_for_a_complete_one(environment: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     def interrupted(*arguments: object, **how: object) -> None:
         raise KeyboardInterrupt
 
+    def pip(folder: Path, verb: str, *arguments: str) -> None:
+        interrupted() if verb == at else environment.pip(folder, verb, *arguments)
+
     with monkeypatch.context() as patched:
-        patched.setattr(install, wanting, lambda *_: "another")
-        patched.setattr(venv, "create", interrupted)  # which begins with removing what is there
-        patched.setattr(install, "pip", interrupted)
+        patched.setattr(install, "pip", pip)
+        if at == "create":
+            patched.setattr(venv, "create", interrupted)
         with pytest.raises(KeyboardInterrupt):
             environment.ready()
-    assert environment.ready() == EVERYTHING
+    assert environment.ready() == SERVING + REST
+
+
+@pytest.mark.once
+def test_the_command_runs_this_checkout_wherever_it_is_called(tmp_path: Path) -> None:
+    """The real thing, without pip."""
+    folder = tmp_path / "environment with a space"
+    venv.create(folder, symlinks=True)
+    install.install_project(folder)
+    code = "import tenure; print(tenure.__file__)"
+    done = subprocess.run([folder / "bin/python", "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == ROOT / "tenure/__init__.py"
+    assert subprocess.run([folder / "bin/tenure", "--version"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.startswith("tenure ")

@@ -27,6 +27,7 @@ README = ROOT / "README.md"
 SHOWN = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
 ADDRESS = "127.0.0.1:9092"
 GO_ON_SECONDS = 30
+AGAIN_SECONDS = 10  # of which three are the orders' own
 
 
 def test_pages_are_found() -> None:
@@ -141,7 +142,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.clients
-def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_the_broker(folder: Path) -> None:
+@pytest.mark.parametrize("away_seconds", [0, 75])
+def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_the_broker(folder: Path, away_seconds: int) -> None:
     (port,) = free_ports(1)
     arguments = ("--data", str(folder / "data"), "--listen", f"127.0.0.1:{port}")
     brokers = [Broker(*arguments)]
@@ -152,8 +154,11 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
         programs.append(Program(folder, port, "billing.py", "billing-1"))
         programs[2].await_lines(3)
         brokers[0].kill()
+        time.sleep(away_seconds)
         brokers.append(Broker(*arguments))
+        before = time.monotonic()
         programs[2].await_lines(len(programs[2].lines()) + 3)
+        assert time.monotonic() - before < AGAIN_SECONDS
     finally:
         for program in programs:
             program.kill()

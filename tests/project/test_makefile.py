@@ -38,7 +38,7 @@ def test_without_a_suitable_python_setup_says_in_one_line_what_it_needs(tmp_path
     assert done.returncode != 0
     line = done.stderr.splitlines()[0]
     assert line.startswith("setup: needs")
-    assert "3.11, 3.12 or 3.13 with venv" in line
+    assert "Python 3.11 or newer with venv" in line
 
 
 @needs_make
