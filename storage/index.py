@@ -3,7 +3,7 @@
 `.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both grow
 strictly. What is in the files is searched there; in memory is what was added since. An index says nothing that the log
 does not: one that is missing or makes no sense is built again, and the batch that an entry leads to is looked at before it
-is believed.
+is believed. So the files are not flushed: what a power failure takes of them costs reading, and no wrong answer.
 """
 
 from __future__ import annotations
@@ -132,6 +132,12 @@ class Index:
         if self.times:
             return self.times[-1], self.base + self.time_offsets[-1]
         entry = self._last(self.time_path, _TIME, self.stored_times)
+        return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
+
+    def newest_before(self, offset: int) -> Entry:
+        """The newest timestamp that the files have for what is before `offset`, and the offset where it is; (-1, base) for none."""
+        wanted = offset - 1 - self.base
+        entry = self._search(self.time_path, _TIME, 1, self.stored_times, wanted) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
     def _last(self, path: str, form: Struct, count: int) -> Entry | None:

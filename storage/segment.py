@@ -153,6 +153,9 @@ class Segment:
         self.verified = from_start
         try:
             reason = verify_all(self, length) if from_start else self._read_headers(length)
+            if not reason and self.index.last_time > max(self.max_timestamp, 0):  # it has a time that no batch has
+                self._begin_anew()
+                reason = self._read_headers(length)
         except CorruptBatch as error:
             reason = str(error)
         if not reason:
@@ -381,12 +384,16 @@ class Segment:
         position, last_offset = self.index.last_place()
         header = self._header_at(position, last_offset, self.handles.file(self.log_path).size()) if position else None
         if header is None:
-            self.index = Index(self.handles, self.path, self.suffix, self.base)
-            self.size, self.next_offset = 0, self.base
-            self.max_timestamp, self.max_timestamp_offset = -1, self.base
+            self._begin_anew()
         else:
             self.size, self.next_offset = position, header.base_offset
             self.max_timestamp, self.max_timestamp_offset = self.index.last_record_time()
+
+    def _begin_anew(self) -> None:
+        """Nothing is known, and the index is built again."""
+        self.index = Index(self.handles, self.path, self.suffix, self.base)
+        self.size, self.next_offset = 0, self.base
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base
 
     def _load_index(self, length: int) -> tuple[int, int]:
         """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
@@ -396,7 +403,29 @@ class Segment:
         counts = index.stored_offsets, index.stored_times
         self.index = index
         self._resume()
+        if self.size and not self._resume_at_newest():
+            self._begin_anew()
         return counts
+
+    def _resume_at_newest(self) -> bool:
+        """Go further back, to the batch that the time index has as the newest so far; whether it leads to one.
+
+        Nobody waits until the index files are on the disk. After a power failure the offsets may be there and the times of
+        the same batches may not: then the newest is among what is read from here on.
+        """
+        newest, offset = self.index.newest_before(self.next_offset)
+        if newest < 0:
+            return False
+        try:
+            position = self.position_from(offset)
+        except DamagedLog:
+            return False
+        header = self.header_at(position)
+        if header is None or not header.base_offset <= offset <= header.last_offset or _newest_record(header) != newest:
+            return False
+        self.size, self.next_offset = position, header.base_offset
+        self.max_timestamp, self.max_timestamp_offset = newest, offset
+        return True
 
     def save_index(self, sync: bool = False) -> None:
         """Both index files, for Kafka's tools and the next opening."""

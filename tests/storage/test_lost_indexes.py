@@ -1,0 +1,105 @@
+"""Index files are written and not flushed: whatever of them the power takes, a log says what its batches say."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from protocol.batch import Record, build, records
+from storage import Handles, Log, Producers
+from storage.index import INTERVAL_BYTES
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import found, overwrite, read
+
+FOLDER = "/data/orders-0"
+SEGMENT_BYTES = 60_000
+
+
+def opened(disk: FaultyDisk, recovery_point: int = 0, clean: bool = False) -> Log:
+    log, _ = Log.open(Handles(disk), FOLDER, SEGMENT_BYTES, recovery_point, clean, deferred=True, producers=Producers())
+    return log
+
+
+def times(random: Random, course: str, count: int) -> list[int]:
+    match course:
+        case "in order":
+            return [1_000 + 7 * number for number in range(count)]
+        case "newest first":
+            return [1_000_000 - 7 * number for number in range(count)]
+        case "one from the future":
+            return [10_000_000 if number % 40 == 11 else 1_000 + 7 * number for number in range(count)]
+        case _:
+            return [random.randrange(1_000, 100_000) for _ in range(count)]
+
+
+def written(disk: FaultyDisk, stamps: list[int]) -> tuple[Log, list[tuple[int, int]]]:
+    """A log of some segments with these times, flushed; what is in it."""
+    disk.make_folder("/data")
+    log = opened(disk)
+    for number, stamp in enumerate(stamps):
+        log.append(build([Record(0, stamp, b"k%d" % number, b"\7" * 1_000, [])]), 0)
+    log.flush()
+    return log, list(enumerate(stamps))
+
+
+def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
+    newest = max(stamp for _, stamp in expected)
+    assert log.newest_timestamp == newest
+    for segment in log._segments:
+        within = [stamp for offset, stamp in expected if segment.base <= offset < segment.next_offset]
+        assert segment.max_timestamp == max(within, default=-1)
+    for stamp in [0, newest, newest + 1, *(random.choice(expected)[1] + random.choice((-1, 0, 1)) for _ in range(25))]:
+        one = found(log.find_time(stamp))
+        first = next(((offset, at) for offset, at in expected if at >= stamp), None)
+        assert ((one.offset, one.timestamp) if one is not None else None) == first, stamp
+    for offset, stamp in random.sample(expected, 25):
+        record = records(log.read(offset, 1), 0)[0]
+        assert (record.offset, record.timestamp) == (offset, stamp)
+
+
+@pytest.mark.parametrize("course", ["in order", "newest first", "one from the future", "any"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_log_says_the_same_whatever_the_power_took_of_its_indexes(seed: int, course: str) -> None:
+    random = Random(f"{seed} {course}")
+    disk = FaultyDisk(random)
+    log, expected = written(disk, times(random, course, 260))
+    assert len(log.closed) >= 4
+    assert 4 * INTERVAL_BYTES < 60_000
+    log.close()
+    disk.crash()
+    # Of the last segment every checksum is read. The others end before the recovery point, and their indexes are believed.
+    check(opened(disk, len(expected)), expected, random)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("lost", ["index", "timeindex"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers(lost: str, zeros: bool, clean: bool) -> None:
+    random = Random(5)
+    disk = FaultyDisk(random)
+    log, expected = written(disk, times(random, "in order", 130))
+    log.close()
+    path = f"{FOLDER}/{0:020}.{lost}"
+    whole = read(disk, path)
+    assert len(whole) > 80
+    for length in range(0, len(whole), 3):
+        overwrite(disk, path, whole[:length] + bytes(len(whole) - length if zeros else 0))
+        check(opened(disk, len(expected), clean), expected, random)
+
+
+def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> None:
+    random = Random(5)
+    for course in ("in order", "any"):
+        disk = FaultyDisk(random)
+        log, expected = written(disk, times(random, course, 130))
+        log.close()
+        for ending in ("index", "timeindex"):
+            path = f"{FOLDER}/{0:020}.{ending}"
+            whole = read(disk, path)
+            for begin in range(0, len(whole), 5):
+                data = bytearray(whole)
+                data[begin : begin + 30] = bytes(len(data[begin : begin + 30]))
+                overwrite(disk, path, bytes(data))
+                check(opened(disk, len(expected)), expected, random)
+            overwrite(disk, path, whole)
