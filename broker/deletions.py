@@ -25,6 +25,7 @@ log = get_logger("broker.deletions")
 
 # How long forgetting keeps the loop at a time.
 SLICE_SECONDS = 0.005
+ALL_COMMITS = (1 << 63) - 1
 # When to look again at a registry that cannot be read.
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -161,13 +162,23 @@ class Deletions:
 
     def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
-            journal.shard.forget_topics(deletion.moments, journal.now, journal.wall)
+            journal.shard.forget_topics(self._up_to(deletion), journal.now, journal.wall)
         except Exception as error:
             defect("offsets of deleted topics could not be forgotten", error, log=journal.name)
             deletion.defective.add(journal)
             journal.broken()
             return
         journal.reply(Forgotten(self, deletion, journal))
+
+    def _up_to(self, deletion: Deletion) -> dict[str, int]:
+        """By topic the commit time up to which its offsets go: all of them, unless another topic of that name was created since.
+
+        The clock may have been set back between the deletion and the creation: what was committed behind that stays.
+        """
+        by_name = self._topics.by_name
+        return {
+            name: min(moment, by_name[name].created_ms - 1) if name in by_name else ALL_COMMITS for name, moment in deletion.moments.items()
+        }
 
     def not_yet(self, forgotten: Forgotten) -> None:
         """Its append is only late; or it was refused, and then the partition begins anew from its log and forgets again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,9 +196,31 @@ def test_a_start_finishes_what_a_dead_broker_began() -> None:
 
 def test_what_is_committed_for_the_next_topic_of_the_name_stays(place: Place) -> None:
     """A start may come to the deletion once more, when there is another topic."""
-    before = place.desk.clock.now
+    before = place.desk.clock.wall
+    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
     place.commit("group-0", "t")
     place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before)])
     place.run()
     assert place.offsets("group-0") == {"t", "u"}
     assert place.offsets("group-1") == {"u"}
+
+
+def test_what_is_committed_for_the_next_topic_stays_though_the_clock_was_set_back_before_it_was_created(place: Place) -> None:
+    before = place.desk.clock.wall
+    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
+    place.commit("group-0", "t")
+    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + 8 * 86_400_000)])
+    place.run()
+    assert place.offsets("group-0") == {"t", "u"}
+    assert place.offsets("group-1") == {"u"}
+
+
+def test_offsets_that_a_clock_ahead_committed_go_with_their_topic(place: Place) -> None:
+    wall = place.desk.clock.wall
+    place.desk.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
+    place.commit("group-0", "t")
+    place.desk.clock._wall_ns = lambda: (wall + 10) * 1_000_000
+    place.desk.ms += 1
+    place.desk.clock.tick()
+    place.delete("t")
+    assert all(place.offsets(group) == {"u"} for group in GROUPS)

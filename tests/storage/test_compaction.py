@@ -153,7 +153,7 @@ def test_while_the_clock_is_not_to_be_trusted_no_tombstone_goes_and_none_gets_a_
     log.append(keyed(("c", "1"), ("a", None)), 0)
     rolled(log)
     there = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
-    clean(place.disk, log, now=-1, delete_retention_ms=0)
+    clean(place.disk, log, now=-1, delete_retention_ms=1_000)
     assert shown(log) == there
     assert not any(header.attributes for header in headers(log))
     clean(place.disk, log, now=10_000, delete_retention_ms=1_000)
