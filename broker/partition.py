@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import deque
+from typing import Any, Protocol
 
 from broker.stores.owned import LocalLog
 from broker.topic_settings import LogSettings
@@ -38,7 +39,7 @@ class Keeper(Protocol):
 class Partition:
     """`log` and `producers` may be used while `error` is 0."""
 
-    __slots__ = ("_keeper", "error", "index", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
+    __slots__ = ("_keeper", "error", "index", "late", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
 
     log: Log
     owned: LocalLog
@@ -52,6 +53,7 @@ class Partition:
         self.trouble = ""  # why it refuses, in words for people; "" while it is opened
         self.opened = False  # there is a log, usable or not
         self.waiters: dict[Waiter, None] = {}
+        self.late: deque[Any] | None = None  # batches that are not appended yet, in order (handlers/late_batches.py)
         self._keeper = keeper
 
     def __str__(self) -> str:

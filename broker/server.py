@@ -13,8 +13,10 @@ from functools import partial
 
 from broker import logs
 from broker.acceptor import Acceptor
+from broker.appending import Allowance
 from broker.authorizer import AllowAll
 from broker.build import build
+from broker.checker import Checker
 from broker.cleaning import Cleaning, CleaningRules
 from broker.clock import Clock, boot_clock
 from broker.collector import Collector
@@ -32,11 +34,13 @@ from broker.handlers.delete_records import RecordDeletionHandlers
 from broker.handlers.fetch import FetchHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.groups import GroupHandlers
+from broker.handlers.late_batches import LateBatches
 from broker.handlers.log_dirs import LogDirHandlers
 from broker.handlers.log_offsets import LogOffsetHandlers
 from broker.handlers.metadata import MetadataHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.produce import ProduceHandlers
+from broker.handlers.produce_answers import Appender
 from broker.handlers.producer_ids import ProducerIdHandlers
 from broker.handlers.replicas import ReplicaHandlers
 from broker.handlers.serving import Serving
@@ -250,6 +254,10 @@ class Server:
         )
         fetches = Fetches(self.turn, self.clock)
         self.turn.attend(fetches)
+        allowance = Allowance(self.turn, self.clock.monotonic_ns)
+        appender = Appender(self.clock, allowance)
+        self.checker = Checker(self._loop)
+        self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
         self.dispatch.serve(
             *cluster.routes(),
             *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
@@ -261,7 +269,7 @@ class Server:
             *ReplicaHandlers(serving, store.directory.path, self.clock).routes(),
             *DescribeConfigsHandlers(serving, config.log_level).routes(),
             *ConfigChangeHandlers(serving).routes(),
-            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer).routes(),
+            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer, allowance, appender, self.late_batches).routes(),
             *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
             *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),
             *LogOffsetHandlers(self.partitions, authorizer, self.turn).routes(),
@@ -288,12 +296,13 @@ class Server:
         self.acceptor.close()
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
+        self.late_batches.stop()
         self.shards.stop()
         self.retention.stop()
         self.partitions.stop()
         self.collector.close()
         store.flush_topics()  # most of them then have little left when everything is flushed
-        cleaned = asyncio.ensure_future(self.cleaning.stop())
+        cleaned = asyncio.gather(self.cleaning.stop(), self.checker.stop())
         settled = await self._settle()
         self.turn.close()
         noted: asyncio.Future[None] = self._loop.create_future()

@@ -40,6 +40,7 @@ LENGTH_FROM: Final = 12  # the length counts what follows it
 EPOCH_AT: Final = 12
 SPAN_AT: Final = 23  # last offset delta, first and newest timestamp
 CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
+ATTRIBUTES_AT: Final = 21
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -291,9 +292,28 @@ def build(
     for record in records:
         put_record(parts, record, record.offset - base_offset, record.timestamp - first)
     last = records[-1].offset - base_offset
+    span = (last, first, newest)
+    producer = (producer_id, producer_epoch, base_sequence)
+    return assemble(b"".join(parts), len(records), attributes, span, producer, base_offset, leader_epoch, compression_level)
+
+
+def assemble(
+    body: bytes,
+    count: int,
+    attributes: int,
+    span: tuple[int, int, int],
+    producer: tuple[int, int, int],
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression_level: int | None = None,
+) -> bytes:
+    """The batch of so many written records, which are compressed as `attributes` say.
+
+    `span`: last offset delta, first and newest timestamp; `producer`: id, epoch and first sequence.
+    """
     try:
-        fixed = _BODY.pack(attributes, last, first, newest, producer_id, producer_epoch, base_sequence, len(records))
-        body = fixed + compress(b"".join(parts), compression, compression_level)
+        fixed = _BODY.pack(attributes, *span, *producer, count)
+        body = fixed + compress(body, attributes & COMPRESSION_MASK, compression_level)
         return _PREFIX.pack(base_offset, len(body) + CRC_FROM - LENGTH_FROM, leader_epoch, MAGIC, _crc32c(body)) + body
     except UNWRITABLE as error:
         raise unwritable("record batch", MAGIC, error) from error

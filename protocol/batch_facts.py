@@ -28,14 +28,13 @@ from protocol.batch import (
     read_header,
     validate,
 )
-from protocol.fact_layouts import LAYOUTS_MAX, FactLayouts
+from protocol.fact_layouts import ALIKE_MAX, LAYOUTS_MAX, FactLayouts
 
 # Base offset, length, magic, checksum, attributes, last offset delta, record count; then of a record its length in one
 # byte or two, and what follows in either case: attributes, timestamp delta and offset delta, each 0, and the key's length.
 _ONE_RECORD: Final = Struct(">qi4xbIhi30xiBBHBB")
 _crc32c: Final = google_crc32c.value
 
-ALIKE_MAX: Final = 256  # are looked for at once
 # Where the headers of batches that are alike say the same: length, magic, attributes, last offset delta, number of records.
 SAME_AT: Final = (LENGTH_AT + 3, LENGTH_AT, LENGTH_AT + 1, LENGTH_AT + 2, 16, *range(CRC_FROM, 27), *range(57, HEADER_BYTES))
 

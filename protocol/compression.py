@@ -26,6 +26,10 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
+class TooLarge(ProtocolError):
+    """Decompressing would give more bytes, or take more steps, than the caller allows."""
+
+
 ROOM_MIN: Final = 65_536
 ROOM_FACTOR: Final = 8
 TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's word for it; everything else means that the bytes are wrong
@@ -36,6 +40,7 @@ SNAPPY_HEADER: Final = SNAPPY_STREAM + b"\0\0\0\1\0\0\0\1"
 SNAPPY_BLOCK_BYTES: Final = 32_768
 SNAPPY_EXPANSION_MAX: Final = 32  # at best three bytes stand for sixty-four
 BLOCK_BYTES: Final = Struct(">i")
+BLOCKS_MAX: Final = 1 << 62
 
 
 def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
@@ -56,14 +61,14 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
     raise ProtocolError(f"a codec {codec}")
 
 
-def decompress(data: bytes, codec: int, bytes_max: int) -> bytes:
-    """The bytes that were compressed. ProtocolError: they cannot be read, or are more than `bytes_max`."""
+def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
+    """The bytes that were compressed. ProtocolError: they cannot be read; TooLarge: they are more, or in more blocks of snappy."""
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
         return decompress_stream(cramjam.gzip.decompress_into, "gzip", data, bytes_max)
     if codec == Compression.SNAPPY:
-        return decompress_snappy(data, bytes_max)
+        return decompress_snappy(data, bytes_max, blocks_max)
     if codec == Compression.LZ4:
         return decompress_stream(cramjam.lz4.decompress_into, "lz4", data, bytes_max)
     if codec == Compression.ZSTD:
@@ -83,7 +88,7 @@ def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: 
         else:
             return bytes(memoryview(out)[:size])
         if room >= bytes_max:
-            raise ProtocolError(f"{name} of more than {bytes_max} bytes")
+            raise TooLarge(f"{name} of more than {bytes_max} bytes")
         room = min(room * ROOM_FACTOR, bytes_max)
 
 
@@ -96,11 +101,11 @@ def compress_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def decompress_snappy(data: bytes, bytes_max: int) -> bytes:
+def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
     """Blocks as Java writes them, or one raw block as some other clients do."""
     if not data.startswith(SNAPPY_STREAM):
         return decompress_snappy_block(data, bytes_max)
-    parts = []
+    parts: list[bytes] = []
     room = bytes_max
     at = len(SNAPPY_HEADER)
     if len(data) < at:
@@ -112,10 +117,12 @@ def decompress_snappy(data: bytes, bytes_max: int) -> bytes:
         at += BLOCK_BYTES.size
         if size < 0 or size > len(data) - at:
             raise ProtocolError(f"a snappy block of {size} bytes, {len(data) - at} are there")
+        if len(parts) >= blocks_max:
+            raise TooLarge(f"snappy of more than {blocks_max} blocks")
         block = decompress_snappy_block(data[at : at + size], bytes_max)
         room -= len(block)
         if room < 0:
-            raise ProtocolError(f"snappy of more than {bytes_max} bytes")
+            raise TooLarge(f"snappy of more than {bytes_max} bytes")
         parts.append(block)
         at += size
     return b"".join(parts)
@@ -125,7 +132,7 @@ def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > bytes_max:
-            raise ProtocolError(f"snappy of more than {bytes_max} bytes")
+            raise TooLarge(f"snappy of more than {bytes_max} bytes")
         if size > SNAPPY_EXPANSION_MAX * len(data):
             raise ProtocolError(f"{len(data)} bytes of snappy that announce {size}")
         return bytes(cramjam.snappy.decompress_raw(data))

@@ -9,6 +9,7 @@ from protocol.alike import RUN_MIN, alike
 from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_varint
 
 LAYOUTS_MAX: Final = 64
+ALIKE_MAX: Final = 256  # are looked for at once: the rest of a batch may be long and unlike
 _GOES_ON: Final = bytes(range(128, 256))  # bytes of a number that are not its last one
 
 
@@ -94,15 +95,18 @@ class FactLayouts:
         value_head: bytes
         value: bytes
         headers: int
+        window: int
         while count > 0:
             if layout is not None and at + layout.size <= end:
                 if count >= RUN_MIN and not looked:
                     looked = True
                     size = layout.size
-                    same = layout.read_alike(data, at, min(count, (end - at) // size), facts)
+                    window = min(count, (end - at) // size, ALIKE_MAX)
+                    same = layout.read_alike(data, at, window, facts)
                     if same:
                         count -= same
                         at += same * size
+                        looked = same < window
                         continue
                 lead, delta, key_head, key, value_head, value, headers = layout.unpack(data, at)
                 if (

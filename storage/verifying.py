@@ -24,8 +24,9 @@ from protocol.batch import (
     read_header,
     validate,
 )
-from protocol.batch_facts import ALIKE_MAX, SAME_AT
+from protocol.batch_facts import SAME_AT
 from protocol.batch_record import INT64_MAX
+from protocol.fact_layouts import ALIKE_MAX
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:

@@ -7,56 +7,92 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.appending import NO_TIME, append
+from broker.appending import Allowance
 from broker.authorizer import Authorizer, Operation, Resource, may
-from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional
+from broker.batch_checks import Refusal, TooMuchWork, Unreadable, alone, batch_size, is_transactional
 from broker.clock import Clock
 from broker.dispatch import Call, Response, Route
+from broker.handlers.late_batches import LateBatch, LateBatches
+from broker.handlers.produce_answers import Appender, failed
 from broker.handlers.produce_shape import Shape
 from broker.handlers.transactions import Transactions
 from broker.partitions import Partition, Partitions
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from storage import AppendFailed
 
 NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
 ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
-NO_OFFSET: Final = -1
+APPENDS_MAX: Final = 64  # of one request at once; what is beyond them is appended in later turns
 
 Place = tuple[str, int]  # topic and partition
 
 
-class ProduceHandlers:
-    """Produce."""
+class Answering:
+    """A request whose answer is not complete: batches of it wait."""
 
-    def __init__(self, partitions: Partitions, transactions: Transactions, clock: Clock, authorizer: Authorizer) -> None:
+    __slots__ = ("answers", "call", "left", "request")
+
+    def __init__(self, call: Call, request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> None:
+        self.call = call
+        self.request = request
+        self.answers = answers
+        self.left = 0  # batches that wait
+
+    def wanted(self) -> bool:
+        """Who wants a reply and is gone learns nothing of the batch, as if it had never arrived."""
+        return self.request.acks == NO_REPLY or not self.call.connection.closed
+
+    def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
+        self.answers.setdefault((partition.topic.name, partition.index), answer)
+        self.left -= 1
+        if self.left:
+            return
+        reply = _reply(self.request, self.answers)
+        if self.request.acks == NO_REPLY:
+            _end_without_reply(self.call, reply)
+        else:
+            self.call.answer(reply)
+
+
+class ProduceHandlers:
+    """Produce. `late` has the batches that wait."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        transactions: Transactions,
+        clock: Clock,
+        authorizer: Authorizer,
+        allowance: Allowance,
+        appender: Appender,
+        late: LateBatches,
+    ) -> None:
         self._partitions = partitions
         self._transactions = transactions
         self._clock = clock
         self._authorizer = authorizer
+        self._allowance = allowance
+        self._append = appender
+        self._late = late
 
     def routes(self) -> list[Route]:
         return [Route(APIS[ProduceRequest.API_KEY], self.produce, refuse_produce)]
 
     def produce(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
-        if request.acks != NO_REPLY:
+        if reply is None or request.acks != NO_REPLY:
             return reply
-        failed = next((part for topic in reply.responses for part in topic.partition_responses if part.error_code), None)
-        if failed is None:
-            call.answer_nothing()
-        else:
-            call.connection.close(f"what was sent without waiting for a reply failed with {ErrorCode(failed.error_code).name}")
+        _end_without_reply(call, reply)
         return None
 
-    def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse:
+    def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+        """None: batches of it wait, and it is answered later."""
         try:
             sizes = _sizes(request)
         except Unreadable as unreadable:
@@ -77,39 +113,46 @@ class ProduceHandlers:
                 partition = self._partitions.find(name, one.index) if allowed else None
                 if partition is None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    answers[place] = _failed(one.index, error)
+                    answers[place] = failed(one.index, error)
                     continue
                 records = one.records or b""
                 try:
                     alone(records, size, call.version)
                 except Refusal as refusal:
-                    answers[place] = _failed(one.index, refusal.error)
+                    answers[place] = failed(one.index, refusal.error)
                 else:
                     found[place] = (partition, records, size)
+        waiting = Answering(call, request, answers)
+        appends_left = APPENDS_MAX
         for place, (partition, records, size) in found.items():
             if request.acks not in ACKS:
-                answer = _failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
+                answer = failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
+            elif partition.topic.internal:
+                answer = failed(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            elif partition.error:
+                answer = failed(partition.index, partition.error)
             else:
-                answer = self._append(partition, records, 0, size)
+                appended = None
+                too_much = False
+                if partition.late is None and appends_left:
+                    appends_left -= 1
+                    try:
+                        appended = self._append(partition, records, 0, size)
+                    except TooMuchWork:
+                        too_much = True
+                if appended is not None:
+                    answer = appended
+                elif self._late.add(partition, LateBatch(records, size, call.connection, waiting.wanted, waiting.answered), too_much):
+                    waiting.left += 1
+                    continue
+                else:
+                    answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
             answers.setdefault(place, answer)
+        if waiting.left:
+            return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
             self._remember(call, request)
         return _reply(request, answers)
-
-    def _append(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
-        if partition.topic.internal:
-            return _failed(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if partition.error:
-            return _failed(partition.index, partition.error)
-        try:
-            offset, time = append(partition, data, at, size, self._clock.wall)
-        except Refusal as refusal:
-            start = partition.start_offset if refusal.start_told else NO_OFFSET
-            errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]
-            return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
-        except AppendFailed:
-            return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
-        return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
     def _remember(self, call: Call, request: ProduceRequest) -> None:
         """The next request is likely of the same shape as this one, which brought one batch."""
@@ -119,7 +162,7 @@ class ProduceHandlers:
         key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
         shape = connection.shape
         if not isinstance(shape, Shape) or shape.key != key:
-            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer)
+            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer, self._allowance)
         elif not shape.learned:
             shape.learn(call, request, call.version >= call.route.flexible_from)
 
@@ -137,8 +180,12 @@ def _sizes(request: ProduceRequest) -> list[int] | None:
     return sizes
 
 
-def _failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, error, NO_OFFSET, NO_TIME, NO_OFFSET, [], message)
+def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
+    error = next((part.error_code for topic in reply.responses for part in topic.partition_responses if part.error_code), 0)
+    if error:
+        call.connection.close(f"what was sent without waiting for a reply failed with {ErrorCode(error).name}")
+    else:
+        call.answer_nothing()
 
 
 def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:
@@ -155,4 +202,4 @@ def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceRespons
 
 def refuse_produce(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
     places = {(topic.name, one.index): None for topic in request.topic_data for one in topic.partition_data}
-    return _reply(request, {place: _failed(place[1], error, message) for place in places})
+    return _reply(request, {place: failed(place[1], error, message) for place in places})

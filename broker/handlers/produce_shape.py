@@ -7,12 +7,13 @@ is new. Whatever is unusual, or to be refused, goes the usual way, which has no 
 
 from __future__ import annotations
 
+from collections import deque
 from struct import Struct
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from broker.appending import Writable, append
+from broker.appending import Allowance, Writable, append
 from broker.authorizer import Authorizer
-from broker.batch_checks import Refusal
+from broker.batch_checks import Refusal, TooMuchWork
 from broker.clock import Clock
 from broker.dispatch import Call
 from broker.topics import Topic
@@ -41,6 +42,7 @@ class Found(Writable, Protocol):
 
     topic: Topic
     error: int
+    late: deque[Any] | None
 
     @property
     def start_offset(self) -> int: ...
@@ -55,15 +57,16 @@ class Places(Protocol):
 class Shape:
     """Learned from the second request in a row that has the same key."""
 
-    __slots__ = ("_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
+    __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wanted", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: Places, clock: Clock, authorizer: Authorizer) -> None:
+    def __init__(self, key: tuple[object, ...], partitions: Places, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
         self.key = key
         self.learned = False
         self._partitions = partitions
         self._clock = clock
         self._authorizer = authorizer
+        self._allowance = allowance
 
     def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
         """Of a request with one batch that was stored."""
@@ -117,11 +120,11 @@ class Shape:
         if self._version < 7 and attributes & COMPRESSION_MASK >= Compression.ZSTD:
             return None
         partition = self._partitions.find(self._topic, index)
-        if partition is None or partition.error or partition.topic.internal or not self._authorizer.open:
+        if partition is None or partition.error or partition.late is not None or partition.topic.internal or not self._authorizer.open:
             return None
         try:
-            offset, time = append(partition, data, records_at, size, self._clock.wall)
-        except (Refusal, AppendFailed):
+            offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)
+        except (Refusal, TooMuchWork, AppendFailed):
             return None
         if not self._wanted:
             return b""

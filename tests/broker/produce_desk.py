@@ -4,14 +4,22 @@ in memory that the test may let refuse.
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import astuple
 from struct import pack, unpack
 from typing import Any
 
+from broker.appending import Allowance
 from broker.authorizer import AllowAll, Authorizer
+from broker.batch_checks import UNLIMITED
+from broker.checker import Job
+from broker.checker_process import Outcome, check_job
 from broker.clock import Clock
 from broker.connection import Connection, Host
 from broker.dispatch import Dispatch
+from broker.handlers.late_batches import LateBatches
 from broker.handlers.produce import ProduceHandlers
+from broker.handlers.produce_answers import Appender
 from broker.handlers.producer_ids import ProducerIdHandlers
 from broker.handlers.transactions import Transactions
 from broker.node import Address
@@ -37,6 +45,7 @@ class MemoryPartition:
         self.start_offset = 0
         self.end_offset = 0
         self.producers = Producers()
+        self.late: deque[Any] | None = None
         self.batches: list[bytes] = []
 
     def __str__(self) -> str:
@@ -97,9 +106,43 @@ class Registry:
 
 
 class Turn:
-    def later(self, connection: Any) -> None: ...
+    """Work for the end of the turn, which is over when the test says so."""
+
+    def __init__(self) -> None:
+        self._left: dict[Any, None] = {}
+
+    def later(self, connection: Any) -> None:
+        self._left[connection] = None
 
     def touch(self, what: Any) -> None: ...
+
+    def end(self) -> bool:
+        """Whether there was anything to do."""
+        left, self._left = self._left, {}
+        for one in left:
+            one.end_turn()
+        return bool(left)
+
+
+class MemoryChecker:
+    """What checks batches elsewhere (`broker.checker`); `outcomes` may say what comes of the next ones instead."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[Job] = deque()
+        self.checked = 0
+        self.outcomes: deque[Outcome] = deque()
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def check(self) -> None:
+        """The first of them."""
+        job = self.jobs.popleft()
+        self.checked += 1
+        if self.outcomes:
+            job.done(self.outcomes.popleft())
+        else:
+            job.done(check_job((job.data, astuple(job.settings), job.now, job.name, UNLIMITED, 0)))
 
 
 class Wire:
@@ -137,21 +180,33 @@ class Desk:
         authorizer = authorizer or AllowAll()
         partitions: Any = self.partitions
         registry: Any = self.registry
-        self.produce = ProduceHandlers(partitions, self.transactions, self.clock, authorizer)
+        self.turn = Turn()
+        self.checker = MemoryChecker()
+        allowance = Allowance(self.turn, self.clock.monotonic_ns)
+        appender = Appender(self.clock, allowance)
+        self.late = LateBatches(self.checker, appender, self.turn, self.clock)
+        self.produce = ProduceHandlers(partitions, self.transactions, self.clock, authorizer, allowance, appender, self.late)
         self.dispatch.serve(
             *self.produce.routes(),
             *ProducerIdHandlers(self.topics, registry, self.transactions, authorizer).routes(),
         )
-        self.host = Host(self.clock, Turn(), self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
+        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
 
     def caller(self) -> Caller:
         return Caller(self)
+
+    def settle(self) -> None:
+        """Until nothing is left to be checked or done at the end of a turn."""
+        while self.turn.end() or self.checker.jobs:
+            while self.checker.jobs:
+                self.checker.check()
 
 
 class Caller:
     """A client, on a connection of its own."""
 
     def __init__(self, desk: Desk) -> None:
+        self.desk = desk
         self.connection = Connection(desk.host, DIALLED, "peer")
         self.wire = Wire()
         self.connection.connection_made(self.wire)
@@ -182,6 +237,7 @@ class Caller:
     def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:
         """The reply; None when there is none."""
         self.send(self.frame(request, version, client_id))
+        self.desk.settle()
         found = self.replies()
         assert len(found) <= 1
         return self.read(request, version, found[0]) if found else None

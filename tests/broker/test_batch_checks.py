@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+import cramjam
 import pytest
 
-from broker.batch_checks import Refusal, Unreadable, alone, batch_size, is_transactional, prepare
+from broker.batch_checks import INLINE, RECORD_ERRORS_MAX, Refusal, TooMuchWork, Unreadable, alone, batch_size, is_transactional, prepare
 from broker.topic_settings import log_settings
 from protocol.batch import DECOMPRESSED_BYTES_MAX, LOG_APPEND_TIME, BatchHeader, read_header, records, validate
-from protocol.compression import Compression
+from protocol.compression import SNAPPY_HEADER, Compression
 from protocol.errors import ErrorCode
-from tests.broker.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three
+from tests.broker.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three, varint
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 
@@ -104,6 +107,14 @@ def test_many_errors_are_told_one_by_one_and_the_first_in_the_message() -> None:
     assert refusal.value.message.count("RecordError(") == 3
 
 
+def test_a_reply_names_so_many_refused_records_and_counts_all() -> None:
+    data = batch(*[record(number, key=None) for number in range(RECORD_ERRORS_MAX + 5)])
+    with pytest.raises(Refusal) as refusal:
+        prepared(data, cleanup_policy="compact")
+    assert [one.record for one in refusal.value.records] == list(range(RECORD_ERRORS_MAX))
+    assert f"{RECORD_ERRORS_MAX + 5} record errors in total" in (refusal.value.message or "")
+
+
 @pytest.mark.parametrize("ahead", [-1, 0, 1])
 def test_the_limits_of_time_are_exact(ahead: int) -> None:
     limits = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
@@ -141,3 +152,38 @@ def test_zstd_is_refused_to_those_whose_readers_may_not_know_it() -> None:
     with pytest.raises(Refusal) as refusal:
         alone(data, len(data), 6)
     assert refusal.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+MANY = INLINE.changed_records + 1
+BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
+    "its own size": (batch(record(value=bytes(INLINE.batch_bytes))), {"max_message_bytes": "100000000"}),
+    "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE.gzip_bytes)), codec=1), {}),
+    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
+    "what it unpacks to": (batch(record(value=bytes(INLINE.unpacked_bytes)), codec=4), {}),
+    "what raw snappy unpacks to": (
+        batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
+    ),
+    "records that differ": (batch(*[record(number, value=bytes(number % 2)) for number in range(INLINE.survey_steps + 1)]), {}),
+    "headers": (batch(record(headers=varint(INLINE.survey_steps) + b"\0\1" * INLINE.survey_steps)), {}),
+    "records to be packed": (batch(*[record(number) for number in range(MANY)]), {"compression_type": "gzip"}),
+    "bytes to be packed": (batch(record(value=bytes(INLINE.changed_bytes))), {"compression_type": "zstd"}),
+    "bytes to be packed at a slow level": (
+        batch(record(value=bytes(INLINE.changed_bytes // 16))), {"compression_type": "zstd", "compression_zstd_level": "19"},
+    ),
+    "records to be refused": (batch(*[record(number, key=None) for number in range(MANY)]), {"cleanup_policy": "compact"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beyond", BEYOND)
+def test_what_is_too_much_work_is_known_before_it_is_done(beyond: str) -> None:
+    data, own = BEYOND[beyond]
+    settings = log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
+    with pytest.raises(TooMuchWork):
+        prepare(data, 0, len(data), settings, THEN, "t-0", INLINE)
+
+
+def test_what_ordinary_producers_send_is_not_too_much_work() -> None:
+    alike = batch(*[record(number, value=bytes(100)) for number in range(9_000)])
+    unlike = [record(number, value=bytes(number % 300)) for number in range(300)]
+    for data in (alike, *[batch(*unlike, codec=codec) for codec in range(5)]):
+        assert prepare(data, 0, len(data), log_settings({}, {}), THEN, "t-0", INLINE)[0] == data

@@ -73,6 +73,7 @@ def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
     for body in case.requests:
         caller.send(frame_of(case, body(place.topic, place.partition, now)))
         desk.registry.release()
+        desk.settle()
         frames = caller.replies()
         if frames:
             (frame,) = frames

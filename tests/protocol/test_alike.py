@@ -22,9 +22,9 @@ from protocol.batch import (
     stamp,
     validate,
 )
-from protocol.batch_facts import ALIKE_MAX, FactReader
+from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
-from protocol.fact_layouts import read_facts
+from protocol.fact_layouts import ALIKE_MAX, read_facts
 
 END = 1 << 40
 

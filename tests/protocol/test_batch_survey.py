@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from protocol.batch import HEADER_BYTES, CorruptBatch, Record, build, read_header, records
-from protocol.batch_survey import survey
+from protocol.batch_survey import TooManyRecords, survey
+from tests.broker.produce_batches import batch as batch_of
+from tests.protocol.nasty_batches import LAYOUTS, body
 
 NOW = 1_700_000_000_000
 WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # where an offset needs another byte, and behind
@@ -128,3 +131,88 @@ def test_a_count_that_is_not_that_of_the_records_is_refused() -> None:
     for count in (0, 1, 49, 51, 1 << 30):
         with pytest.raises(CorruptBatch):
             survey(batch, HEADER_BYTES, len(batch), count)
+
+
+class Counted(bytes):
+    """Bytes that count what is read of them: single ones, and those in slices."""
+
+    def __new__(cls, data: bytes) -> Counted:
+        made = super().__new__(cls, data)
+        made.single = made.sliced = 0
+        return made
+
+    single: int
+    sliced: int
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        if isinstance(place, slice):
+            self.sliced += len(found)
+        else:
+            self.single += 1
+        return found
+
+
+RECORD_READ_BYTES = 12  # of one record that is read by itself, with a header: it is tiny, and its offset takes three bytes
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_read_of_a_batch_grows_with_its_records_however_they_alternate(layout: str) -> None:
+    count = 20_000
+    data = Counted(body(LAYOUTS[layout], count))
+    found = survey(data, 0, len(data), count)
+    assert (found.oldest, found.newest) == (0, 0)
+    assert data.single < RECORD_READ_BYTES * count
+    assert data.sliced < 4 * len(data)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_survey_takes_no_more_steps_than_it_may(layout: str) -> None:
+    count = 20_000
+    data = Counted(body(LAYOUTS[layout], count))
+    for steps in (0, 1, 100):
+        data.single = data.sliced = 0
+        with pytest.raises(TooManyRecords):
+            survey(data, 0, len(data), count, steps)
+        assert data.single < RECORD_READ_BYTES * (steps + 1)
+        assert data.sliced < 64 * RECORD_READ_BYTES * (steps + 1)
+    survey(data, 0, len(data), count, 4 * count)
+
+
+def test_records_that_are_alike_take_few_steps() -> None:
+    data = body(LAYOUTS["tiny"], 20_000)
+    survey(data, 0, len(data), 20_000, 1_000)
+
+
+def test_the_headers_of_one_record_are_steps_too() -> None:
+    batch = build([Record(0, NOW, None, None, [(b"", None)] * 1_000)])
+    survey(batch, HEADER_BYTES, len(batch), 1, 1_001)
+    with pytest.raises(TooManyRecords):
+        survey(batch, HEADER_BYTES, len(batch), 1, 1_000)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", [65, 8_300])
+def test_a_damaged_byte_or_a_wrong_count_is_found_in_every_layout(layout: str, count: int) -> None:
+    data = body(LAYOUTS[layout], count)
+    survey(data, 0, len(data), count)
+    random_of = random.Random(count)
+    wrong = [(data, count - 1), (data, count + 1), (data[:-1], count), (data + b"\0", count)]
+    for _ in range(3):
+        at = random_of.randrange(len(data) - 400, len(data))
+        damaged = bytearray(data)
+        damaged[at] ^= 0x80
+        wrong.append((bytes(damaged), count))
+    for spoiled, counted in wrong:
+        batch = batch_of(raw=spoiled, base_timestamp=NOW, record_count=counted, last_offset_delta=counted - 1)
+        assert outcome(surveyed, batch) == outcome(read, batch)
+
+
+def test_offsets_are_followed_where_they_take_four_bytes() -> None:
+    count = (1 << 20) + 20_000
+    data = body(LAYOUTS["tiny"], count)
+    survey(data, 0, len(data), count, 40_000)
+    damaged = bytearray(data)
+    damaged[-7] ^= 2  # in an offset, of a record near the end
+    with pytest.raises(CorruptBatch):
+        survey(bytes(damaged), 0, len(damaged), count)
