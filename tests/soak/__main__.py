@@ -18,16 +18,17 @@ from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
 from tests.soak.segments import unreadable
+from tests.soak.topics import topics_soaked
 from tests.soak.world import World
 
-GROUP_KILLS, RECORD_KILLS = 100, 50
+GROUP_KILLS, RECORD_KILLS, HISTORIES = 100, 50, 50
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS})")
+    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES})")
     parser.add_argument("--seed", type=int, default=None, help="the same seed does the same deeds; moments differ by what the machine does")
-    parser.add_argument("--only", choices=("groups", "records"), default=None, help="one part alone")
+    parser.add_argument("--only", choices=("groups", "records", "topics"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
@@ -38,10 +39,12 @@ def main(arguments: list[str]) -> int:
         return subprocess.run(scale, cwd=ROOT, env=os.environ | {"SCALE": "full"}, check=False).returncode
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     failed = False
-    if given.only != "records":
+    if given.only in (None, "topics"):
+        failed |= topics_soaked(given.kills or HISTORIES, seed, tell)
+    if given.only in (None, "groups"):
         plan = Plan(given.kills or GROUP_KILLS, seed, given.groups, given.flush, silent_deaths=True)
         failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)
-    if given.only != "groups":
+    if given.only in (None, "records"):
         records = RecordPlan(given.kills or RECORD_KILLS, seed, given.producers)
         failed |= soaked("records", lambda world: RecordCampaign(world, records, tell), records)
     return failed

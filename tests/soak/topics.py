@@ -1,0 +1,37 @@
+"""Long histories of topics (tests/broker/histories.py), one seed after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.broker.histories import World
+
+DEEDS = 400
+
+
+def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
+    """Whether a promise was broken; then the directory of that history is left."""
+    kills = compactions = readable = broken = 0
+    for number in range(seed, seed + histories):
+        data = tempfile.mkdtemp(prefix="tenure-soak-topics-")
+        said = io.StringIO()
+        world = None
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                world = World(Path(data), number)
+                world.run(DEEDS)
+        except Exception:
+            broken += 1
+            tell(f"BROKEN history of seed {number}, left in {data}\n{said.getvalue()[-2_000:]}{traceback.format_exc()}")
+        else:
+            shutil.rmtree(data)
+        if world is not None:
+            kills, compactions, readable = kills + world.kills, compactions + world.compactions, readable + world.readable
+    tell(f"soak: topics, {histories} histories, seed {seed}: {kills} kills, {compactions} compactions, {readable} records read, {broken} broken")
+    return broken > 0
