@@ -60,7 +60,7 @@ def open_segments(
     reasons: list[str] = []
     for base in bases:
         segment = Segment(handles, folder, base)
-        reasons.append(segment.check(from_start=not clean and base == bases[-1]))
+        reasons.append(segment.check(not clean and base == bases[-1], clean))
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
@@ -92,7 +92,7 @@ def open_deferred(
     for number, base in enumerate(bases):
         segment = Segment(handles, folder, base)
         may_be_torn = not clean and (number == len(bases) - 1 or bases[number + 1] > recovery_point)
-        reason = segment.check(from_start=may_be_torn)
+        reason = segment.check(may_be_torn, clean)
         segment.unsynced = may_be_torn  # what was read may be in memory alone
         if segments and segments[-1].next_offset > base:
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")

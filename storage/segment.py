@@ -142,14 +142,14 @@ class Segment:
 
     # Reading.
 
-    def check(self, from_start: bool) -> str:
+    def check(self, from_start: bool, believe_index: bool = True) -> str:
         """Read the file up to its end or the first batch that is none; why it stopped short, or "".
 
         From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
-        stored index knows.
+        stored index knows. `believe_index`: its two files were written by a process that went on or stopped in order.
         """
         length = self.handles.file(self.log_path).size()
-        stored = (-1, -1) if from_start else self._load_index(length)
+        stored = (-1, -1) if from_start else self._load_index(length, believe_index)
         self.verified = from_start
         try:
             reason = verify_all(self, length) if from_start else self._read_headers(length)
@@ -395,7 +395,7 @@ class Segment:
         self.size, self.next_offset = 0, self.base
         self.max_timestamp, self.max_timestamp_offset = -1, self.base
 
-    def _load_index(self, length: int) -> tuple[int, int]:
+    def _load_index(self, length: int, believe: bool) -> tuple[int, int]:
         """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
         index = Index(self.handles, self.path, self.suffix, self.base)
         if not index.load(length):
@@ -403,7 +403,7 @@ class Segment:
         counts = index.stored_offsets, index.stored_times
         self.index = index
         self._resume()
-        if self.size and not self._resume_at_newest():
+        if self.size and not believe and not self._resume_at_newest():
             self._begin_anew()
         return counts
 

@@ -144,6 +144,24 @@ def test_several_turns_that_are_lost_are_known_by_the_next_that_is_not() -> None
     assert outcome(disk, "e-0") == []  # no turn had anything of it
 
 
+def test_a_log_is_proven_by_a_batch_behind_turns_of_which_nobody_knows_what_they_had() -> None:
+    whole = first_version([("a-0", stamped("a-0 0", 0))], [("a-0", stamped("a-0 1", 1))], [("b-0", stamped("b-0 0", 0))])
+    data = bytearray(whole)
+    data[20] ^= 1
+    disk = made(bytes(data))
+    assert outcome(disk, "a-0", 1) == [b"a-0 0.0", b"a-0 1.0"]  # the batch behind it begins where the log ends
+    assert outcome(disk, "a-0") is None
+    assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch is behind it
+    assert outcome(disk, "c-0") is None
+    leftover = Leftover(disk, FOLDER)
+    for name, has in (("a-0", 1), ("b-0", 0)):
+        log, _ = Log.open(Handles(disk), f"{FOLDER}/again/{name}", 1 << 20, 0, False)
+        for number in range(has):
+            log.restore(stamped(f"{name} {number}", number))
+        leftover.restore(name, log)
+    assert not leftover.used_up  # the file is damaged, and stays
+
+
 def test_what_stands_behind_what_a_later_file_counts_is_no_part_of_it() -> None:
     written = Written()
     counted = written.starts[2]

@@ -72,10 +72,9 @@ def test_a_log_says_the_same_whatever_the_power_took_of_its_indexes(seed: int, c
     check(opened(disk, len(expected)), expected, random)
 
 
-@pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("lost", ["index", "timeindex"])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers(lost: str, zeros: bool, clean: bool) -> None:
+def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers(lost: str, zeros: bool) -> None:
     random = Random(5)
     disk = FaultyDisk(random)
     log, expected = written(disk, times(random, "in order", 130))
@@ -85,7 +84,7 @@ def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers
     assert len(whole) > 80
     for length in range(0, len(whole), 3):
         overwrite(disk, path, whole[:length] + bytes(len(whole) - length if zeros else 0))
-        check(opened(disk, len(expected), clean), expected, random)
+        check(opened(disk, len(expected)), expected, random)
 
 
 def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> None:
