@@ -22,7 +22,7 @@ from coordinator.notes import Cause, Coordinator, Kind
 from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey, StateChange
-from protocol.records import NOTE_VERSION, with_version, write_note
+from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 log = get_logger("broker.groups")
@@ -66,10 +66,19 @@ class NotesLog:
             self.epoch = waiting.epoch
             self.seq = 0
         header = NoteHeader(
-            note.kind, note.at_ms, self.seq, waiting.epoch, note.generation, note.state, waiting.offset, note.dropped + lost
+            note.kind,
+            note.at_ms,
+            self.seq,
+            waiting.epoch,
+            note.generation,
+            note.state,
+            waiting.offset,
+            note.dropped + lost,
+            note.counted_from,
+            note.number,
         )
         self.seq += 1
-        return with_version(NoteKey(note.group_id), NOTE_VERSION), write_note(header, note.body)
+        return with_version(NoteKey(note.group_id), NOTE_KEY_VERSION), write_note(header, note.body)
 
 
 class Notes:
@@ -102,7 +111,8 @@ class Notes:
             return
         replayed = journal.replayed if what in (Coordinator.LOADED, Coordinator.RESUMED) else 0
         body = CoordinatorChange(what, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
-        self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body), -1)
+        dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if what == Coordinator.UNLOADED else 0
+        self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
         notes = self._log(journal.partition)

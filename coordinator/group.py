@@ -58,7 +58,9 @@ class Group(Timed):
         "new_member_added",
         "newest",
         "note_budget",
+        "notes_counted_from",
         "notes_dropped",
+        "notes_numbered",
         "offsets_mark",
         "pending",
         "pending_sync",
@@ -116,6 +118,8 @@ class Group(Timed):
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
         self.notes_dropped = 0
+        self.notes_numbered = 0  # made and dropped, since the first one that was made; its time tells one count from another
+        self.notes_counted_from = -1
         self.spared_ms = -1  # the `phase_began_ms` of the phase that was prolonged, as the log was slow
         self.silent_until_ms = 0  # it has told too much
 

@@ -96,7 +96,10 @@ class Coordinator(IntEnum):
 
 
 class Note(NamedTuple):
-    """`generation` and `state` are the group's after the change; `dropped` counts notes that its budget did not allow."""
+    """`generation` and `state` are the group's after the change; `dropped` counts notes that its budget did not allow.
+
+    `number` counts all notes of the group, dropped ones included, since `counted_from`: a reader sees exactly how many are missing.
+    """
 
     group_id: str
     kind: Kind
@@ -105,6 +108,8 @@ class Note(NamedTuple):
     state: State
     body: Message
     dropped: int = 0
+    counted_from: int = -1
+    number: int = -1
 
 
 def about(member_id: str, reason: str | None) -> str:
@@ -134,4 +139,8 @@ def allowed(group: Group, now: int) -> bool:
 def note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
-    return Note(group.id, kind, wall, group.generation, group.state, body, dropped)
+    if group.notes_counted_from < 0:
+        group.notes_counted_from = wall
+    number = group.notes_numbered + dropped
+    group.notes_numbered = number + 1
+    return Note(group.id, kind, wall, group.generation, group.state, body, dropped, group.notes_counted_from, number)

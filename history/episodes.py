@@ -1,17 +1,21 @@
-"""What a story is made of: rebalances, told as episodes, and what happened besides."""
+"""What a story is made of: rebalances, told as episodes, what happened besides, and what is missing."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from coordinator.notes import Cause, Coordinator, How, Replacement
 from coordinator.states import State
+from history.told import Image
+
+_MADE = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
 
 
 class Came(NamedTuple):
-    """A member that joined; `again` when it was of the group already."""
+    """A JoinGroup of a member. `again`: it was in the group already; None where that is not known."""
 
     at_ms: int
     member_id: str
@@ -19,7 +23,7 @@ class Came(NamedTuple):
     client_id: str
     host: str
     session_ms: int
-    again: bool
+    again: bool | None
     reason: str | None
 
 
@@ -65,19 +69,50 @@ class Late(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The coordinator itself was loaded, unloaded, suspended or resumed."""
+    """The coordinator itself was loaded, unloaded, suspended or resumed.
+
+    `orderly` False: it was loaded, and no note says that it was unloaded before. Notes of its last moments may be missing.
+    """
 
     at_ms: int
     what: Coordinator | None
     load_ms: int
     groups: int
+    orderly: bool | None = None
+    dropped: int = 0  # notes of groups of this partition that will never be written
 
 
 class Lost(NamedTuple):
-    """Notes that were not kept, before the one that says so."""
+    """Notes that are missing before the one of this time; no rebalance is missing with them."""
 
     at_ms: int
-    notes: int
+    notes: int  # -1: not known
+
+
+class Deleted(NamedTuple):
+    """The group was deleted, or expired: its generations begin anew. `recorded`: its tombstone says so, not only a lower generation."""
+
+    at_ms: int
+    recorded: bool
+
+
+class Missing(NamedTuple):
+    """Rebalances of which there are no notes, between two moments (-1: not known) and two generations (-1: not known).
+
+    There are at least `least` and at most `most`. Where the group's record in __consumer_offsets is still there,
+    `after` is what the group had then, and `before` what it had before, if that is known.
+    """
+
+    after_ms: int
+    before_ms: int
+    from_generation: int
+    to_generation: int
+    least: int
+    most: int
+    notes: int = -1  # how many notes are missing, -1: not known
+    before: Image | None = None
+    after: Image | None = None
+    older: bool = False  # they are older than all notes that are kept, or no notes are kept at all
 
 
 class End(Enum):
@@ -86,18 +121,18 @@ class End(Enum):
     STABLE = "stable"  # with an assignment
     EMPTY = "empty"  # with nobody left
     INTERRUPTED = "interrupted"  # the coordinator went away meanwhile
-    OPEN = "open"  # it has not ended yet
+    UNKNOWN = "unknown"  # the notes of its end are missing, and perhaps those of others up to `ended_ms`
+    OPEN = "open"  # it has not ended, as far as notes and records say
 
 
 @dataclass(slots=True)
 class Rebalance:
     """From the moment a group is called together until it has an assignment again, or nobody is left.
 
-    `cause` is None where the note that says it was lost. `offset` is the place, in the group's partition of
-    __consumer_offsets, of the image with the assignment; -1 where nothing was stored.
+    What is not known is -1 or None: the notes that would say so are missing.
     """
 
-    began_ms: int
+    began_ms: int  # the first that is known of it, if `whole` is False
     from_state: State | None
     from_generation: int
     cause: Cause | None
@@ -115,29 +150,63 @@ class Rebalance:
     sync_ms: int = -1
     members_before: int = -1
     members_after: int = -1
-    offset: int = -1
-    lost: int = 0  # notes of it that were not kept
-    whole: bool = True  # False: it had begun before the first note
+    lost: int = 0  # notes that are missing in it, or right before or after it; -1: their number is not known
+    whole: bool = True  # False: its beginning is not known
+    before: Image | None = None  # who had what, in __consumer_offsets
+    after: Image | None = None
+
+    @property
+    def all_noted(self) -> bool:
+        """All its notes are there: what is not told did not happen."""
+        return self.whole and not self.lost and self.end is not End.UNKNOWN
+
+    @property
+    def complete(self) -> bool:
+        """All is known: besides, who of those that joined was in the group before."""
+        return self.all_noted and all(one.again is not None for one in self.came)
 
     @property
     def took_ms(self) -> int:
-        return self.ended_ms - self.began_ms if self.ended_ms >= 0 else -1
+        return self.ended_ms - self.began_ms if self.ended_ms >= 0 and self.whole else -1
 
     @property
     def joined(self) -> list[Came]:
-        return [one for one in self.came if not one.again]
+        """Members that were not in the group before."""
+        return [one for one in self.came if one.again is False]
+
+    @property
+    def mover(self) -> str | None:
+        """The member that was the cause, as far as the note of the cause names it."""
+        if not self.about:
+            return None
+        ids = [one.member_id for one in self.came] + [one.member_id for one in self.went] + [one.new_id for one in self.returned]
+        ids += [one.instance_id for one in self.went if one.instance_id is not None]
+        for image in (self.before, self.after):
+            ids += image.member_ids if image is not None else ()
+        named = [id for id in ids if self.about == id or self.about.startswith(f"{id}: ")]
+        if named:
+            return max(named, key=len)
+        # Behind the id may be what the client said, and an id may have a colon: ids that a coordinator made end with a UUID.
+        made = _MADE.match(self.about)
+        return made[1] if made else self.about if ": " not in self.about else None
 
     @property
     def last_to_come(self) -> Came | None:
         """For whom the others waited: the last one to join, where that took a second or more."""
-        if not self.came or self.from_state is State.EMPTY:
+        if not self.came or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
             return None
-        last = max(self.came, key=lambda one: one.at_ms)
-        return last if last.at_ms - self.began_ms >= 1000 else None
+        gone = {one.member_id for one in self.went}
+        last = max((one for one in self.came if one.member_id not in gone), key=lambda one: one.at_ms, default=None)
+        return last if last is not None and last.at_ms - self.began_ms >= 1000 else None
 
 
-Entry = Rebalance | Came | Went | Returned | Refused | Late | Moved | Lost
+Entry = Rebalance | Missing | Came | Went | Returned | Refused | Late | Moved | Lost | Deleted
 
 
 def at_ms(entry: Entry) -> int:
-    return entry.began_ms if isinstance(entry, Rebalance) else entry.at_ms
+    match entry:
+        case Rebalance():
+            return entry.began_ms
+        case Missing():
+            return entry.after.at_ms if entry.after is not None else entry.after_ms if entry.after_ms >= 0 else entry.before_ms
+    return entry.at_ms

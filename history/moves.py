@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from history.episodes import Missing, Rebalance
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.records import read_assignment
@@ -60,6 +61,17 @@ def moves(before: Mapping[Partition, Owner], after: Mapping[Partition, Owner]) -
         if (old.seat if old else None) != (new.seat if new else None):
             found.append(Move(partition, old, new))
     return found
+
+
+def moves_of(entry: Rebalance | Missing) -> list[Move] | None:
+    """What it did to partitions; None where what the group had before or after is not known."""
+    if entry.after is None or entry.after.stored is None:
+        return None
+    before: Owners | None = {}
+    if entry.from_generation != 0:  # a group that is new had nothing
+        before = owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
+    after = owners_of(entry.after.stored)
+    return moves(before, after) if before is not None and after is not None else None
 
 
 def spans(partitions: Iterable[Partition]) -> str:

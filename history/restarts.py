@@ -41,7 +41,7 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
     for rebalance in rebalances:
         joined = {one.member_id for one in rebalance.joined}
         went = {one.member_id for one in rebalance.went}
-        count += bool(joined or went) and joined <= new and went <= old and not rebalance.returned
+        count += rebalance.complete and bool(joined or went) and joined <= new and went <= old and not rebalance.returned
     return Avoidable(restarts, count, max((one.away_ms for one in restarts), default=0))
 
 

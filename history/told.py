@@ -1,4 +1,4 @@
-"""Notes as they are read back: the records of __coordinator_notes, and what an operation left behind in the offsets log."""
+"""What the fold reads: notes of __coordinator_notes, and the group's records in __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from protocol.message import Message
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
-from protocol.records import read_note, read_record
+from protocol.records import read_note, read_offsets_key, read_record
 
 E = TypeVar("E", bound=IntEnum)
 
 
 class Told(NamedTuple):
-    """One note. `group` is empty for what was told of the whole partition."""
+    """One note. `group` is empty for a note about the whole partition."""
 
     group: str
     header: NoteHeader
@@ -24,6 +25,23 @@ class Told(NamedTuple):
         return self.header.ts
 
 
+class Image(NamedTuple):
+    """A group metadata record: the group as it was stored. `stored` is None for a tombstone: the group was deleted."""
+
+    offset: int
+    at_ms: int  # when it was appended
+    stored: GroupMetadataValue | None
+    epoch: int = -1  # of the coordinator that wrote it
+
+    @property
+    def generation(self) -> int:
+        return self.stored.generation if self.stored is not None else -1
+
+    @property
+    def member_ids(self) -> set[str]:
+        return {member.member_id for member in self.stored.members} if self.stored is not None else set()
+
+
 def read_told(key: bytes | None, value: bytes | None) -> Told | None:
     """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
     if key is None or value is None:
@@ -32,6 +50,16 @@ def read_told(key: bytes | None, value: bytes | None) -> Told | None:
     if isinstance(body, bytes):
         return None
     return Told(read_record(NoteKey, key).group, header, body)
+
+
+def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> Image | None:
+    """None for every other record of __consumer_offsets. Raises ProtocolError for bytes that are no such record."""
+    if key is None:
+        return None
+    about = read_offsets_key(key)
+    if not isinstance(about, GroupMetadataKey) or about.group != group:
+        return None
+    return Image(offset, at_ms, None if value is None else read_record(GroupMetadataValue, value), epoch)
 
 
 def known(values: type[E], number: int) -> E | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from coordinator.notes import Cause, How, Replacement
+from coordinator.states import State
 from history.episodes import Came, End, Rebalance, Returned, Went
 
 # What clients make of a client id: they append a UUID, which tells people nothing.
@@ -24,11 +25,11 @@ HOW = {
     How.REPLACED: "was replaced",
 }
 
-# Where the story does not say about whom it was.
+# Where the story does not say about whom it was. A cause says no more than its note carries.
 PLAIN = {
     Cause.NEW_MEMBER: "a new member joined",
-    Cause.LEADER_REJOINED: "the leader asked for new assignments: its topics or their partitions changed",
-    Cause.MEMBER_METADATA_CHANGED: "a member changed its subscription, or gave up partitions for others to take",
+    Cause.LEADER_REJOINED: "the leader joined again and asked for new assignments",
+    Cause.MEMBER_METADATA_CHANGED: "a member joined again with another subscription (its topics, its assignors, or what it says it owns)",
     Cause.MEMBER_LEFT: "a member left",
     Cause.SESSION_EXPIRED: "a member was not heard of within its session timeout",
     Cause.REBALANCE_TIMEOUT: "a member did not rejoin in time",
@@ -79,30 +80,50 @@ def title(rebalance: Rebalance) -> str:
     """Why it was, in a sentence without a full stop."""
     cause = rebalance.cause
     if cause is None:
-        return "began before these notes" if not rebalance.lost else "its beginning is missing from the notes"
+        return "its cause is not known: the notes of its beginning are missing"
     if cause is Cause.NEW_MEMBER:
         return _joined(rebalance)
-    if rebalance.went and cause in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
-        return _went(rebalance, cause)
-    if cause in (Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING) and rebalance.returned:
-        who = rebalance.returned[0].instance_id
-        if cause is Cause.STATIC_DURING_COMPLETING:
+    who = mover(rebalance)
+    if who is None:
+        return PLAIN[cause]
+    match cause:
+        case Cause.MEMBER_LEFT | Cause.ADMIN_REMOVED | Cause.SESSION_EXPIRED | Cause.SYNC_TIMEOUT:
+            return _went(rebalance, cause, who)
+        case Cause.STATIC_DURING_COMPLETING:
             return f"{who} was restarted while assignments were awaited"
-        return f"{who} came back with another offer of assignors or topics, so that its seat could not just be kept"
-    if cause in (Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED) and rebalance.came:
-        first = rebalance.came[0]
-        who = called(first.member_id, first.instance_id)
-        if cause is Cause.LEADER_REJOINED:
-            return f"{who}, the leader, asked for new assignments: its topics or their partitions changed"
-        return f"{who} changed its subscription, or gave up partitions for others to take"
+        case Cause.STATIC_PROTOCOL_CHANGED:
+            return f"{who} came back with another offer of assignors or topics, so that its seat could not just be kept"
+        case Cause.LEADER_REJOINED:
+            return f"{who}, the leader, joined again and asked for new assignments"
+        case Cause.MEMBER_METADATA_CHANGED:
+            return f"{who} joined again with another subscription (its topics, its assignors, or what it says it owns)"
     return PLAIN[cause]
+
+
+def mover(rebalance: Rebalance) -> str | None:
+    """The member that was the cause, by the name that people know it by."""
+    id = rebalance.mover
+    if id is None:
+        return None
+    for back in rebalance.returned:
+        if back.new_id == id:
+            return back.instance_id
+    instances = {one.member_id: one.instance_id for one in rebalance.came}
+    instances |= {one.member_id: one.instance_id for one in rebalance.went}
+    for image in (rebalance.before, rebalance.after):
+        if image is not None and image.stored is not None:
+            instances |= {one.member_id: one.group_instance_id for one in image.stored.members if one.member_id not in instances}
+    return called(id, instances.get(id))
 
 
 def _joined(rebalance: Rebalance) -> str:
     names = [called(one.member_id, one.instance_id) for one in rebalance.joined]
+    who = mover(rebalance)
+    if who is not None and who not in names:
+        names.insert(0, who)
     if not names:
         return PLAIN[Cause.NEW_MEMBER]
-    if rebalance.members_before == 0:
+    if rebalance.from_state is State.EMPTY:
         return f"{listed(names)} joined the empty group"
     return f"{listed(names)} joined"
 
@@ -111,18 +132,26 @@ def named(rebalance: Rebalance) -> list[Went]:
     """Those whose going was the cause, and whom the title names."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
-    return [one for one in rebalance.went if one.at_ms == rebalance.began_ms] or rebalance.went[:1]
+    if rebalance.mover is None or not rebalance.whole:
+        return []
+    return [one for one in rebalance.went if one.at_ms == rebalance.began_ms and one.session_ms]
 
 
-def _went(rebalance: Rebalance, cause: Cause) -> str:
+def _went(rebalance: Rebalance, cause: Cause, who: str) -> str:
     first = named(rebalance)
-    names = listed(called(one.member_id, one.instance_id) for one in first)
+    names = [called(one.member_id, one.instance_id) for one in first]
+    if who not in names:
+        names.append(who)
+    verb = "was" if len(names) == 1 else "were"
     if cause is Cause.SESSION_EXPIRED:
-        return f"{names} was not heard of for {duration(first[0].since_heartbeat_ms)} (session timeout {duration(first[0].session_ms)})"
+        silent = next((one for one in first if one.member_id == rebalance.mover), None)
+        if silent is None:
+            return f"{who} was not heard of within its session timeout"
+        # Others whose sessions ended in the same moment did so by themselves: they are told below.
+        return f"{who} was not heard of for {duration(silent.since_heartbeat_ms)} (session timeout {duration(silent.session_ms)})"
     if cause is Cause.SYNC_TIMEOUT:
-        return f"{names} did not ask for its assignment in time"
-    verb = "was" if len(first) == 1 else "were"
-    return f"{names} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{names} left"
+        return f"{listed(names)} did not ask for an assignment in time"
+    return f"{listed(names)} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{listed(names)} left"
 
 
 def came(one: Came) -> str:
@@ -149,11 +178,12 @@ def ended(rebalance: Rebalance) -> str:
         case End.EMPTY:
             return "nobody is left"
         case End.INTERRUPTED:
-            return "the coordinator was restarted meanwhile, or the notes of its end are missing"
+            return "the coordinator was restarted meanwhile, and it came to nothing"
+        case End.UNKNOWN:
+            return "not known: the notes of its end are missing"
         case End.OPEN:
             return "not over yet"
-        case End.STABLE:
-            return ""
+    return ""
 
 
 def reasons(rebalance: Rebalance) -> list[str]:

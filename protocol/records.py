@@ -29,7 +29,9 @@ from protocol.wire import UNREADABLE
 
 M = TypeVar("M", bound=Message)
 
-NOTE_VERSION: Final = 0
+NOTE_VERSION: Final = 1  # of a note's header, which is that of the note; bodies have their own
+NOTE_KEY_VERSION: Final = 0
+NOTE_BODY_VERSION: Final = 0
 NOTES: Final[dict[int, type[Message]]] = {
     1: StateChange,
     2: MemberJoin,
@@ -108,14 +110,16 @@ def embedded_version(data: bytes, newest: int) -> int:
 
 
 def write_note(header: NoteHeader, body: Message) -> bytes:
-    return pack_h(NOTE_VERSION) + header.encode(NOTE_VERSION) + body.encode(NOTE_VERSION)
+    """A note that counts nothing is written as version 0."""
+    version = NOTE_VERSION if header.number >= 0 else 0
+    return pack_h(version) + header.encode(version) + body.encode(NOTE_BODY_VERSION)
 
 
 def read_note(data: bytes) -> tuple[NoteHeader, Message | bytes]:
     """The header and its body; of a kind or version that we do not know, the body's bytes."""
     version = version_of(data)
-    header, at = NoteHeader.decode(data, 2, NOTE_VERSION)
+    header, at = NoteHeader.decode(data, 2, min(max(version, 0), NOTE_VERSION))
     kind = NOTES.get(header.kind)
-    if kind is None or version != NOTE_VERSION:
+    if kind is None or not 0 <= version <= NOTE_VERSION:
         return header, data[at:]
-    return header, kind.decode(data, at, version)[0]
+    return header, kind.decode(data, at, NOTE_BODY_VERSION)[0]

@@ -1,9 +1,10 @@
-"""`tenure group history`: what happened to a group, as a Tenure broker has noted it."""
+"""`tenure group history`: what happened to a group, from a Tenure broker's notes and the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster
@@ -14,98 +15,104 @@ from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offsets_words import shown_moment
 from cli.shown import Role, Screen, plain
-from history.episodes import End, Moved, Rebalance, at_ms
-from history.moves import moves, owners_of
+from history.episodes import Missing, Moved, Rebalance, at_ms
+from history.moves import moves_of, owners_of
+from history.order import Order
 from history.story import Story
 
 if TYPE_CHECKING:
-    from history import Entry, Owners
-    from protocol.messages.consumer_offsets import GroupMetadataValue
+    from history import Entry
+    from history.told import Told
 
 # Read from before the time that is asked for: a rebalance that began then is told from its beginning, and who is new is known.
 CONTEXT_MS = 1_800_000
 
 
-class Teller:
-    """Entries, with what they did to partitions: looked up when they are told, for most of a long story never are."""
+# Notes come a moment behind the records: so long they are waited for.
+WRITTEN_SECONDS = 1.0
 
-    def __init__(self, notes: Notes) -> None:
+
+class Reading:
+    """Notes and records as they come, in the order in which they happened, folded."""
+
+    def __init__(self, notes: Notes, since_ms: int | None) -> None:
         self._notes = notes
-        self._images: dict[int, GroupMetadataValue | None] = {}
-        self._before: dict[int, int] = {}  # by the offset of a rebalance's image: that of the one before it
-        self._last = -1
+        self._order = Order()
+        images = notes.images()
+        # Of what was before the time that is asked for, the newest record says how the group was.
+        old = [image for image in images if since_ms is not None and image.at_ms < since_ms]
+        self.story = Story(notes.group, whole=since_ms is None, recorded=notes.recorded if since_ms is None else bool(images))
+        for image in old[-1:]:
+            self.story.add(image)
+        self._images = images[len(old) :]
 
-    def follow(self, entry: Entry) -> None:
-        """In order, told or not: each rebalance changes what the one before it has left."""
-        if isinstance(entry, Rebalance) and entry.offset >= 0:
-            self._before[entry.offset] = -2 if entry.from_generation == 0 else self._last
-            self._last = entry.offset
+    def take(self, told: Iterable[Told]) -> list[Entry]:
+        notes = list(told)
+        images, self._images = [*self._images, *self._notes.images()], []
+        return [entry for event in self._order.feed(notes, images) for entry in self.story.add(event)]
 
-    def partitions(self, entry: Entry) -> Partitions:
-        if not isinstance(entry, Rebalance) or entry.offset not in self._before:
-            return NOTHING_KNOWN
-        before, after = self._owners(self._before[entry.offset]), self._owners(entry.offset)
-        if before is None or after is None:
-            return NOTHING_KNOWN
-        image = self._image(entry.offset) if entry.end is End.STABLE else self._image(self._before[entry.offset])
-        return Partitions(moves(before, after), len(before.keys() | after.keys()), (image.protocol if image else "") or "")
+    def all(self) -> list[Entry]:
+        """All that there is."""
+        entries = self.take(self._notes.read())
+        until = time.monotonic() + WRITTEN_SECONDS
+        while self._notes.noted and self._order.untold is not None and time.monotonic() < until:
+            entries += self.take(self._notes.wait())
+        return entries
 
-    def _owners(self, offset: int) -> Owners | None:
-        if offset == -2:
-            return {}  # the group was new
-        image = self._image(offset)
-        return owners_of(image) if image is not None else None
+    def rest(self) -> list[Entry]:
+        return [entry for image in self._order.rest() for entry in self.story.add(image)]
 
-    def _image(self, offset: int) -> GroupMetadataValue | None:
-        if offset < 0:
-            return None
-        if offset not in self._images:
-            self._images[offset] = self._notes.image(offset)
-        return self._images[offset]
+
+def partitions_of(entry: Entry) -> Partitions:
+    if not isinstance(entry, Rebalance | Missing):
+        return NOTHING_KNOWN
+    found = moves_of(entry)
+    if found is None:
+        return NOTHING_KNOWN
+    owned = {partition for image in (entry.before, entry.after) if image and image.stored for partition in owners_of(image.stored) or ()}
+    # One that nobody is in any more has no protocol.
+    protocols = [image.stored.protocol for image in (entry.after, entry.before) if image and image.stored and image.stored.protocol]
+    return Partitions(found, len(owned), protocols[0] if protocols else "")
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
         notes = Notes(cluster, options.group)
-        notes.begin(None if options.since is None else options.since - CONTEXT_MS)
-        teller = Teller(notes)
-        story = Story(options.group)
-        entries: list[Entry] = []
-        for told in notes.read():
-            entries += story.add(told)
-        under_way = story.now_open
+        since = None if options.since is None else options.since - CONTEXT_MS
+        notes.begin(since)
+        reading = Reading(notes, since)
+        entries = reading.all()
+        under_way = reading.story.now_open
         if not options.follow:
-            entries += story.finish()
-        for entry in entries:
-            teller.follow(entry)
-        if not entries and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
+            entries += reading.rest() + reading.story.finish()
+        if not concerning(entries) and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
             raise absent(cluster, options.group)
-        tell(screen, teller, entries, options)
+        tell(screen, entries, options)
         if options.follow:
-            go_on(screen, teller, story, notes)
+            go_on(screen, reading, notes)
     return EXIT.DONE
 
 
-def tell(screen: Screen, teller: Teller, entries: list[Entry], options: argparse.Namespace) -> None:
+def tell(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
     about = concerning(entries)
     if options.since is not None:
         about = [entry for entry in about if last_ms(entry) >= options.since]
     chosen = about[-options.limit :] if options.limit else about
     if screen.json and options.follow:
         for entry in chosen:
-            screen.json_line(history_shown.document(entry, teller.partitions(entry)))
+            screen.json_line(history_shown.document(entry, partitions_of(entry)))
     elif screen.json:
-        screen.document({"group": options.group, "earlier": len(about) - len(chosen), "entries": documents(chosen, teller)})
+        screen.document({"group": options.group, "earlier": len(about) - len(chosen), "entries": documents(chosen)})
     else:
-        show(screen, teller, about, chosen, options)
+        show(screen, about, chosen, options)
 
 
-def documents(chosen: list[Entry], teller: Teller) -> list[dict[str, object]]:
-    return [history_shown.document(entry, teller.partitions(entry)) for entry in chosen]
+def documents(chosen: list[Entry]) -> list[dict[str, object]]:
+    return [history_shown.document(entry, partitions_of(entry)) for entry in chosen]
 
 
-def show(screen: Screen, teller: Teller, about: list[Entry], chosen: list[Entry], options: argparse.Namespace) -> None:
+def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argparse.Namespace) -> None:
     if not chosen:
         since = f" since {shown_moment(options.since)}" if options.since is not None else ""
         screen.line(f"nothing is noted of group {plain(options.group)}{since}")
@@ -113,7 +120,7 @@ def show(screen: Screen, teller: Teller, about: list[Entry], chosen: list[Entry]
     if len(about) > len(chosen):
         screen.line(screen.paint(f"{len(about) - len(chosen)} earlier entries are left out (--limit 0 shows all)", Role.DIM))
     for entry in chosen:
-        history_shown.show(screen, entry, teller.partitions(entry))
+        history_shown.show(screen, entry, partitions_of(entry))
     if not options.follow:
         lines = history_shown.summary(about)
         if lines:
@@ -129,20 +136,24 @@ def concerning(entries: list[Entry]) -> list[Entry]:
 
 
 def last_ms(entry: Entry) -> int:
-    if isinstance(entry, Rebalance):
-        return max(entry.began_ms, entry.ended_ms)
+    match entry:
+        case Rebalance():
+            return max(entry.began_ms, entry.ended_ms)
+        case Missing():
+            return entry.before_ms
     return at_ms(entry)
 
 
-def go_on(screen: Screen, teller: Teller, story: Story, notes: Notes) -> None:
+def go_on(screen: Screen, reading: Reading, notes: Notes) -> None:
     """Until somebody interrupts."""
     said: Rebalance | None = None
     while True:
-        for told in notes.wait():
-            for entry in story.add(told):
-                teller.follow(entry)
-                tell_one(screen, entry, teller.partitions)
-        opened = story.now_open
+        entries = reading.take(notes.wait())
+        if not notes.noted:
+            entries += reading.rest()
+        for entry in entries:
+            tell_one(screen, entry)
+        opened = reading.story.now_open
         if opened is not None and opened is not said:
             said = opened
             if not screen.json:
@@ -150,8 +161,8 @@ def go_on(screen: Screen, teller: Teller, story: Story, notes: Notes) -> None:
         screen.out.flush()
 
 
-def tell_one(screen: Screen, entry: Entry, partitions: Callable[[Entry], Partitions]) -> None:
+def tell_one(screen: Screen, entry: Entry) -> None:
     if screen.json:
-        screen.json_line(history_shown.document(entry, partitions(entry)))
+        screen.json_line(history_shown.document(entry, partitions_of(entry)))
     else:
-        history_shown.show(screen, entry, partitions(entry))
+        history_shown.show(screen, entry, partitions_of(entry))

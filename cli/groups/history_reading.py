@@ -1,7 +1,7 @@
-"""The notes of a group, and what it stored at each rebalance, read from a Tenure broker as any client would: by Fetch.
+"""The notes of a group, and its records in `__consumer_offsets`, read as any client would: by Fetch.
 
-Notes are in the partition of `__coordinator_notes` that the group's offsets have in `__consumer_offsets`. Each names the place in
-the latter where its operation ended: there stands the group's image, with who got which partition, until compaction takes it.
+Notes are in the partition of `__coordinator_notes` that the group's offsets have in `__consumer_offsets`. A cluster without that
+topic is no Tenure: then the records are all there is, until compaction takes them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
+from coordinator.facts import group_key
 from coordinator.placement import partition_of
-from history.told import Told, read_told
+from history.told import Image, Told, read_image, read_told
 from protocol.batch import BatchHeader, iterate, records
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.records import read_offsets_key, read_record
 
 if TYPE_CHECKING:
     from cli.client import Cluster
@@ -27,7 +26,7 @@ NOTES: Final = "__coordinator_notes"
 OFFSETS: Final = "__consumer_offsets"
 EARLIEST: Final = -2
 READ_BYTES: Final = 4 << 20
-IMAGE_BYTES: Final = 1  # the batch that holds the place, however large it is
+COMPRESSED: Final = 7  # of a batch's attributes
 WAIT_MS: Final = 500
 PAUSE_SECONDS: Final = 0.1
 OPENING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -39,42 +38,45 @@ class Batches(NamedTuple):
 
 
 class Notes:
-    """The notes of one group, in the order of their log; `read` goes on where it was."""
+    """The notes and records of one group, each in the order of its log; reading goes on where it was."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.group = group
         self._cluster = cluster
         topics = cluster.topics([NOTES, OFFSETS])
-        notes = topics[NOTES]
-        if notes.error or not notes.internal:
-            raise Failure(
-                EXIT.LACKING,
-                "this cluster keeps no notes of what happens to groups: Tenure's do, an Apache Kafka tells it in its brokers' logs alone, if at all",
-            )
-        self._ids = {NOTES: notes.id or bytes(16), OFFSETS: topics[OFFSETS].id or bytes(16)}
-        self.partition = partition_of(group, len(notes.partitions))
+        notes, offsets = topics[NOTES], topics[OFFSETS]
+        self.noted = not notes.error and notes.internal
+        if not self.noted and (offsets.error or not offsets.internal):
+            raise Failure(EXIT.LACKING, "this cluster keeps nothing of what happens to groups: it has neither notes nor __consumer_offsets")
+        self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
+        self.partition = partition_of(group, len((notes if self.noted else offsets).partitions))
         self.offset = -1
+        self.recorded = False  # the records are all there from the first one on: compaction has taken nothing
+        self._records_at = -1
+        self._key = group_key(group)
 
     def begin(self, since_ms: int | None) -> None:
         """From the first note of that time on, or the oldest there is."""
-        offset = -1 if since_ms is None else self._list(max(since_ms, 0))
+        if not self.noted:
+            return
+        offset = -1 if since_ms is None else self._list(NOTES, max(since_ms, 0))
         if since_ms is not None and offset < 0:  # nothing since then
-            offset = self._list(-1)
-        self.offset = offset if offset >= 0 else self._list(EARLIEST)
+            offset = self._list(NOTES, -1)
+        self.offset = offset if offset >= 0 else self._list(NOTES, EARLIEST)
 
-    def _list(self, timestamp: int) -> int:
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(NOTES, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
+    def _list(self, topic: str, timestamp: int) -> int:
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
         until = time.monotonic() + self._cluster.timeout
         while True:
-            found = self._cluster.node(self._cluster.leader(NOTES, self.partition), request, oldest=1).topics[0].partitions[0]
+            found = self._cluster.node(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
             if found.error_code not in OPENING or time.monotonic() + PAUSE_SECONDS >= until:
-                check(found.error_code, f"{NOTES}-{self.partition}")
+                check(found.error_code, f"{topic}-{self.partition}")
                 return int(found.offset)
             time.sleep(PAUSE_SECONDS)
 
     def read(self) -> Iterator[Told]:
         """What there is now."""
-        while True:
+        while self.noted:
             before = self.offset
             batches = self._fetch(NOTES, self.offset, READ_BYTES, 0)
             yield from self._take(batches)
@@ -83,6 +85,9 @@ class Notes:
 
     def wait(self) -> list[Told]:
         """What comes next, if anything does within a moment."""
+        if not self.noted:
+            time.sleep(WAIT_MS / 1000)
+            return []
         return list(self._take(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))
 
     def _take(self, batches: Batches) -> Iterator[Told]:
@@ -112,8 +117,10 @@ class Notes:
             reply = self._cluster.node(self._cluster.leader(topic, self.partition), request)
             check(reply.error_code, topic)
             found = reply.responses[0].partitions[0]
-            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and topic == NOTES:
-                part.fetch_offset = self.offset = self._list(EARLIEST)  # the oldest were deleted meanwhile
+            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                part.fetch_offset = self._list(topic, EARLIEST)  # the oldest were deleted meanwhile
+                if topic == NOTES:
+                    self.offset = part.fetch_offset
             elif found.error_code not in OPENING:
                 check(found.error_code, f"{topic}-{self.partition}")
                 return Batches(bytes(found.records or b""), found.high_watermark)
@@ -121,25 +128,43 @@ class Notes:
                 raise failure(found.error_code, f"{topic}-{self.partition}")
             time.sleep(0 if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else PAUSE_SECONDS)
 
-    # Images
+    # Records
 
-    def image(self, offset: int) -> GroupMetadataValue | None:
-        """What the group stored there, if compaction has left it."""
-        if offset < 0:
-            return None
+    def images(self) -> list[Image]:
+        """Records of the group that came since the last call; none where this client may not read them."""
+        found: list[Image] = []
         try:
-            data = self._fetch(OFFSETS, offset, IMAGE_BYTES, 0).data
+            if self._records_at < 0:
+                self._records_at = self._list(OFFSETS, EARLIEST)
+                self.recorded = self._records_at == 0
+            while True:
+                before = self._records_at
+                batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
+                self._take_images(batches.data, found)
+                if self._records_at >= batches.end or self._records_at == before:
+                    return found
         except Failure as trouble:
             if trouble.code in (EXIT.UNREACHABLE, EXIT.LACKING):
                 raise
-            return None  # who tells of partitions may not be allowed to, and the story is worth telling without
-        for at, _ in placed(data):
+            return found  # the story is worth telling without
+
+    def _take_images(self, data: bytes, found: list[Image]) -> None:
+        for at, header in placed(data):
+            if header.next_offset <= self._records_at:
+                continue
+            if header.base_offset > self._records_at or header.record_count != header.last_offset_delta + 1:
+                self.recorded = False  # compaction was here
+            self._records_at = header.next_offset
+            raw = data[at : at + header.size]
+            if not header.attributes & COMPRESSED and self._key not in raw:
+                continue
             for record in records(data, at):
-                if record.offset == offset and record.key is not None and record.value is not None:
-                    key = read_offsets_key(record.key)
-                    if isinstance(key, GroupMetadataKey) and key.group == self.group:
-                        return read_record(GroupMetadataValue, record.value)
-        return None
+                try:
+                    image = read_image(self.group, record.offset, header.max_timestamp, header.leader_epoch, record.key, record.value)
+                except ProtocolError:
+                    continue  # nothing that this command can tell
+                if image is not None:
+                    found.append(image)
 
 
 def placed(data: bytes) -> Iterator[tuple[int, BatchHeader]]:

@@ -9,9 +9,9 @@ from cli.client import failure, name_of
 from cli.groups.offsets_words import shown_moment
 from cli.shown import Role, Screen, plain
 from coordinator.notes import Cause, Coordinator, How, Replacement
-from history.episodes import Came, End, Late, Lost, Moved, Rebalance, Refused, Returned, Went
+from history.episodes import Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went
 from history.moves import spans
-from history.words import called, came, duration, ended, listed, named, reasons, returned, title, went
+from history.words import called, came, duration, ended, listed, mover, named, reasons, returned, title, went
 
 if TYPE_CHECKING:
     from history import Entry, Move
@@ -47,6 +47,9 @@ NOTHING_KNOWN = Partitions(None, 0, "")
 
 
 def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> None:
+    if isinstance(entry, Missing):
+        show_missing(screen, entry, partitions)
+        return
     if not isinstance(entry, Rebalance):
         text, role = sentence(entry)
         screen.line(f"{when(screen, entry.at_ms)}  {screen.paint(plain(text), role)}")
@@ -54,6 +57,38 @@ def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -
     screen.line(f"{when(screen, entry.began_ms)}  {headline(screen, entry)}")
     for label, text in details(entry, partitions):
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
+
+
+def show_missing(screen: Screen, one: Missing, partitions: Partitions) -> None:
+    at = one.after.at_ms if one.after is not None else one.before_ms if one.before_ms >= 0 else one.after_ms
+    screen.line(f"{when(screen, at)}  {screen.paint(missing(one), Role.CAREFUL)}")
+    lines = []
+    if one.after_ms >= 0 and one.before_ms > one.after_ms:
+        lines.append(("between", f"{shown_moment(one.after_ms)} and {shown_moment(one.before_ms)}"))
+    if one.after is not None and one.after.stored is not None:
+        members = [called(member.member_id, member.group_instance_id) for member in one.after.stored.members]
+        what = f"{'1 member' if len(members) == 1 else f'{len(members)} members'}: {listed(members)}" if members else "nobody was left"
+        lines.append(("stored", f"generation {one.after.generation} with {what}" if members else f"generation {one.after.generation}: {what}"))
+    lines += told_moves(partitions)
+    if partitions.moves is None:
+        lines.append(("moved", "not known"))
+    for label, text in lines:
+        screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
+
+
+def missing(one: Missing) -> str:
+    """`one rebalance is missing here: generation 1 -> 2, its notes were lost`"""
+    if one.least == one.most:
+        count = "one rebalance is" if one.least == 1 else f"{one.least} rebalances are"
+    elif one.least == 0:
+        count = "one rebalance may be" if one.most == 1 else f"up to {one.most} rebalances may be" if one.most > 0 else "rebalances may be"
+    else:
+        count = f"at least {'one rebalance is' if one.least == 1 else f'{one.least} rebalances are'}"
+        count += f" (at most {one.most})" if one.most > 0 else ""
+    known_ends = [str(number) if number >= 0 else "?" for number in (one.from_generation, one.to_generation)]
+    generations = f"generation {known_ends[0]} -> {known_ends[1]}, " if known_ends != ["?", "?"] else ""
+    why = "there are no notes from then" if one.older else f"{one.notes} notes were lost" if one.notes > 0 else "the notes were lost"
+    return f"{count} missing here: {generations}{why}"
 
 
 def show_begun(screen: Screen, one: Rebalance) -> None:
@@ -70,10 +105,8 @@ def headline(screen: Screen, one: Rebalance) -> str:
         return screen.paint("rebalance under way", Role.CAREFUL)
     parts = [screen.paint("rebalance", Role.CAREFUL)]
     if one.to_generation >= 0:
-        parts.append(
-            f"generation {one.from_generation} -> {one.to_generation}" if one.from_generation >= 0 else f"generation {one.to_generation}"
-        )
-    took = f"took {duration(one.took_ms)}"
+        parts.append(f"generation {one.from_generation if one.from_generation >= 0 else '?'} -> {one.to_generation}")
+    took = f"took {duration(one.took_ms)}" if one.took_ms >= 0 else "how long is not known"
     parts.append(screen.paint(took, Role.BAD if one.took_ms >= LONG_MS else None))
     if one.rounds > 1:
         parts.append(screen.paint(f"in {one.rounds} rounds", Role.CAREFUL))
@@ -86,6 +119,7 @@ def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
     if one.also:
         lines.append(("again", f"begun anew: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in one.also))}"))
     lines += [("joined", came(member)) for member in one.joined]
+    lines += [("joined", f"{came(member)}, for the first time or again") for member in one.came if member.again is None]
     told = named(one)
     lines += [("gone", went(member)) for member in one.went if member not in told]
     lines += [("back", returned(member)) for member in one.returned]
@@ -95,8 +129,10 @@ def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
     lines += moved(one, partitions)
     if ended(one):
         lines.append(("end", ended(one)))
-    if one.lost:
-        lines.append(("lost", f"{one.lost} notes of it were not kept: more happened than is told here"))
+    if one.lost > 0:
+        lines.append(("lost", f"{'1 note' if one.lost == 1 else f'{one.lost} notes'} of it were not kept: more happened than is told here"))
+    elif one.lost or not one.whole:
+        lines.append(("lost", "notes of it are missing: more may have happened than is told here"))
     return lines
 
 
@@ -104,14 +140,14 @@ def why(one: Rebalance, partitions: Partitions) -> str:
     """A cooperative rebalance has two steps, and the notes alone do not say that this is the second."""
     again = one.cause in (Cause.MEMBER_METADATA_CHANGED, Cause.LEADER_REJOINED)
     if again and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
-        who = called(one.came[0].member_id, one.came[0].instance_id) if one.came else "somebody"
-        return f"{who} joined again: what was given up in the rebalance before goes to others now ({partitions.protocol})"
+        who = mover(one) or "a member"
+        return f"{who} joined again, and partitions that nobody had were assigned ({partitions.protocol})"
     return title(one)
 
 
 def waits(one: Rebalance) -> list[tuple[str, str]]:
     """Whom it took long for."""
-    if one.laggards:
+    if one.laggards and one.rounds == 1 and one.join_ms >= 0:
         return [("waited", f"{duration(one.join_ms)} for {listed(called(id) for id in one.laggards)}, who did not come")]
     last = one.last_to_come
     if last is not None:
@@ -120,7 +156,22 @@ def waits(one: Rebalance) -> list[tuple[str, str]]:
 
 
 def moved(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
-    if partitions.moves is None or one.end is End.OPEN:
+    if one.end is End.OPEN:
+        return []
+    if partitions.moves is None:
+        return [("moved", "not known")] if one.lost or not one.whole else []
+    lines = told_moves(partitions)
+    if one.from_state is not None and one.from_state.name == "STABLE" and one.members_after > 0:
+        if partitions.cooperative:
+            lines.append(("stopped", f"only what moved ({partitions.protocol})"))
+        else:
+            longest = f", for {duration(one.took_ms)} at most" if one.took_ms >= 0 else ""
+            lines.append(("stopped", f"every partition{longest} ({partitions.protocol}: members give up all they have)"))
+    return lines
+
+
+def told_moves(partitions: Partitions) -> list[tuple[str, str]]:
+    if partitions.moves is None:
         return []
     stayed = partitions.total - len(partitions.moves)
     lines = []
@@ -138,13 +189,6 @@ def moved(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
         lines.append(("moved", f"nothing: {counted(stayed)} stayed where {'it was' if stayed == 1 else 'they were'}"))
     elif stayed:
         lines.append(("", f"{counted(stayed)} stayed"))
-    if one.from_state is not None and one.from_state.name == "STABLE" and one.members_after > 0:
-        if partitions.cooperative:
-            lines.append(("stopped", f"only what moved ({partitions.protocol})"))
-        else:
-            lines.append(
-                ("stopped", f"every partition, for {duration(one.took_ms)} at most ({partitions.protocol}: members give up all they have)")
-            )
     return lines
 
 
@@ -172,9 +216,21 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
         case Moved():
             text = COORDINATOR.get(entry.what, "the coordinator changed") if entry.what is not None else "the coordinator changed"
             groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
-            return text.format(groups=groups, load=duration(entry.load_ms)), Role.DIM
+            text = text.format(groups=groups, load=duration(entry.load_ms))
+            if entry.orderly is False:
+                return f"{text}; it had not been stopped in order: notes of the last moments before may be missing", Role.CAREFUL
+            if entry.dropped:
+                return f"{text}; {entry.dropped} notes of its groups were not kept", Role.CAREFUL
+            return text, Role.DIM
         case Lost():
-            return f"{entry.notes} notes before this one were not kept: more happened than is told here", Role.CAREFUL
+            count = "notes" if entry.notes < 0 else "1 note" if entry.notes == 1 else f"{entry.notes} notes"
+            return f"{count} before this {'may be' if entry.notes < 0 else 'are'} missing: more {'may have' if entry.notes < 0 else ''} happened than is told here".replace("  ", " "), Role.CAREFUL
+        case Deleted():
+            if entry.recorded:
+                return "the group was deleted, or expired; its generations begin anew", Role.CAREFUL
+            return "the group's generations begin anew: it was deleted or expired, or its log was set back", Role.CAREFUL
+        case Missing():
+            return missing(entry), Role.CAREFUL
         case Rebalance():
             return title(entry), None
 
@@ -217,15 +273,20 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
             return {"kind": "late_heartbeats", "at": shown_moment(entry.at_ms), "members": gaps}
         case Moved():
             what = entry.what.name.lower() if entry.what is not None else None
-            return {"kind": "coordinator", "at": shown_moment(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups}
+            return {"kind": "coordinator", "at": shown_moment(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
         case Lost():
-            return {"kind": "notes_lost", "at": shown_moment(entry.at_ms), "count": entry.notes}
+            return {"kind": "notes_lost", "at": shown_moment(entry.at_ms), "count": known(entry.notes)}
+        case Deleted():
+            return {"kind": "group_deleted", "at": shown_moment(entry.at_ms), "certain": entry.recorded}
+        case Missing():
+            return gap(entry, partitions)
 
 
 def rebalance(one: Rebalance, partitions: Partitions) -> dict[str, object]:
     moves = partitions.moves
     return {
         "at": shown_moment(one.began_ms),
+        "began": shown_moment(one.began_ms) if one.whole else None,
         "ended": shown_moment(one.ended_ms) if one.ended_ms >= 0 else None,
         "took_ms": known(one.took_ms),
         "end": one.end.value,
@@ -234,13 +295,14 @@ def rebalance(one: Rebalance, partitions: Partitions) -> dict[str, object]:
         "cause": one.cause.name.lower() if one.cause is not None else None,
         "cause_text": title(one),
         "began_anew_for": [cause.name.lower() for cause in one.also],
-        "rounds": one.rounds,
+        "rounds": one.rounds if not one.lost and one.whole else None,
         "join_ms": known(one.join_ms),
         "sync_ms": known(one.sync_ms),
         "members_before": known(one.members_before),
         "members_after": known(one.members_after),
         "joined": [member(come) for come in one.joined],
         "rejoined": [come.member_id for come in one.came if come.again],
+        "joined_or_rejoined": [come.member_id for come in one.came if come.again is None],
         "gone": [member(gone) for gone in one.went],
         "returned": [
             {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in one.returned
@@ -248,19 +310,58 @@ def rebalance(one: Rebalance, partitions: Partitions) -> dict[str, object]:
         "did_not_come": one.laggards,
         "protocol": partitions.protocol or None,
         "partitions": partitions.total if moves is not None else None,
-        "moved": None
-        if moves is None
-        else [
-            {
-                "topic": move.partition[0],
-                "partition": move.partition[1],
-                "from": move.before and move.before.seat,
-                "to": move.after and move.after.seat,
-            }
-            for move in moves
-        ],
-        "notes_lost": one.lost,
+        "moved": moved_document(partitions),
+        "complete": one.complete,
+        "notes_lost": known(one.lost),
     }
+
+
+def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
+    if partitions.moves is None:
+        return None
+    return [
+        {
+            "topic": move.partition[0],
+            "partition": move.partition[1],
+            "from": move.before and move.before.seat,
+            "to": move.after and move.after.seat,
+        }
+        for move in partitions.moves
+    ]
+
+
+def gap(one: Missing, partitions: Partitions) -> dict[str, object]:
+    """Rebalances without notes. `stored` is what __consumer_offsets says of the group after the last of them."""
+    stored = one.after.stored if one.after is not None else None
+    return {
+        "kind": "gap",
+        "reason": "no_notes" if one.older else "notes_lost",
+        "after": moment_or_none(one.after_ms),
+        "before": moment_or_none(one.before_ms),
+        "from_generation": known(one.from_generation),
+        "to_generation": known(one.to_generation),
+        "rebalances_at_least": one.least,
+        "rebalances_at_most": known(one.most),
+        "notes_lost": known(one.notes),
+        "cause": None,
+        "stored": None
+        if stored is None or one.after is None
+        else {
+            "at": shown_moment(one.after.at_ms),
+            "generation": stored.generation,
+            "protocol": stored.protocol,
+            "leader": stored.leader,
+            "members": [
+                {"member_id": member.member_id, "instance_id": member.group_instance_id, "client_id": member.client_id}
+                for member in stored.members
+            ],
+        },
+        "moved": moved_document(partitions),
+    }
+
+
+def moment_or_none(ms: int) -> str | None:
+    return shown_moment(ms) if ms >= 0 else None
 
 
 def member(one: Came | Went) -> dict[str, object]:

@@ -136,7 +136,7 @@ def _note(record: Record) -> Decoded:
     found.header, body = read_note(record.value)
     if isinstance(body, bytes):
         version = version_of(record.value)
-        what = f"a note of version {version}" if version != NOTE_VERSION else f"a note of kind {found.header.kind}"
+        what = f"a note of version {version}" if version > NOTE_VERSION else f"a note of kind {found.header.kind}"
         found.remark = f"{what}, which this Tenure does not know"
         return found
     found.message = body

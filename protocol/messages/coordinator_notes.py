@@ -22,6 +22,7 @@ from protocol.messages.fixed import (
     pack_iqqb,
     pack_qbb,
     pack_qib,
+    pack_qq,
     unpack_bbh,
     unpack_biqiq,
     unpack_bqi,
@@ -34,6 +35,7 @@ from protocol.messages.fixed import (
     unpack_iqq,
     unpack_qb,
     unpack_qi,
+    unpack_qq,
 )
 from protocol.wire import (
     BYTES,
@@ -87,11 +89,11 @@ class NoteKey(Message):
 
 
 class NoteHeader(Message):
-    """What every note begins with, version 0."""
+    """What every note begins with, versions 0 to 1."""
 
-    __slots__ = ("kind", "ts", "seq", "coordinator_epoch", "generation", "state", "offsets_log_offset", "dropped")
+    __slots__ = ("kind", "ts", "seq", "coordinator_epoch", "generation", "state", "offsets_log_offset", "dropped", "counted_from", "number")
     FLEXIBLE_FROM: ClassVar[int] = 32767
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
 
     def __init__(
         self,
@@ -103,6 +105,8 @@ class NoteHeader(Message):
         state: int = 0,
         offsets_log_offset: int = -1,
         dropped: int = 0,
+        counted_from: int = -1,  # from 1
+        number: int = -1,  # from 1
     ) -> None:
         self.kind = kind
         self.ts = ts
@@ -112,17 +116,24 @@ class NoteHeader(Message):
         self.state = state
         self.offsets_log_offset = offsets_log_offset
         self.dropped = dropped
+        self.counted_from = counted_from
+        self.number = number
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[NoteHeader, int]:
+        counted_from = -1
+        number = -1
         try:
             kind, ts, seq, coordinator_epoch, generation, state, offsets_log_offset, dropped = unpack_bqqiibqi(data, at)
             at += 38
+            if version >= 1:
+                counted_from, number = unpack_qq(data, at)
+                at += 16
         except UNREADABLE as error:
             raise cut_short("NoteHeader", version) from error
         if at > len(data):
             raise cut_short("NoteHeader", version)
-        return NoteHeader(kind, ts, seq, coordinator_epoch, generation, state, offsets_log_offset, dropped), at
+        return NoteHeader(kind, ts, seq, coordinator_epoch, generation, state, offsets_log_offset, dropped, counted_from, number), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -137,6 +148,8 @@ class NoteHeader(Message):
                 self.offsets_log_offset,
                 self.dropped,
             ))
+            if version >= 1:
+                out.append(pack_qq(self.counted_from, self.number))
         except UNWRITABLE as error:
             raise unwritable("NoteHeader", version, error) from error
         return b"".join(out)

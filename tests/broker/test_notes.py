@@ -12,6 +12,7 @@ from broker.clock import Clock
 from broker.group_journal import GroupJournal
 from broker.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS, Notes
 from coordinator import Note
+from coordinator.group import Group
 from coordinator.notes import Cause, Coordinator, Kind
 from coordinator.states import State
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey, RoundEnd, StateChange
@@ -27,7 +28,7 @@ class Partition:
     epoch: int = 4
     replayed: int = 10
     load_ms: int = 12
-    groups: dict[str, object] = field(default_factory=lambda: {"g": None})
+    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0)})
 
     @property
     def shard(self) -> Partition:
@@ -277,10 +278,12 @@ def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: Desk) -> Non
 
 def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: Desk) -> None:
     partition = cast(GroupJournal, Partition())
+    partition.shard.groups["g"].notes_dropped = 7  # nobody will tell of these any more
     for what in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
         desk.notes.tell_change(partition, what)
     desk.passes()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in desk.written()} == {("", Kind.COORDINATOR, -1)}
+    assert [header.dropped for _, header, _ in desk.written()] == [0, 0, 0, 7]
     bodies = [body for _, _, body in desk.written()]
     assert all(isinstance(body, CoordinatorChange) for body in bodies)
     assert [(body.what, body.epoch, body.load_ms, body.groups, body.replayed) for body in bodies] == [

@@ -99,7 +99,7 @@ def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(boot
         assert [len(one["moved"]) for one in entries] == [4, 2, 2]
         shown = tenure("group", "history", "steps", "--bootstrap", bootstrap).out
     assert "stopped   only what moved (cooperative-sticky)" in shown
-    assert shown.count("joined again: what was given up in the rebalance before goes to others now (cooperative-sticky)") == 1
+    assert shown.count("joined again, and partitions that nobody had were assigned (cooperative-sticky)") == 1
 
 
 def test_the_newest_are_told_and_how_many_were_before(lived: str, bootstrap: str, tenure: Tenure) -> None:

@@ -138,18 +138,18 @@ def test_nothing_since_then_begins_at_the_end(desk: Desk, notes: Notes) -> None:
     assert notes.offset == 9
 
 
-def test_the_image_at_the_place_is_the_one(desk: Desk, notes: Notes) -> None:
-    both = batch(20, image(1), image(2), image(3, "other"))
-    for offset, generation in ((20, 1), (21, 2), (22, None), (19, None)):
-        desk.batches = [both]
-        found = notes.image(offset)
-        assert (found.generation if found else None) == generation
-    assert notes.image(-1) is None
+def test_the_groups_records_are_read_once_and_a_hole_is_seen(desk: Desk, notes: Notes) -> None:
+    desk.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
+    assert [(found.offset, found.generation) for found in notes.images()] == [(5, 1), (6, 2), (8, 4)]
+    assert not notes.recorded  # the log began at 5
+    desk.batches = [batch(9, (group_key("g"), None))]
+    assert [(found.offset, found.stored) for found in notes.images()] == [(9, None)]
+    assert desk.asked == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
-def test_an_image_that_may_not_be_read_is_none_and_no_failure(desk: Desk, notes: Notes) -> None:
+def test_records_that_may_not_be_read_are_none_and_no_failure(desk: Desk, notes: Notes) -> None:
     desk.errors = [29]
-    assert notes.image(20) is None
+    assert notes.images() == []
 
 
 def test_a_topic_of_that_name_that_is_no_clusters_own_is_not_taken_for_notes(desk: Desk) -> None:

@@ -1,21 +1,88 @@
-"""`play` of tests/coordinator, and what its notes tell."""
+"""`play` of tests/coordinator, with both of its logs: the notes and the group's records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from history import Entry, Told, story_of
-from protocol.messages.coordinator_notes import NoteHeader
-from tests.coordinator.conftest import play
+from coordinator.notes import Coordinator, Kind, Note
+from history import Entry, Image, Told, read_image, story_of
+from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
 
-__all__ = ["play"]
+
+class NotedPlay(Play):
+    """`told` and `images` are what a reader finds in __coordinator_notes and __consumer_offsets, since the beginning of the play."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.epoch = 0
+        self._appended: list[tuple[int, int]] = []  # time and epoch of each fact
+        super().__init__()
+
+    def _confirm(self) -> None:
+        self._appended += [(self.now, self.epoch)] * len(self.in_flight)
+        super()._confirm()
+
+    def _take_notes(self, notes: list[Note], stamp: int) -> None:
+        super()._take_notes(notes, stamp)
+        hold = self._serving.hold
+        place = len(self.log) + len(self.in_flight) + hold.emitted - hold.taken - (hold.emitted - stamp) - 1 if stamp else -1
+        for note in notes:
+            header = NoteHeader(
+                note.kind,
+                note.at_ms,
+                len(self.told),
+                self.epoch,
+                note.generation,
+                note.state,
+                place,
+                note.dropped,
+                note.counted_from,
+                note.number,
+            )
+            self.told.append(Told(note.group_id, header, note.body))
+
+    def coordinator(self, what: Coordinator) -> None:
+        header = NoteHeader(Kind.COORDINATOR, self.now, len(self.told), self.epoch, 0, 0, -1, 0)
+        self.told.append(Told("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
+
+    def crash(self) -> None:
+        """kill -9, and a start."""
+        self.epoch += 1
+        self._next_life(Coordinator.LOADED, self.failover)
+
+    def restart(self) -> None:
+        self.unload()
+        self.coordinator(Coordinator.UNLOADED)
+        self.epoch += 1
+        self._next_life(Coordinator.LOADED, self.load)
+
+    def _next_life(self, what: Coordinator, begin: Callable[[], None]) -> None:
+        self.now += 10
+        self.coordinator(what)
+        begin()
+
+    @property
+    def images(self) -> list[Image]:
+        found = []
+        for offset, ((key, value), (at, epoch)) in enumerate(zip(self.log, self._appended, strict=True)):
+            image = read_image("g", offset, at, epoch, key, value)
+            if image is not None:
+                found.append(image)
+        return found
+
+
+@pytest.fixture
+def play() -> Iterator[NotedPlay]:
+    playing = NotedPlay()
+    yield playing
+    playing.close()
 
 
 def told(play: Play) -> list[Told]:
-    """The notes since the set-up, as they would be read back; all of one operation have one place in the log: here, none."""
+    """The notes since the set-up, as they would be read back, without places."""
     return [
         Told(note.group_id, NoteHeader(note.kind, note.at_ms, at, 0, note.generation, note.state, -1, note.dropped), note.body)
         for at, note in enumerate(play.notes)
@@ -23,5 +90,5 @@ def told(play: Play) -> list[Told]:
 
 
 @pytest.fixture
-def story(play: Play) -> Callable[[], list[Entry]]:
+def story(play: NotedPlay) -> Callable[[], list[Entry]]:
     return lambda: story_of("g", told(play))

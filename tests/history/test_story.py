@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
 from coordinator.states import State
-from history import Came, End, Entry, Late, Lost, Moved, Rebalance, Refused, Returned, Story, Told, Went, avoidable, story_of
+from history import End, Entry, Late, Moved, Rebalance, Refused, Returned, Story, Told, Went, avoidable, story_of
 from history.words import title
 from protocol.message import Message
 from protocol.messages.coordinator_notes import (
@@ -173,12 +173,17 @@ class Notes:
     def __init__(self) -> None:
         self.told: list[Told] = []
         self.now = 1_000
+        self.state = State.STABLE
+        self.generation = 1
 
     def note(
-        self, body: Message, kind: Kind = Kind.STATE_CHANGE, *, group: str = "g", generation: int = 1, dropped: int = 0, after: int = 10
+        self, body: Message, kind: Kind = Kind.STATE_CHANGE, *, group: str = "g", generation: int = -1, dropped: int = 0, after: int = 10
     ) -> Notes:
         self.now += after
-        header = NoteHeader(kind, self.now, len(self.told), 0, generation, State.STABLE, -1, dropped)
+        self.generation = generation = generation if generation >= 0 else self.generation
+        if isinstance(body, StateChange):
+            self.state = State(body.to_state)
+        header = NoteHeader(kind, self.now, len(self.told), 0, generation, self.state, -1, dropped)
         self.told.append(Told(group, header, body))
         return self
 
@@ -194,7 +199,7 @@ def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
-    assert (cut.end, cut.took_ms) == (End.INTERRUPTED, 10)
+    assert (cut.end, cut.took_ms) == (End.UNKNOWN, -1)  # it may have come to its end right before
     assert isinstance(loaded, Moved)
     assert (loaded.what, loaded.groups) == (Coordinator.LOADED, 7)
 
@@ -203,12 +208,10 @@ def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
     notes = Notes()
     notes.note(RoundEnd(Round.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
     notes.change(COMPLETING, STABLE, Cause.ASSIGNED, generation=9, after=0)
-    lost, known = notes.story()
-    assert lost == Lost(1_010, 4)
-    assert isinstance(known, Rebalance)
-    assert (known.cause, known.whole, known.to_generation) == (None, False, 9)
-    assert known.took_ms == 3_500  # the end says how long it was
-    assert title(known) == "began before these notes"
+    known = one(notes.story())
+    assert (known.cause, known.whole, known.lost, known.to_generation) == (None, False, 4, 9)
+    assert (known.took_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
+    assert title(known) == "its cause is not known: the notes of its beginning are missing"
 
 
 def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
@@ -268,13 +271,21 @@ def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
 
 
 def settle(notes: Notes, why: Cause, generation: int, members: int = 2) -> Notes:
-    notes.change(STABLE, PREPARING, why, members, after=0, generation=generation - 1)
+    return over(notes.change(STABLE, PREPARING, why, members, after=0, generation=generation - 1), generation, members)
+
+
+def form(notes: Notes) -> Notes:
+    return over(notes.change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0), 1, 1)
+
+
+def over(notes: Notes, generation: int, members: int) -> Notes:
+    notes.change(PREPARING, COMPLETING, Cause.EVERYONE_JOINED, members, generation=generation)
     return notes.change(COMPLETING, STABLE, Cause.ASSIGNED, members, generation=generation)
 
 
 def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could_have_been_saved() -> None:
     notes = Notes()
-    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    form(join(notes, "a1"))
     settle(join(notes, "b1", client="app-2"), Cause.NEW_MEMBER, 2)
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 3, 1)
     settle(join(notes, "a2", after=3_000), Cause.NEW_MEMBER, 4)
@@ -282,12 +293,12 @@ def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could
     assert found.rebalances == 2
     (restart,) = found.restarts
     assert (restart.client_id, restart.old_id, restart.new_id, restart.rebalances) == ("app-1", "a1", "a2", 2)
-    assert restart.away_ms == found.longest_ms == 3_000 + 10 + 5  # from the last heartbeat on
+    assert restart.away_ms == found.longest_ms == 3_000 + 20 + 5  # from the last heartbeat on
 
 
 def test_another_client_in_its_place_is_no_restart() -> None:
     notes = Notes()
-    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
     settle(join(notes, "c1", client="other"), Cause.NEW_MEMBER, 3, 1)
     assert avoidable(notes.story()).rebalances == 0
@@ -295,18 +306,19 @@ def test_another_client_in_its_place_is_no_restart() -> None:
 
 def test_a_rebalance_in_which_somebody_new_came_too_could_not_have_been_saved() -> None:
     notes = Notes()
-    join(notes, "a1").change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0).change(COMPLETING, STABLE, Cause.ASSIGNED, 1)
+    form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
     join(notes, "a2").change(STABLE, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
-    join(notes, "n1", client="new").change(COMPLETING, STABLE, Cause.ASSIGNED, 2, generation=3)
+    over(join(notes, "n1", client="new"), 3, 2)
     found = avoidable(notes.story())
     assert len(found.restarts) == 1
     assert found.rebalances == 1  # the leaving alone
 
 
-def test_a_came_that_was_never_a_rebalance_is_not_lost() -> None:
+def test_a_member_that_joined_has_begun_a_rebalance_though_its_note_is_missing() -> None:
     notes = join(Notes(), "a1")
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
-    came, refused = notes.story()
-    assert isinstance(came, Came)
+    begun, refused = notes.story()
+    assert isinstance(begun, Rebalance)
+    assert (begun.cause, begun.whole, begun.from_generation, [one.member_id for one in begun.came]) == (None, False, 1, ["a1"])
     assert isinstance(refused, Refused)

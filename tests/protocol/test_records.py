@@ -150,6 +150,7 @@ def test_newer_versions_of_the_embedded_protocol_are_read_as_the_newest_that_we_
 
 
 HEADER = notes.NoteHeader(0, NOW, 7, 2, 5, 3, 99, 0)
+COUNTED = notes.NoteHeader(9, NOW, 7, 2, 5, 3, 99, 0, NOW - 5, 12)
 BODIES: dict[int, Any] = {
     1: notes.StateChange(3, 1, 4, "left", 2, 1),
     2: notes.MemberJoin("m", "i", "c", "/127.0.0.1", 45_000, 300_000, True, False, -(1 << 60), "reason"),
@@ -185,8 +186,14 @@ def test_a_note_of_an_unknown_kind_or_version_keeps_its_body_as_bytes() -> None:
     header, body = read_note(write_note(HEADER, BODIES[9]))
     assert (header.kind, body) == (77, BODIES[9].encode(0))
     HEADER.kind = 9
-    newer = b"\x00\x01" + write_note(HEADER, BODIES[9])[2:]
-    assert read_note(newer)[1] == BODIES[9].encode(0)
+    newer = b"\x00\x02" + write_note(COUNTED, BODIES[9])[2:]
+    assert read_note(newer) == (COUNTED, BODIES[9].encode(0))
+
+
+def test_a_note_that_is_counted_is_of_version_1_and_others_are_as_before() -> None:
+    assert read_note(write_note(COUNTED, BODIES[9])) == (COUNTED, BODIES[9])
+    assert write_note(COUNTED, BODIES[9])[:2] == b"\x00\x01"
+    assert write_note(HEADER, BODIES[9])[:2] == b"\x00\x00"
 
 
 def test_a_note_with_a_tagged_field_of_a_later_release_is_read() -> None:

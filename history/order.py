@@ -1,0 +1,100 @@
+"""Notes and group records of one group, which come from two logs, in the order in which they happened.
+
+A note names the place in __consumer_offsets where its operation ended: that record comes right after the notes of the
+operation. A record that no note names is placed by the notes around it: by their places, by its time, by its generation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from coordinator.notes import Coordinator, Round
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
+from history.told import Image, Told, known
+from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
+
+NO_PLACE = -1
+APPENDED_LATE_MS = 1_000  # a record may wait for the append before it
+
+
+def point_before(told: Told) -> tuple[State | None, int]:
+    """State and generation of the group before what the note tells."""
+    header, body = told.header, told.body
+    if isinstance(body, StateChange):
+        before = known(State, body.from_state)
+        joined = before is PREPARING and body.to_state in (COMPLETING, EMPTY)
+        return before, header.generation - joined
+    if isinstance(body, RoundEnd):
+        return (PREPARING, header.generation - 1) if body.result == Round.EMPTY else (COMPLETING, header.generation)
+    return known(State, header.state), header.generation
+
+
+class Order:
+    """`feed` gives events as far as their order is known; `rest` the records that wait for their notes."""
+
+    def __init__(self) -> None:
+        self._images: deque[Image] = deque()
+        self._claimed = NO_PLACE  # the place that the last note named
+
+    def feed(self, notes: Iterable[Told], images: Iterable[Image] = ()) -> Iterator[Told | Image]:
+        """`images`: with all records up to the highest place that a note names, in the order of their offsets."""
+        self._images.extend(images)
+        told = list(notes)
+        next_places = self._next_places(told)
+        for note, next_place in zip(told, next_places, strict=True):
+            place = note.header.offsets_log_offset
+            if self._claimed != NO_PLACE and place != self._claimed:
+                yield from self._up_to(self._claimed)
+                self._claimed = NO_PLACE
+            if place >= 0:
+                yield from self._up_to(place - 1)
+                self._claimed = place
+            else:
+                while self._images and _precedes(self._images[0], note, next_place):
+                    yield self._images.popleft()
+            yield note
+        if self._claimed != NO_PLACE:
+            yield from self._up_to(self._claimed)
+
+    def rest(self) -> Iterator[Image]:
+        while self._images:
+            yield self._images.popleft()
+
+    @property
+    def untold(self) -> Image | None:
+        """The newest record that no note has come for."""
+        return self._images[-1] if self._images else None
+
+    def _up_to(self, offset: int) -> Iterator[Image]:
+        while self._images and self._images[0].offset <= offset:
+            yield self._images.popleft()
+
+    def _next_places(self, told: list[Told]) -> list[int]:
+        """For each note the first place that it or a later one names."""
+        places = []
+        place = NO_PLACE
+        for note in reversed(told):
+            if note.header.offsets_log_offset >= 0:
+                place = note.header.offsets_log_offset
+            places.append(place)
+        return places[::-1]
+
+
+def _precedes(image: Image, note: Told, next_place: int) -> bool:
+    if next_place != NO_PLACE and image.offset >= next_place:
+        return False
+    epoch = note.header.coordinator_epoch
+    if image.epoch >= 0 and image.epoch != epoch:
+        return image.epoch < epoch
+    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.UNLOADED and image.epoch == epoch:
+        return True
+    if image.at_ms < note.at_ms:
+        return True
+    if not note.group or image.stored is None or image.at_ms > note.at_ms + APPENDED_LATE_MS:
+        return False
+    state, generation = point_before(note)
+    # An image is stored when its generation settles: while that one is COMPLETING, it is still to come.
+    return image.generation < generation or (
+        image.generation == generation and image.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
+    )

@@ -1,0 +1,58 @@
+"""tenure group history after a broker was killed: what its notes had not told yet is filled in, or said to be missing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.cli.conftest import Tenure
+from tests.cli.group_offsets import Yard
+from tests.cli.group_people import party
+from tests.cli.test_group_history import entries_of
+from tests.running import Client, broker
+
+pytestmark = pytest.mark.once
+
+FAST = ("--set", "group.initial.rebalance.delay.ms=0")
+
+
+def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_what_moved(tmp_path: Path, tenure: Tenure) -> None:
+    with broker("--data", str(tmp_path), *FAST) as first:
+        bootstrap = f"127.0.0.1:{first.port}"
+        with Yard(first.port) as yard:
+            yard.topic("t", counts=(1, 1, 1), begins={})
+        with party(bootstrap, "killed", ["t"]) as people:
+            people.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
+            entries_of(tenure, bootstrap, "killed", 1)  # its notes are written
+            people.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
+            first.kill()  # the notes of this one are still in memory
+    with broker("--data", str(tmp_path), *FAST) as second:
+        bootstrap = f"127.0.0.1:{second.port}"
+        with Client(second.port) as client:
+            both = [MemberIdentity("", name, None) for name in ("a", "b")]
+            while (code := client.ask(LeaveGroupRequest("killed", both), 5).error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                time.sleep(0.02)
+            assert code == 0
+        entries = entries_of(tenure, bootstrap, "killed", 2)
+        shown = tenure("group", "history", "killed", "--bootstrap", bootstrap).out
+    assert [one["to_generation"] for one in entries if one["kind"] in ("rebalance", "gap")] == [1, 2, 3]
+    second_one = next(one for one in entries if one.get("to_generation") == 2)
+    assert (second_one["kind"], second_one["from_generation"], second_one["cause"]) == ("gap", 1, None)
+    assert (second_one["rebalances_at_least"], second_one["rebalances_at_most"]) == (1, 1)
+    assert moved(second_one) == {(1, "a", "b"), (2, "a", "b")}
+    assert moved(entries[-1]) == {(0, "a", None), (1, "b", None), (2, "b", None)}
+    started = next(entry for entry in entries if entry["kind"] == "coordinator")
+    assert started["stopped_in_order"] is False
+    assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in shown
+    assert "stored    generation 2 with 2 members: a and b" in shown
+    assert entries[-1]["complete"]  # the coordinator that began anew tells all of it
+    assert "notes of the last moments before may be missing" in shown
+
+
+def moved(entry: dict[str, Any]) -> set[tuple[int, str | None, str | None]]:
+    return {(move["partition"], move["from"], move["to"]) for move in entry["moved"]}
