@@ -28,7 +28,7 @@ class Partition:
     epoch: int = 4
     replayed: int = 10
     load_ms: int = 12
-    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0)})
+    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0, 0)})
 
     @property
     def shard(self) -> Partition:
