@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker.batch_checks import INLINE, Checked, Refusal, TooMuchWork, check, finish, prepare
+from broker.batch_checks import INLINE, Checked, Refusal, TooMuchWork, finish, prepare
 from broker.topic_settings import PRODUCER, LogSettings
 from protocol.batch import ATTRIBUTES_AT, COMPRESSION_MASK, BatchHeader
 from storage import Producers
@@ -44,7 +44,9 @@ class Allowance:
         self._left_ns = PASS_NS
         self._noted = False
 
-    def check(self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object) -> Checked:
+    def prepare(
+        self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object
+    ) -> tuple[bytearray, BatchHeader]:
         """Raises Refusal, and TooMuchWork for a batch that another process must check."""
         if self._left_ns <= 0:
             raise TooMuchWork
@@ -54,7 +56,7 @@ class Allowance:
         read = self._monotonic_ns
         begin = read()
         try:
-            return check(data, at, size, settings, now, name, INLINE)
+            return prepare(data, at, size, settings, now, name, INLINE)
         except TooMuchWork:
             self._left_ns = 0
             raise
@@ -75,8 +77,7 @@ def append(partition: Writable, data: bytes, at: int, size: int, now: int, allow
     if size <= SMALL_BYTES and settings.compression == PRODUCER and not _is_compressed(data, at, size):
         batch, header = prepare(data, at, size, settings, now, partition)
     else:
-        checked = allowance.check(data, at, size, settings, now, partition)
-        batch, header = finish(data, at, size, settings, now, checked)
+        batch, header = allowance.prepare(data, at, size, settings, now, partition)
     return _write(partition, batch, header, now)
 
 

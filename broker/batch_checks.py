@@ -161,22 +161,33 @@ def prepare(
     data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits = UNLIMITED
 ) -> tuple[bytearray, BatchHeader]:
     """The batch of so many bytes at `at` as it is to be appended to the partition called `name`. Raises Refusal and TooMuchWork."""
-    return finish(data, at, size, settings, now, check(data, at, size, settings, now, name, limits))
+    if size > limits.batch_bytes:
+        raise TooMuchWork
+    header = _header(data, at, at + size, settings)
+    newest, rebuilt = _check(header, data, at, at + size, settings, now, name, limits)
+    return _finish(header, data, at, size, settings, now, newest, rebuilt)
 
 
 def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits) -> Checked:
     """Everything about a batch that may take long. Raises Refusal and TooMuchWork."""
-    end = at + size
     if size > limits.batch_bytes:
         raise TooMuchWork
-    header = _header(data, at, end, settings)
+    header = _header(data, at, at + size, settings)
+    newest, rebuilt = _check(header, data, at, at + size, settings, now, name, limits)
+    return Checked(newest, rebuilt)
+
+
+def _check(
+    header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: Limits
+) -> tuple[int, bytes | None]:
+    """What Checked has."""
     codec = header.attributes & COMPRESSION_MASK
     target = codec
     if settings.compression != PRODUCER:
         target = _CODECS[settings.compression]
     body, body_at, body_end = data, at + HEADER_BYTES, end
     if codec:
-        if codec == Compression.GZIP and size > limits.gzip_bytes:
+        if codec == Compression.GZIP and end - at > limits.gzip_bytes:
             raise TooMuchWork
         body = _decompressed(data[body_at:end], codec, limits)
         body_at, body_end = 0, len(body)
@@ -200,7 +211,7 @@ def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name
             raise TooMuchWork
         _refuse_records(body, body_at, body_end, header, settings, now, name)
     if target == codec:
-        return Checked(newest, None)
+        return newest, None
     level = _level(target, settings)
     slower = SLOW_LEVEL_FACTOR if target != Compression.GZIP and level is not None and level >= SLOW_LEVEL_FROM else 1
     if header.record_count > limits.changed_records or (body_end - body_at) * slower > limits.changed_bytes:
@@ -208,15 +219,24 @@ def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name
     batch = _rebuilt(body, body_at, body_end, header, Compression(target), level)
     if len(batch) > settings.max_message_bytes:
         raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
-    return Checked(read_header(batch, 0).max_timestamp, batch)
+    return read_header(batch, 0).max_timestamp, batch
 
 
 def finish(data: bytes, at: int, size: int, settings: LogSettings, now: int, checked: Checked) -> tuple[bytearray, BatchHeader]:
-    """The batch as it is to be appended now. Raises Refusal."""
-    rebuilt = checked.rebuilt
-    batch = bytearray(memoryview(data)[at : at + size]) if rebuilt is None else bytearray(rebuilt)
-    header = BatchHeader(*HEADER.unpack_from(batch, 0))
-    _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(checked.newest, NO_TIMESTAMP))
+    """A checked batch as it is to be appended now. Raises Refusal."""
+    header = BatchHeader(*HEADER.unpack_from(data, at))
+    return _finish(header, data, at, size, settings, now, checked.newest, checked.rebuilt)
+
+
+def _finish(
+    header: BatchHeader, data: bytes, at: int, size: int, settings: LogSettings, now: int, newest: int, rebuilt: bytes | None
+) -> tuple[bytearray, BatchHeader]:
+    if rebuilt is None:
+        batch = bytearray(memoryview(data)[at : at + size])
+    else:
+        batch = bytearray(rebuilt)
+        header = BatchHeader(*HEADER.unpack_from(batch, 0))
+    _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
     if len(batch) > settings.segment_bytes:
         raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, start_told=False)
     return batch, header

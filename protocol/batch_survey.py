@@ -12,8 +12,8 @@ from typing import Final
 from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
 
 RUN_MIN: Final = 16  # records: fewer are read one by one in the same time
-WINDOW_MIN: Final = 32
-WINDOW_GROWTH: Final = 8
+WINDOW_MIN: Final = 64
+WINDOW_GROWTH: Final = 16
 # Records read one by one after a run that was too short: doubled each time, so that looking for runs costs a small share at most.
 PAUSE_MIN: Final = 16
 PAUSE_MAX: Final = 1024
@@ -266,6 +266,12 @@ def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta
 
 def _note_timestamps(columns: list[bytes], found: Survey) -> None:
     """The least and the largest of the varints that stand in these columns, which have one number of bytes."""
+    if len(columns) == 1:
+        for byte in set(columns[0]):
+            delta = (byte >> 1) ^ -(byte & 1)
+            found.oldest = min(found.oldest, delta)
+            found.newest = max(found.newest, delta)
+        return
     columns.reverse()  # so that they are in the order of their values
     digits = set(zip(*columns, strict=True))
     forward = [each for each in digits if not each[-1] & 1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.appending import Allowance
-from broker.batch_checks import UNLIMITED, Checked, check
+from broker.batch_checks import UNLIMITED, Checked, prepare
 from broker.checker_process import CheckFailed
 from broker.handlers import late_batches, produce
 from protocol.batch import iterate
@@ -254,7 +254,7 @@ def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
     def checks() -> int:
         for done in range(100):
             try:
-                allowance.check(data, 0, len(data), settings, MS, "t-0")
+                allowance.prepare(data, 0, len(data), settings, MS, "t-0")
             except late_batches.TooMuchWork:
                 return done
         return 100
@@ -270,12 +270,12 @@ def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: D
 
     def counted(*arguments: Any) -> Any:
         tried.append(arguments)
-        return check(*arguments)
+        return prepare(*arguments)
 
     caller = desk.caller()
     for _ in range(3):
         sent(desk, caller, (0, plain_batch()))
-    monkeypatch.setattr("broker.appending.check", counted)
+    monkeypatch.setattr("broker.appending.prepare", counted)
     sent(desk, caller, (0, heavy()))
     assert (len(tried), len(desk.checker.jobs)) == (1, 1)
 
@@ -294,8 +294,8 @@ BODIES = {
 
 
 class Unlimited(Allowance):
-    def check(self, *arguments: Any) -> Checked:
-        return check(*arguments, UNLIMITED)
+    def prepare(self, *arguments: Any) -> Any:
+        return prepare(*arguments, UNLIMITED)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Desk:
