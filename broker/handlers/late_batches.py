@@ -160,7 +160,7 @@ class LateBatches:
         try:
             batch.done(partition, answer)
         except Exception as error:
-            defect("a request failed inside the broker", error, api="Produce", log=str(partition))
+            defect("a large batch failed inside the broker", error, log=str(partition))
 
     def stop(self) -> None:
         """The broker stops: what waits is answered with an error that producers retry on."""
@@ -175,5 +175,5 @@ class LateBatches:
 
 
 def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:
-    defect("a request failed inside the broker", error, api="Produce", log=str(partition))
+    defect("a large batch failed inside the broker", error, log=str(partition))
     return failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -15,13 +15,14 @@ from struct import unpack
 from typing import Any, Self
 
 from broker.config import load_config
+from broker.descriptors import shared_out
 from broker.node import Address
 from broker.server import Server
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
 
 ANSWER_SECONDS = 10
-DESCRIPTORS = 4_096
+DESCRIPTORS = shared_out(4_096, listening=1)
 
 
 class Announcing(Server):

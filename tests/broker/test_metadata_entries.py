@@ -39,6 +39,9 @@ class Folders:
     def take_stock(self, delete_delay_ms: int) -> set[LogId]:
         return self.there
 
+    def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
+        return [LogId(deleted.name, index) for index in range(deleted.partitions)]
+
     def set_aside(self, *what: Any) -> None: ...
 
     def forget(self, topic_id: bytes, ids: Any, done: Any) -> None:
@@ -62,7 +65,7 @@ class Store:
         self.opening.append(done)
 
     def log(self, epoch: int) -> Any:
-        log = SimpleNamespace(epoch=epoch, usable=True, segment_bytes=0, segment_ms=0)
+        log = SimpleNamespace(epoch=epoch, usable=True, busy=False, segment_bytes=0, segment_ms=0)
         flusher = SimpleNamespace(grown=None)
         return SimpleNamespace(log=log, epoch=epoch, flusher=flusher, watch=lambda failed: None, recover=self.recovering.append)
 
