@@ -19,6 +19,7 @@ from typing import Any
 
 from broker.connection import Connection, Host
 from broker.connections import Connections
+from broker.contain import Contained, alone
 from broker.logs import get_logger
 from broker.node import Address
 
@@ -105,7 +106,7 @@ class Acceptor:
     def start(self) -> None:
         self._accepting = True
         for sock, listener in self._sockets:
-            self._loop.add_reader(sock.fileno(), self._readable, sock, listener)
+            self._loop.add_reader(sock.fileno(), Contained(self._readable, self._accepting_failed), sock, listener)
 
     def close(self) -> None:
         self._stop_reading()
@@ -146,19 +147,25 @@ class Acceptor:
         self._connections.add(connection)
         # A connection has the shape of a protocol without being one: so it can be compiled.
         protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
-        task = self._loop.create_task(self._connect(protocol, connection, accepted))
+        task = self._loop.create_task(alone(self._connect(protocol, connection, accepted)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Descriptors are given out lowest first: this number says how many are in use.
         if accepted.fileno() >= self._reserve_from:
             self._pause(f"descriptors from {self._reserve_from} on are kept for those who are served (open-file limit)")
 
+    def _accepting_failed(self) -> None:
+        """An exception of ours, or one of the system's that no peer causes: it would come again at once, so it waits a little."""
+        self._pause("accepting a connection failed")
+
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-        except OSError as error:  # the peer is gone already
+        except Exception as error:
             accepted.close()
             self._connections.ended(connection, f"lost while it was accepted: {error}")
+            if not isinstance(error, OSError):  # otherwise the peer is gone already
+                raise
 
     def _wait_for_room(self) -> None:
         """Idle connections give theirs, or accepting pauses until one ends."""
@@ -189,7 +196,7 @@ class Acceptor:
     def _retry_later(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
-        self._retry = self._loop.call_later(RETRY_SECONDS, self._resume)
+        self._retry = self._loop.call_later(RETRY_SECONDS, Contained(self._resume, self._retry_later))
 
     def _resume(self) -> None:
         if self._accepting or not self._paused or not self._sockets:

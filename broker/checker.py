@@ -17,7 +17,7 @@ from dataclasses import astuple
 from broker.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
 from broker.children import child_command, child_environment
-from broker.contain import defect, run
+from broker.contain import alone, defect, run
 from broker.logs import get_logger
 from broker.topic_settings import LogSettings
 
@@ -102,7 +102,7 @@ class Lane:
         self._jobs.setdefault(job.asker, deque()).append(job)
         self._arrived.set()
         if self._task is None:
-            self._task = self._loop.create_task(self._work())
+            self._task = self._loop.create_task(alone(self._work()))
 
     async def stop(self) -> None:
         self._stopped = True

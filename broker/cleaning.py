@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.children import child_command
 from broker.cleaner_process import CleaningFailed, run_cleaner
+from broker.contain import Contained, alone
 from broker.logs import get_logger
 from broker.topic_cleaning import Cleaned, Due, TopicLogs
 from broker.workers import Workers
@@ -119,7 +120,7 @@ class Cleaning:
         self._task: asyncio.Task[None] | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._keep_house_at = loop.time() + LOOK_SECONDS  # soon: so much less is taken for a torn end after a crash
-        self._timer = loop.call_later(LOOK_SECONDS, self._look)
+        self._timer = loop.call_later(LOOK_SECONDS, Contained(self._look))
 
     def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
         """Clean this log when it is time. `flush` makes its bytes safe; `failed` hears when it has to be repaired."""
@@ -175,10 +176,10 @@ class Cleaning:
     # What is to be done?
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
         if (self._loop.time() >= self._keep_house_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
             self._keep_house_at = self._loop.time() + HOUSE_SECONDS
-            self._housekeeping = self._loop.create_task(self._keep_house())
+            self._housekeeping = self._loop.create_task(alone(self._keep_house()))
         if self._task is not None and not self._task.done():
             return
         if self._rolling is not None:
@@ -207,10 +208,15 @@ class Cleaning:
             return
         for _ in look:
             self._topics_look = look
-            self._loop.call_later(STEP_PAUSE_SECONDS, self._go_on_looking)
+            self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._go_on_looking, self._look_given_up))
             return
         if not self._clean_next_topic():
             self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
+
+    def _look_given_up(self) -> None:
+        """An exception of ours ended it: the next look comes at its time."""
+        self._topics_look = None
+        self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
 
     def _clean_next_topic(self) -> bool:
         """Whether one of the logs that the last look found is cleaned now. What groups live by comes first."""
@@ -220,7 +226,7 @@ class Cleaning:
         due = self._topics.next_due(self._now())
         if due is None:
             return False
-        self._task = self._loop.create_task(self._clean_topic(due))
+        self._task = self._loop.create_task(alone(self._clean_topic(due)))
         return True
 
     def _try_to_roll(self, watched: Watched) -> None:
@@ -240,7 +246,7 @@ class Cleaning:
                 watched.failed(failure)
             return False
         if rolled:
-            self._task = self._loop.create_task(self._clean(watched))
+            self._task = self._loop.create_task(alone(self._clean(watched)))
         if rolled or not watched.log.usable:
             self._rolling = None
         return rolled
@@ -290,7 +296,7 @@ class Cleaning:
         else:
             known.failures = 0
         finally:
-            self._loop.call_soon(self._clean_next_topic)
+            self._loop.call_soon(Contained(self._clean_next_topic))
 
     async def _compact(
         self,

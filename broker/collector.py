@@ -9,6 +9,8 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
+from broker.contain import Contained
+
 LOOK_SECONDS: Final = 10.0
 # A full collection walks what came since the last time: an eighth of all, but there is no hurry for a few.
 MEMBERS_MORE: Final = 1_000
@@ -33,7 +35,7 @@ class Collector:
         self._settle()
         gc.enable()
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+            self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
 
     def _settle(self) -> None:
         gc.freeze()
@@ -41,7 +43,7 @@ class Collector:
         self._enough = members + max(MEMBERS_MORE, members // PART_MORE)
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
         if gc.isenabled() and self._members() >= self._enough:
             gc.collect(1)
             self._settle()

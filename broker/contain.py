@@ -8,7 +8,7 @@ is read anew from its log, a round of work is tried again at its next time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -83,6 +83,14 @@ class Contained:
     def __call__(self, *arguments: Any) -> None:
         if not run(self._callback, *arguments) and self._after is not None:
             run(self._after)
+
+
+async def alone(work: Coroutine[Any, Any, object]) -> None:
+    """A task that raises nothing: nobody awaits it."""
+    try:
+        await work
+    except Exception as error:
+        failed(work, error)
 
 
 def broken(owner: object, event: str, error: BaseException, **details: object) -> None:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from broker.contain import defect
+from broker.contain import Contained, defect
 from broker.group_journal import GroupJournal
 from broker.journal import Journal
 from broker.logs import get_logger
@@ -117,13 +117,13 @@ class Deletions:
 
     def failed(self, deletion: Deletion, error: int) -> None:
         """Refused, or only late: what has become of it is seen once the registry has dealt with that."""
-        self._loop.call_soon(self._look_again, deletion)
+        self._loop.call_soon(Contained(self._look_again), deletion)
         deletion.done(error)
 
     def _look_again(self, deletion: Deletion) -> None:
         """A late append may yet come true; after a refusal the topics are back, but for those that an earlier batch deleted."""
         if not self._registry.readable:
-            self._loop.call_later(LOOK_AGAIN_SECONDS, self._look_again, deletion)
+            self._loop.call_later(LOOK_AGAIN_SECONDS, Contained(self._look_again), deletion)
             return
         gone = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         moments = {topic.name: deletion.moments[topic.name] for topic in gone}
@@ -149,10 +149,14 @@ class Deletions:
                 if not journal.refusal:
                     self._forget(deletion, journal)
                 if self._monotonic() >= until:
-                    self._loop.call_soon(self._work)
+                    self._loop.call_soon(Contained(self._work, self._go_on))
                     return
             self._queue.popleft()
             deletion.done(ErrorCode.NONE)
+
+    def _go_on(self) -> None:
+        """An exception of ours ended a slice; what raised is off the list by then."""
+        self._loop.call_soon(Contained(self._work, self._go_on))
 
     def _served(self, journal: GroupJournal) -> None:
         """It is loaded, perhaps again: nobody has been answered from it yet."""
@@ -187,7 +191,7 @@ class Deletions:
             if not forgotten.journal.refusal:
                 forgotten.journal.reply(forgotten)
 
-        self._loop.call_soon(wait_on)
+        self._loop.call_soon(Contained(wait_on))
 
     def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
         deletion.waiting.discard(journal)

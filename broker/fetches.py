@@ -136,6 +136,11 @@ class Fetches:
             except Exception as error:
                 waiting.broken(error)
 
+    def broken(self) -> None:
+        """A turn of it was lost: those that are marked get the next one."""
+        if self._marked:
+            self._turn.touch(self)
+
     @property
     def wake_at(self) -> int:
         return self._heap[0][0] if self._heap else NEVER

@@ -92,6 +92,7 @@ class GroupJournal(Journal):
         self.partition = partition
         self.refusal: int = NOT_OURS
         self.trouble = ""  # in words for people, "" where there is none
+        self.defective = False  # it begins anew after a defect of ours
         self.replayed = 0  # facts of the last replay
         self.offsets = 0  # and what they left
         self.load_ms = 0
@@ -130,6 +131,7 @@ class GroupJournal(Journal):
         if self.refusal:
             return
         self.refusal = SUSPENDED
+        self.defective = True
         self.trouble = "begins anew after a defect"
         self._give_up(NOT_OURS)
         if self._in_flight:
@@ -255,6 +257,7 @@ class GroupJournal(Journal):
         again = self.refusal == SUSPENDED
         self.load_ms = load_ms
         self.refusal = SERVING
+        self.defective = False
         self.trouble = ""
         if not self.writable:
             self._serve_again()

@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from broker.log_repeats import Repeats
+
 QUEUE_BYTES_MAX = 1 << 20
 FLUSH_SECONDS_MAX = 0.5
 # Up to this size a write to a pipe is not torn apart by other writers.
@@ -20,8 +22,11 @@ WRITE_BYTES = select.PIPE_BUF
 class LineSink:
     """`write` never waits. Lines that find the queue full are dropped; their number is written once there is room again."""
 
-    def __init__(self, fd: int, dropped_line: Callable[[int], bytes], queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:
+    def __init__(
+        self, fd: int, dropped_line: Callable[[int], bytes], queue_bytes_max: int = QUEUE_BYTES_MAX, repeats: Repeats | None = None
+    ) -> None:
         self.dropped = 0
+        self._repeats = repeats
         self._fd = fd
         self._dropped_line = dropped_line
         self._queue_bytes_max = queue_bytes_max
@@ -51,6 +56,9 @@ class LineSink:
 
     def close(self, seconds_max: float = FLUSH_SECONDS_MAX) -> bool:
         """The same, and nothing more is written or taken afterwards."""
+        if self._repeats is not None:
+            for line in self._repeats.overdue(at_end=True):
+                self.write(line)
         written = self.flush(seconds_max)
         with self._changed:
             self._closed = True
@@ -65,12 +73,22 @@ class LineSink:
 
     def _next_chunk(self) -> bytes | None:
         """Whole lines up to WRITE_BYTES, or one longer line; their bytes count as queued until they are written."""
+        repeats = self._repeats
         with self._changed:
             self._writing = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._lines or self._closed)
-            if not self._lines:
+        while True:
+            seconds = repeats.wait_seconds() if repeats is not None else None
+            if seconds == 0 and repeats is not None:
+                for line in repeats.overdue():
+                    self.write(line)
+            elif self._wait_for_lines(seconds):
+                break
+            elif self._closed:
                 return None
+        with self._changed:
+            if not self._lines:
+                return None  # closed just now
             chunk = self._lines.popleft()
             while self._lines and len(chunk) + len(self._lines[0]) <= WRITE_BYTES:
                 chunk += self._lines.popleft()
@@ -80,6 +98,11 @@ class LineSink:
                 chunk += self._dropped_line(self._unreported)
                 self._unreported = 0
             return chunk
+
+    def _wait_for_lines(self, seconds_max: float | None) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._closed, seconds_max)
+            return bool(self._lines)
 
     def _write_out(self, chunk: bytes) -> None:
         while chunk and not self._closed:

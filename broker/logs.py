@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from broker.log_format import LEVELS, Render, console_line, json_line
+from broker.log_format import LEVELS, Details, Render, console_line, json_line
+from broker.log_repeats import Repeats
 from broker.log_sink import LineSink
 
 # structlog imports rich for pretty tracebacks where it finds it: 40 ms of every start for something that is not used.
@@ -42,9 +43,20 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
     global _debug, _sink
     close()
     render = choose_renderer(form, fd, os.environ if environ is None else environ)
-    sink = LineSink(fd, lambda count: render(None, "warning", {"event": "log lines were dropped: nobody read them", "lines": count}))
+    repeats = Repeats(render)
+
+    def once(logger: object, level: str, details: Details) -> bytes:
+        if repeats.repeated(level, details):
+            raise structlog.DropEvent
+        return render(logger, level, details)
+
+    sink = LineSink(
+        fd,
+        lambda count: render(None, "warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
+        repeats=repeats,
+    )
     structlog.configure(
-        processors=[render],
+        processors=[once],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=SinkLoggerFactory(sink),
         cache_logger_on_first_use=False,  # it can be configured again; lines are rare enough

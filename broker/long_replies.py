@@ -73,3 +73,8 @@ class LongReplies:
                 broken(writer, "a long reply failed inside the broker", error)
         if writers:
             self._turn.later(self)
+
+    def broken(self) -> None:
+        """A turn of it was lost: the writers get the next one."""
+        if self._writers:
+            self._turn.later(self)

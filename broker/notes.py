@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.clock import Clock
+from broker.contain import Contained
 from broker.group_journal import GroupJournal
 from broker.logs import get_logger
 from broker.topics import NOTES_LOG
@@ -157,7 +158,7 @@ class Notes:
 
     def _write_in(self, ms: int) -> None:
         if self._timer is None and self._done is None and not self._closed:
-            self._timer = self._loop.call_later(ms / 1000, self._write_some)
+            self._timer = self._loop.call_later(ms / 1000, Contained(self._write_some, partial(self._write_in, RETRY_MS)))
 
     def _write_some(self) -> None:
         self._timer = None

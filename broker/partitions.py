@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
+from broker.contain import Contained, run
 from broker.journal import Journal
 from broker.logs import get_logger
 from broker.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
@@ -177,12 +178,12 @@ class Partitions:
         elif self._registry.readable:
             self._set_aside(served, list(served.partitions))
         else:
-            self._loop.call_later(UNDECIDED_RETRY_SECONDS, self.ask_again, served)
+            self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.ask_again), served)
 
     def ask_again(self, served: _Served) -> None:
         """The registry did not say; when it has read its log once more it can."""
         if not self._stopped:
-            self._loop.call_soon(self._registry.reply, _Deletion(self, served))
+            self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, served))
 
     def _bring_back(self, served: _Served) -> None:
         """The registry could not be written: the topic was never deleted."""
@@ -228,9 +229,16 @@ class Partitions:
             ids = [partition.id for partition in served.partitions]
             self._folders.forget(served.topic.id, ids, partial(self._gone, served))
         elif len(later) == len(left):
-            self._loop.call_later(pause, self._set_aside, served, left)
+            self._loop.call_later(pause, self._setting_aside(served, left), served, left)
         else:
-            self._loop.call_soon(self._set_aside, served, left)
+            self._loop.call_soon(self._setting_aside(served, left), served, left)
+
+    def _setting_aside(self, served: _Served, left: list[Partition]) -> Contained:
+        """The next slice; after an exception of ours all of these are tried again, later."""
+        return Contained(self._set_aside, partial(self._set_aside_later, served, left))
+
+    def _set_aside_later(self, served: _Served, left: list[Partition]) -> None:
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._setting_aside(served, left), served, left)
 
     def _gone(self, served: _Served) -> None:
         self._served.pop(served.topic.id, None)
@@ -279,7 +287,7 @@ class Partitions:
             free = self._folders.finish_deletion(deleted, delay_ms)
         except OSError as error:
             log.warning("folder of a deleted topic stays", log=deleted.name, reason=str(error))
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._finish_deletion, deleted, ids, delay_ms)
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._finish_deletion), deleted, ids, delay_ms)
         else:
             self._folders.forget(deleted.id, free, partial(self._free, ids))
 
@@ -327,7 +335,16 @@ class Partitions:
             partition.producers,
             partial(self._tell_strayed, partition),
         )
-        self._store.open_topic_log(partition.id, topic, partial(self._opened, partition))
+        opened = Contained(partial(self._opened, partition), partial(self._opening_failed, partition))
+        if not run(self._store.open_topic_log, partition.id, topic, opened):
+            self._opening_failed(partition)
+
+    def _opening_failed(self, partition: Partition) -> None:
+        """An exception of ours ended it: this partition alone is suspended, the next ones are opened."""
+        self._opening.discard(partition)
+        if partition.error != GONE:
+            self._refuse(partition, Unreadable("a defect in this version", False))
+        self._loop.call_soon(Contained(self._open_next))
 
     def _tell_strayed(self, partition: Partition, moved: str) -> None:
         log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
@@ -352,7 +369,7 @@ class Partitions:
         again = "after a restart" if why.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
         log.error("partition cannot be read", log=str(partition), reason=why.reason, again=again)
         if not why.damaged:
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._open_again, partition)
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._open_again), partition)
 
     def _open_again(self, partition: Partition) -> None:
         if partition.error == FAILED:
@@ -376,12 +393,19 @@ class Partitions:
     def _try_later(self, partition: Partition) -> None:
         seconds = min(2 * self._retry_seconds.get(partition, RETRY_SECONDS_MIN / 2), RETRY_SECONDS_MAX)
         self._retry_seconds[partition] = seconds
-        self._loop.call_later(seconds, self._recover, partition)
+        self._loop.call_later(seconds, Contained(self._recover, partial(self._recovery_failed, partition)), partition)
 
     def _recover(self, partition: Partition) -> None:
         if partition.error == FAILED and not self._stopped:
             self._recovering.add(partition)
-            partition.owned.recover(partial(self._recovered, partition))
+            partition.owned.recover(Contained(partial(self._recovered, partition), partial(self._recovery_failed, partition)))
+
+    def _recovery_failed(self, partition: Partition) -> None:
+        """An exception of ours ended it: the partition stays suspended, and is tried again."""
+        self._recovering.discard(partition)
+        if partition.error != GONE and not self._stopped:
+            partition.refuse(FAILED, "a defect in this version")
+            self._try_later(partition)
 
     def _recovered(self, partition: Partition, failure: AppendFailed | None) -> None:
         self._recovering.discard(partition)

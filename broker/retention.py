@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from broker.config import Config
+from broker.contain import Contained, run
 from broker.logs import get_logger
 from broker.partition import Partition
 from broker.partitions import Partitions
@@ -45,7 +46,7 @@ class Rounds:
         self._job = job
         self._after = after
         self._left: Iterator[Partition] = iter(())
-        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), self._begin)
+        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._next))
 
     def _begin(self) -> None:
         self._left = iter(self._partitions)
@@ -55,13 +56,17 @@ class Rounds:
         until = time.monotonic() + SLICE_SECONDS
         for partition in self._left:
             if not partition.error:
-                self._job(partition)
+                run(self._job, partition)  # one that raises is passed over
             if time.monotonic() >= until:
-                self._timer = self._loop.call_later(PAUSE_SECONDS, self._slice)
+                self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._next))
                 return
         if self._after is not None:
-            self._after()
-        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), self._begin)
+            run(self._after)
+        self._next()
+
+    def _next(self) -> None:
+        """The round is over, or an exception of ours ended it: the next one comes at its time."""
+        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin, self._next))
 
     def stop(self) -> None:
         self._timer.cancel()
@@ -125,7 +130,7 @@ class Retention:
             partition.rolled()
         if bases:
             log.info("old segments dropped", log=str(partition), segments=len(bases), start_offset=kept.start_offset)
-            self._loop.call_later(settings.file_delete_delay_ms / 1000, self._remove, partition.owned, bases)
+            self._loop.call_later(settings.file_delete_delay_ms / 1000, Contained(self._remove), partition.owned, bases)
 
     def _remove(self, owned: LocalLog, bases: list[int]) -> None:
         """Unless the files went with their topic: then the folder of that name is another's."""
@@ -151,7 +156,7 @@ class Retention:
     # When the directory was in use, by a clock that counts: the next start compares.
 
     def _note_use(self) -> None:
-        self._timer = self._loop.call_later(USE_NOTED_SECONDS, self._note_use)
+        self._timer = self._loop.call_later(USE_NOTED_SECONDS, Contained(self._note_use))
         now = self._now()
         if now >= 0:
             self._store.clerk.submit(partial(self._store.directory.note_use, now), _nobody_waits)

@@ -23,6 +23,7 @@ from broker.collector import Collector
 from broker.config import Config
 from broker.connection import Host
 from broker.connections import Connections
+from broker.contain import DEFECTS, uncontained
 from broker.deletions import Deletions
 from broker.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.dispatch import Call, Dispatch
@@ -144,6 +145,7 @@ class Server:
             self._loop.add_signal_handler(number, self._signalled, number)
         if asked_to_stop:
             self._signalled(signal.Signals(asked_to_stop.pop()))
+        self._loop.set_exception_handler(uncontained)
         gc.disable()  # nothing made while starting is garbage
         try:
             return await self._run()
@@ -237,7 +239,7 @@ class Server:
         authorizer = AllowAll()
         transactions = Transactions()
         cluster = ClusterHandlers(
-            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, lambda: self.clock.trouble, transactions.refused
+            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, self._remark, transactions.refused
         )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
@@ -278,6 +280,10 @@ class Server:
             *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
         )
         cluster.offer()
+
+    def _remark(self) -> str:
+        """What the operator should know though everything serves, for `tenure health`."""
+        return "; ".join(filter(None, (self.clock.trouble, DEFECTS.text)))
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
         for address, port, host in opened:

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from broker.contain import defect
-from broker.group_journal import LOADING, NOT_OURS, GroupJournal, Telling
+from broker.contain import Contained, defect
+from broker.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, Telling
 from broker.journal import UNREADABLE
 from broker.logs import get_logger
 from broker.topics import CONSUMER_OFFSETS
@@ -30,6 +30,10 @@ SLICE_SECONDS = 0.008
 PROGRESS_SECONDS = 5.0
 # A log that could not be read is tried again after so long.
 UNREADABLE_RETRY_SECONDS = 15.0
+# A partition that begins anew after a defect does so at once, unless it has done so a short time ago.
+CALM_SECONDS = 10.0
+AGAIN_SECONDS_MIN = 0.25
+AGAIN_SECONDS_MAX = 15.0
 
 # Where each group lives is remembered, for computing it costs more than everything else a heartbeat asks. Groups are
 # named by clients, so what is remembered has a bound.
@@ -83,6 +87,7 @@ class Shards:
         self._loaded = loaded  # everything asked for is loaded, or refused
         self._monotonic = monotonic
         self._places: dict[str, GroupJournal] = {}
+        self._again: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when another one has to wait, and for how long
         self._queue: deque[GroupJournal] = deque()
         self._current: GroupJournal | None = None
         self._number = 0  # of the load under way: what was asked for another one comes too late
@@ -156,7 +161,23 @@ class Shards:
             self._enqueue(journal)
 
     def _reload(self, journal: GroupJournal) -> None:
-        if not self._coming(journal):
+        """Read it anew: at once, but later and later where defects follow each other."""
+        if self._coming(journal):
+            return
+        now = self._monotonic()
+        until, pause = self._again.get(journal, (0.0, 0.0))
+        if not journal.defective:
+            self._enqueue(journal)
+        elif now >= until:
+            self._again[journal] = now + CALM_SECONDS, 0.0
+            self._enqueue(journal)
+        else:
+            pause = min(2 * pause, AGAIN_SECONDS_MAX) or AGAIN_SECONDS_MIN
+            self._again[journal] = now + pause + CALM_SECONDS, pause
+            self._loop.call_later(pause, Contained(self._reload_later), journal)
+
+    def _reload_later(self, journal: GroupJournal) -> None:
+        if journal.refusal == SUSPENDED and not self._coming(journal) and not self._stopped:
             self._enqueue(journal)
 
     def _coming(self, journal: GroupJournal) -> bool:
@@ -173,7 +194,7 @@ class Shards:
     def _go_on(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._work)
+            self._loop.call_soon(Contained(self._work, self._work_failed))
 
     def _work(self) -> None:
         """One slice."""
@@ -195,6 +216,12 @@ class Shards:
                 self._go_on()
                 return
 
+    def _work_failed(self) -> None:
+        """An exception of ours ended a slice: the partition under way is refused alone, the next ones are loaded."""
+        if self._current is not None:
+            self._refuse(self._current, "there is a defect in this version", False)
+        self._go_on()
+
     def _begin(self, journal: GroupJournal) -> None:
         self._current = journal
         self._number += 1
@@ -202,7 +229,7 @@ class Shards:
         if journal.owned:
             self._steps = journal.replay()
         else:
-            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), partial(self._acquired, journal, self._number))
+            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), Contained(partial(self._acquired, journal, self._number), self._work_failed))
 
     def _acquired(self, journal: GroupJournal, number: int, result: OwnedLog | HeldBy | Unreadable) -> None:
         if number != self._number or self._current is None:  # unloaded meanwhile
@@ -226,7 +253,11 @@ class Shards:
         except StopIteration:
             self._current = self._steps = None
             self._finished.append(journal)
-            journal.serve(round((self._monotonic() - self._began) * 1000))
+            try:
+                journal.serve(round((self._monotonic() - self._began) * 1000))
+            except Exception as error:
+                defect("an offsets partition failed to load", error, log=journal.name)
+                self._refuse(journal, "there is a defect in this version", False)
         except ProtocolError as error:
             reason = (
                 f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
@@ -248,7 +279,7 @@ class Shards:
             again="after a restart" if for_good else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
         )
         if not for_good:
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._try_again, journal)
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._try_again), journal)
 
     def _try_again(self, journal: GroupJournal) -> None:
         if journal.trouble and not self._stopped:

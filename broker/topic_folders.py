@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from broker.contain import Contained
 from broker.journal import Journal
 from broker.logs import get_logger
 from broker.stores.local import LocalStore, id_text, log_id_of
@@ -91,7 +92,7 @@ class TopicFolders:
 
     def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
         """No folder has a name of the topic any more; when `done` is called, no checkpoint names it either."""
-        self._store.clerk.submit(partial(self._forget, ids), partial(self._forgotten, topic_id, ids, done))
+        self._store.clerk.submit(partial(self._forget, ids), Contained(partial(self._forgotten, topic_id, ids, done)))
 
     def _forget(self, ids: Collection[LogId]) -> None:
         directory = self._store.directory
@@ -101,7 +102,7 @@ class TopicFolders:
     def _forgotten(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], result: object) -> None:
         if isinstance(result, Exception):
             log.warning("checkpoints of a deleted topic stay", reason=str(result))
-            self._loop.call_later(RETRY_SECONDS, self.forget, topic_id, ids, done)
+            self._loop.call_later(RETRY_SECONDS, Contained(self.forget), topic_id, ids, done)
             return
         if self._registry.writable and self._registry.readable:
             self._topics.folders_gone(topic_id)
@@ -111,7 +112,7 @@ class TopicFolders:
     def remove_later(self, folders: Sequence[str], delay_ms: int) -> None:
         """Their files are given back when so much time has passed."""
         if folders:
-            self._loop.call_later(delay_ms / 1000, self._remove, folders)
+            self._loop.call_later(delay_ms / 1000, Contained(self._remove), folders)
 
     def _remove(self, folders: Sequence[str]) -> None:
         self._store.topic_workers.submit(partial(self._remove_all, folders), self._removed)
@@ -129,4 +130,4 @@ class TopicFolders:
 
     def _removed(self, stayed: list[str]) -> None:
         if stayed and not isinstance(stayed, Exception):
-            self._loop.call_later(RETRY_SECONDS, self._remove, stayed)
+            self._loop.call_later(RETRY_SECONDS, Contained(self._remove), stayed)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from broker.contain import Contained
+
 Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
@@ -61,7 +63,7 @@ class Workers:
             except Exception as error:
                 result = error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(done, result)
+                self._loop.call_soon_threadsafe(Contained(done), result)
 
 
 def _stand_back() -> None:

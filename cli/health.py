@@ -25,6 +25,7 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
 WHAT = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
+DEFECTS = "; defects: "  # behind it a broker says how many it has met, and the last of them
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
@@ -77,10 +78,23 @@ def show(answers: list[Answer], as_json: bool) -> None:
     import json
 
     brokers = [
-        {"host": host, "port": port, "ready": code == READY, "answers": code != SILENT, "text": f"{format_endpoint(host, port)} {text}"}
+        {
+            "host": host,
+            "port": port,
+            "ready": code == READY,
+            "answers": code != SILENT,
+            "defects": defects_in(text),
+            "text": f"{format_endpoint(host, port)} {text}",
+        }
         for host, port, code, text in answers
     ]
     print(json.dumps({"ready": worst(answers) == READY, "brokers": brokers}, indent=2))
+
+
+def defects_in(text: str) -> int:
+    """How many of its own defects a broker has met since it started, as it says itself."""
+    count = text.partition(DEFECTS)[2].partition(",")[0]
+    return int(count) if count.isdecimal() else 0
 
 
 def asked_for(options: argparse.Namespace) -> list[tuple[str, int]] | int:

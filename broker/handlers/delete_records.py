@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.authorizer import Operation
+from broker.contain import Contained
 from broker.dispatch import Call, Response, Route
 from broker.handlers.serving import Serving
 from broker.partition import Partition
@@ -76,7 +77,7 @@ class RecordDeletionHandlers:
             return response
         call.reply = response
         starts: Starts = {partition.id: partition.start_offset for partition, _ in unwritten}
-        self._clerk.submit(partial(self._log_starts.checkpoint_starts, starts), partial(_written, call, [result for _, result in unwritten]))
+        self._clerk.submit(partial(self._log_starts.checkpoint_starts, starts), Contained(partial(_written, call, [result for _, result in unwritten]), partial(_unanswered, call)))
         return None
 
     def _delete(
@@ -106,6 +107,10 @@ def _refusal(partition: Partition, offset: int) -> int:
     if offset != HIGH_WATERMARK and not 0 <= offset <= partition.end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     return ErrorCode.NONE
+
+
+def _unanswered(call: Call) -> None:
+    call.connection.broken()
 
 
 def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: object) -> None:

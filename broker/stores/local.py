@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from broker.cleaning import Cleaning
 from broker.config import Config
+from broker.contain import Contained, failed, run
 from broker.logs import get_logger
 from broker.start import ExitCode, StartError, for_whom
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, tell_cut
@@ -39,6 +40,7 @@ from storage import (
     NodeInfo,
     OsDisk,
     Recovery,
+    Undecided,
     Unreadable,
     told,
 )
@@ -234,7 +236,7 @@ class LocalStore:
             before.log.retire()
             if before.log.busy:
                 self.give_up_compaction(before.log)
-                self.loop.call_later(BUSY_SECONDS, self.open_topic_log, id, topic, done)
+                self.loop.call_later(BUSY_SECONDS, Contained(self.open_topic_log), id, topic, done)
                 return
             self.drop(id)
         if self.disk.exists(self._folder(id)):
@@ -392,7 +394,7 @@ class LocalStore:
         planned = self._planned.get(seconds)
         if planned is None:
             planned = self._planned[seconds] = []
-            self.loop.call_later(seconds, partial(self._flush_planned, seconds))
+            self.loop.call_later(seconds, Contained(partial(self._flush_planned, seconds)))
         planned.append(flusher)
         flusher.planned = True
 
@@ -410,12 +412,17 @@ class LocalStore:
     def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
         if not self._appended:
-            self.loop.call_soon(self._flush_appended)
+            self.loop.call_soon(Contained(self._flush_appended))
         self._appended.append(Appended(flusher, batch, offset, flusher.log.next_offset, done))
 
     def _flush_appended(self) -> None:
         appended, self._appended = self._appended, []
-        self.turn_flushes.add(appended)
+        try:
+            self.turn_flushes.add(appended)
+        except Exception as error:
+            failed(self._flush_appended, error)
+            for one in appended:  # some of it may be safe; who hears twice has heard the first time
+                run(one.done, Undecided("a defect in this version"))
 
     def written_twice(self, id: LogId) -> list[bytes]:
         """Batches of the log that are in another file too; in any thread. Raises OSError."""
@@ -430,7 +437,7 @@ class LocalStore:
             return self.handles.close_idle()
         closed: SimpleQueue[bool] = SimpleQueue()
         try:
-            self.loop.call_soon_threadsafe(lambda: closed.put(self.handles.close_idle()))
+            self.loop.call_soon_threadsafe(Contained(lambda: closed.put(self.handles.close_idle())))
             return closed.get(timeout=ROOM_SECONDS)
         except (RuntimeError, Empty):  # the loop is closed, or has other things to do
             return False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from broker.contain import Contained, failed, run
 from broker.logs import get_logger
 from broker.workers import Workers
 from protocol.batch import Fact
@@ -107,16 +108,19 @@ class Flusher:
             self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
         except AppendFailed as error:
             failure = error
+        except Exception as error:
+            failed(self.flushed, error)
+            failure = AppendFailed("a defect in this version")
         if failure is None:
-            self._store.flushed(self.log)
+            run(self._store.flushed, self.log)
         if self.grown is not None:
-            self.grown()
+            run(self.grown)
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
             # Started before anybody hears of this one; after a failure it fails at once.
             self.flush(partial(_tell, waiting), closed)
-        done(failure)
+        run(done, failure)
 
     def broke(self, failure: AppendFailed) -> None:
         """Whoever owns the log now hears of it."""
@@ -180,7 +184,8 @@ class LocalLog:
             done(AppendFailed("a flush or a compaction under way has not ended"))
             return
         repair = self.log.start_repair(self.durable_offset, partial(self._store.written_twice, self.id))
-        self._workers.submit(repair.run, partial(self._repaired, repair, done))
+        after = partial(done, AppendFailed("a defect in this version"))
+        self._workers.submit(repair.run, Contained(partial(self._repaired, repair, done), after))
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:
         if isinstance(result, Exception):
@@ -219,4 +224,4 @@ def tell_cut(recovery: Recovery) -> None:
 
 def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:
     for one in waiting:
-        one(failure)
+        run(one, failure)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from broker.contain import run
 from broker.stores.owned import Done, Flusher, run_all
 from broker.workers import Workers
 from storage import Disk, Flush, Handles, Log, OsDisk, told
@@ -53,7 +54,7 @@ class Together:
             if log.flushed_offset < log.next_offset or not log.usable:
                 left.append(flusher)
             elif done is not None:
-                done(None)
+                run(done, None)
         self._share_out(left, done)
 
     def _share_out(self, flushers: list[Flusher], done: Done | None) -> None:
@@ -131,7 +132,7 @@ def _told(part: Begun, left: list[int], go_on: Callable[[], None], results: list
 
 def tell_all(begun: Begun, results: list[Exception | None]) -> None:
     for (flusher, done, flush), result in zip(begun, results, strict=True):
-        flusher.flushed(flush, done, result)
+        run(flusher.flushed, flush, done, result)
 
 
 def sync_file_system(folder: str) -> bool:

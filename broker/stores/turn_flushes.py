@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.contain import run
 from broker.logs import get_logger
 from broker.stores.owned import Done, Flusher
 from broker.workers import Workers
@@ -103,7 +104,7 @@ class TurnFlushes:
         if waiting:  # started before anybody hears of this one
             self._write(waiting)
         for one in appended:
-            one.done(None)
+            run(one.done, None)
 
     def _give_up(self) -> None:
         """Flush the logs whose batches are in the file; when all are, it is removed."""

@@ -154,8 +154,8 @@ def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
 
 
 def reasons(broker: Broker) -> list[str]:
-    """Why the broker closed connections."""
-    return [entry["reason"] for entry in entries(broker, "connection closed")]
+    """Why the broker closed connections; lines that were repeated are counted in one."""
+    return [entry["reason"] for entry in entries(broker, "connection closed") for _ in range(entry.get("repeated", 1))]
 
 
 def defects(broker: Broker) -> list[str]:

@@ -71,11 +71,14 @@ class Seat:
         self.sock = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS)
         self.number = 0
         self.asked: list[int] = []
+        self.joins: set[int] = set()
         staying, rejoining = Actor(port, f"{name}-stays"), Actor(port, f"{name}-joins")
         for actor in (staying, rejoining):
-            actor.join()
-            actor.sync()
+            actor.take_id()
+        assert staying.join().error_code == staying.sync().error_code == staying.beat() == 0
+        for actor in (staying, rejoining):
             actor.close()  # members live by their sessions
+        self.rejoining = rejoining
         self.requests: dict[str, tuple[int, Any]] = {
             "heartbeat": (4, HeartbeatRequest(staying.group, staying.generation, staying.member_id)),
             "commit": (8, self.committing(staying)),
@@ -131,6 +134,8 @@ class Seat:
             data += encode_request(key, version, self.number, "test", body) if version != 99 else newer(self.number)
             if kind != NO_REPLY:
                 self.asked.append(self.number)
+            if kind == "join":
+                self.joins.add(self.number)
         return data
 
     def send(self, kinds: Sequence[str], split: bool = False) -> None:
@@ -153,6 +158,8 @@ class Seat:
                 size, number = unpack_from(">ii", data, at)
                 if len(data) - at >= 4 + size:
                     got.append(number)
+                    if number in self.joins:
+                        self._joined(data, at + 8)
                     at += 4 + size
                     continue
             chunk = self.sock.recv(1 << 18)
@@ -160,6 +167,14 @@ class Seat:
             data += chunk
         assert at == len(data), "more than was asked for"
         return [number - wanted[0] for number in got] if got != wanted else []
+
+    def _joined(self, data: bytes, at: int) -> None:
+        """The next SyncGroup is of the generation that was told: no tags, throttle time, error, generation."""
+        error, generation = unpack_from(">hi", data, at + 5)
+        if not error:
+            self.rejoining.generation = generation
+            self.bodies["sync"] = self._body(5, self.syncing(self.rejoining))
+        self.joins.clear()
 
     def warm_up(self) -> None:
         """Everything that a connection remembers comes twice."""

@@ -217,10 +217,10 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path, loop: str) -> Non
     unread = os.open(tmp_path / "log", os.O_RDWR)
     try:
         with broker("--profile", "test", "--set", f"event.loop={loop}", command=command) as started, Client(started.port) as client:
-            for _ in range(8):
+            for round in range(8):
                 with clients(100, started.port) as nonsense:
-                    for peer in nonsense:
-                        peer.send_frame(b"nonsense")
+                    for number, peer in enumerate(nonsense):
+                        peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # another line each time
                     assert all(peer.closed() for peer in nonsense)
                 assert answered(client)
             assert eventually(lambda: not writable(unread)), "the pipe is not full"

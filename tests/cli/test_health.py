@@ -117,6 +117,18 @@ def test_a_message_of_no_trouble_is_none(serving: Callable[[Answer], str]) -> No
     assert ask(serving(Broker(0, message="NONE"))) == 0
 
 
+def test_a_broker_that_met_defects_is_ready_all_the_same_and_says_so(
+    serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "defects: 12, last: 2026-11-22 10:00:00 UTC, a request failed inside the broker: ValueError: x; y"
+    endpoint = serving(Broker(0, 0, message=f"NONE; {text}"))
+    assert ask(endpoint) == 0
+    assert capsys.readouterr().out == f"{endpoint} is ready; {text}\n"
+    assert ask("--json", endpoint) == 0
+    (broker,) = json.loads(capsys.readouterr().out)["brokers"]
+    assert (broker["ready"], broker["defects"]) == (True, 12)
+
+
 def test_an_older_broker_is_asked_in_its_own_way(serving: Callable[[Answer], str]) -> None:
     assert ask(serving(Broker(0, list_groups=(0, 2)))) == 0
     assert ask(serving(Broker(14, list_groups=(0, 2)))) == 2
@@ -136,6 +148,7 @@ def test_a_broker_without_groups_is_ready_once_it_answers(serving: Callable[[Ans
         (15, "NONE", "is suspended"),
         (0, "partition 7 (cannot be read)", "is not ready: partition 7 (cannot be read)"),
         (14, "\x1b[31m", r"is loading: '\x1b[31m'"),
+        (15, "partition 7 (begins anew); defects: 2, last: X", "is suspended: partition 7 (begins anew); defects: 2, last: X"),
         (29, "not asked for", "is not ready: ListGroups is answered with error 29"),
         (-1, None, "is not ready: ListGroups is answered with error -1"),
     ],
@@ -368,7 +381,7 @@ def test_json_is_for_programs(serving: Callable[[Answer], str], capsys: pytest.C
     assert ask("--json", endpoint) == 2
     host, _, port = endpoint.rpartition(":")
     text = f"{endpoint} is loading: '12 of 50\\x1b[31m'"
-    broker = {"host": host, "port": int(port), "ready": False, "answers": True, "text": text}
+    broker = {"host": host, "port": int(port), "ready": False, "answers": True, "defects": 0, "text": text}
     assert json.loads(capsys.readouterr().out) == {"ready": False, "brokers": [broker]}
 
 

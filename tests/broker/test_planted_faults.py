@@ -1,0 +1,284 @@
+"""An exception planted at every callback of a started broker ends one connection at most, and everybody is served afterwards.
+
+The callbacks are found in the code: what is handed to the event loop, to a worker or to the turn. One that is handed over without
+being contained is noticed here too.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import broker.connection
+from tests.broker.lasting import create_topic
+from tests.broker.peers import eventually, on
+from tests.broker.test_reply_order import BATCH, LARGE, TOPIC, Seat, producing
+from tests.running import ROOT, Broker, Client, environment
+from tests.running import broker as started_broker
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(str(broker.connection.__file__).endswith(".so"), reason="nothing can be planted in compiled code"),
+]
+
+# Who calls back: the position of the callback among the arguments.
+CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
+# These contain by themselves, or do nothing that could raise.
+BARE = {
+    ("broker/turn.py", "self._end"),
+    ("broker/turn.py", "self._fire"),
+    ("broker/turn.py", "self._past_input"),
+    ("broker/acceptor.py", "self._tasks.discard"),
+    ("broker/partitions.py", "self._setting_aside(served, left)"),  # makes a Contained
+}
+# Tasks whose end somebody awaits: what they raise is heard there.
+AWAITED = {
+    ("broker/server.py", "self.cleaning.stop()"),
+    ("broker/checker.py", "self._start()"),
+    ("broker/cleaning.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
+}
+# What a turn, a log or a transport calls, by the name of the method.
+CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
+LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
+NOT_PLANTED = {
+    "broker.connection:Connection.connection_lost",  # nothing of it may fail: it is where connections end
+    "broker.dispatch:Constant.answer",
+}
+
+PLANTING = """\
+import functools, importlib, os, socket, sys, threading
+if "serve" in sys.argv or any("cli" in word for word in sys.orig_argv):
+    import broker.server
+    armed, fired = {}, []
+    def planted(point, function):
+        @functools.wraps(function)
+        def call(*arguments, **named):
+            if armed.get(point):
+                armed[point] -= 1
+                fired.append(point)
+                raise RuntimeError("planted in " + point)
+            return function(*arguments, **named)
+        return call
+    for point in os.environ["POINTS"].split():
+        module, _, name = point.partition(":")
+        kind, _, method = name.partition(".")
+        kind = getattr(importlib.import_module(module), kind)
+        setattr(kind, method, planted(point, kind.__dict__[method]))
+    server = socket.create_server(("127.0.0.1", 0))
+    with open(os.environ["CONTROL"] + ".new", "w") as file:
+        file.write(str(server.getsockname()[1]))
+    os.rename(os.environ["CONTROL"] + ".new", os.environ["CONTROL"])
+    def control():
+        while True:
+            peer, _ = server.accept()
+            with peer, peer.makefile("rw") as lines:
+                for line in lines:
+                    word, point = line.split()
+                    if word == "arm":
+                        armed.clear()
+                        armed[point] = 1
+                    elif word == "disarm":
+                        armed.clear()
+                    lines.write(str(fired.count(point)) + "\\n")
+                    lines.flush()
+    threading.Thread(target=control, daemon=True).start()
+"""
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def handed_over() -> Iterator[tuple[str, ast.expr]]:
+    """The callbacks that the code gives to an event loop."""
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS_BACK:
+                yield path, node.args[CALLS_BACK[node.func.attr]]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("create_task", "ensure_future"):
+                yield path, node.args[0]
+
+
+def method_in(node: ast.expr) -> str:
+    """Of `self.method` or `partial(self.method, ...)`."""
+    if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name) and node.func.id in ("partial", "Contained"):
+        return method_in(node.args[0])
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return ""
+
+
+def planting_points() -> list[str]:
+    found: dict[str, None] = {}
+    for path, tree in sources():
+        module = path.removesuffix(".py").replace("/", ".")
+        for kind in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
+            if any(isinstance(base, ast.Name) and base.id in ("Protocol", "NamedTuple") for base in kind.bases):
+                continue
+            methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
+            given = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
+            wanted = (methods & (CALLED | given)) | ({*LOOPS_CALLS} & methods if kind.name == "Connection" else set())
+            if kind.name == "Shape":
+                wanted |= {"__call__"}
+            found.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(wanted)))
+    return [point for point in found if point not in NOT_PLANTED]
+
+
+POINTS = planting_points()
+# These are met in every run; many others need a full disk, a deletion or a long time.
+ALWAYS_MET = {
+    "broker.connection:Connection.data_received",
+    "broker.connection:Connection.end_turn",
+    "broker.group_journal:GroupJournal.end_turn",
+    "broker.fetches:Fetches.advance",
+    "broker.fetches:Fetches.end_turn",
+    "broker.long_replies:LongReplies.end_turn",
+    "broker.connection:Connection.write_piece",
+    "broker.dispatch:Call.answer",
+    "broker.handlers.commit_again:CommitAgain.release",
+    "broker.handlers.commit_again:CommitAgain.answer",
+    "broker.handlers.heartbeat_again:HeartbeatAgain.answer",
+    "broker.handlers.rejoining:Rejoin.release",
+    "broker.handlers.rejoining:Resync.answer",
+    "broker.handlers.produce_shape:Shape.__call__",
+    "broker.retention:Rounds._begin",
+    "broker.acceptor:Acceptor._readable",
+    "broker.stores.local:LocalStore._flush_planned",
+}
+
+
+def test_everything_that_is_handed_to_a_loop_is_contained() -> None:
+    bare = {(path, ast.unparse(node)) for path, node in handed_over() if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Contained", "alone"))}
+    bare -= AWAITED
+    assert bare <= BARE
+
+
+def test_the_points_are_found_in_the_code() -> None:
+    assert set(POINTS) >= ALWAYS_MET
+    assert len(POINTS) > 50
+
+
+class Planted:
+    """A started broker, and which of its callbacks raises next."""
+
+    def __init__(self, ours: Broker, control: Path) -> None:
+        self.ours = ours
+        assert eventually(control.exists)
+        self._socket = socket.create_connection(("127.0.0.1", int(control.read_text())), 10)
+        self._lines = self._socket.makefile("rw")
+        self.seats = [Seat(ours.port, f"planted-{number}", number) for number in range(3)]
+        for seat in self.seats:
+            seat.warm_up()
+
+    def say(self, word: str, point: str) -> int:
+        """How often it has raised by now."""
+        self._lines.write(f"{word} {point}\n")
+        self._lines.flush()
+        return int(self._lines.readline())
+
+    def close(self) -> None:
+        self._socket.close()
+        self._lines.close()
+        for seat in self.seats:
+            seat.sock.close()
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    folder = tmp_path_factory.mktemp("planting")
+    (folder / "sitecustomize.py").write_text(PLANTING)
+    path = f"{folder}{os.pathsep}{environment()['PYTHONPATH']}"
+    settings = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=1", "log.retention.check.interval.ms=50", "log.retention.ms=-1")
+    with started_broker(*on("uvloop", *settings), PYTHONPATH=path, POINTS=" ".join(POINTS), CONTROL=str(folder / "control")) as ours:
+        create_topic(ours.port, TOPIC, 1)
+        create_topic(ours.port, LARGE, 1)
+        with Client(ours.port) as client:
+            assert client.ask(producing(b"".join([BATCH]), TOPIC), 9)
+            large = broker_batch()
+            assert client.ask(producing(large, LARGE), 9).responses[0].partition_responses[0].error_code == 0
+        made = Planted(ours, folder / "control")
+        yield made
+        made.close()
+
+
+def broker_batch() -> bytes:
+    from protocol.batch import Record, build
+
+    return build([Record(0, 0, None, b"x" * 80_000)])
+
+
+CHUNK = ("heartbeat", "commit", "produce", "fetch offsets", "join", "sync", "long poll", "list offsets", "long reply", "describe")
+
+
+def works(port: int, seat: Seat) -> bool:
+    """Produce, a commit, a member's heartbeat and a deadline."""
+    with Client(port, client_id="after") as client:
+        for kind in ("produce", "commit", "heartbeat", "long poll"):
+            version, request = seat.requests[kind]
+            begun = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                reply = client.ask(request, version)
+                codes = {
+                    "produce": lambda reply=reply: reply.responses[0].partition_responses[0].error_code,
+                    "commit": lambda reply=reply: reply.topics[0].partitions[0].error_code,
+                    "heartbeat": lambda reply=reply: reply.error_code,
+                    "long poll": lambda reply=reply: reply.error_code,
+                }
+                if codes[kind]() == 0:
+                    continue
+            assert time.monotonic() - begun < 5, f"{kind} was not answered"
+            return False
+    return True
+
+
+def all_replies(seat: Seat) -> bool:
+    """Whether it got them; False: its connection was closed."""
+    try:
+        assert seat.answered() == [], "out of order"
+    except (AssertionError, ConnectionError) as error:
+        if isinstance(error, AssertionError) and "closed after" not in str(error):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_fault_there_ends_one_connection_at_most(planted: Planted, point: str) -> None:
+    before = planted.say("count", point)
+    planted.say("arm", point)
+    for seat in planted.seats:
+        seat.asked.clear()
+        seat.send(CHUNK)
+    ended = [seat for seat in planted.seats if not all_replies(seat)]
+    if point in ALWAYS_MET and planted.say("count", point) == before:
+        with contextlib.suppress(ConnectionError, TimeoutError), Client(planted.ours.port) as client:
+            client.socket.settimeout(0.3)
+            client.ask(planted.seats[0].requests["long poll"][1], 11)
+        assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
+    planted.say("disarm", point)
+    for seat in ended:
+        seat.connect_anew()
+    assert len(ended) <= 1
+    assert eventually(lambda: works(planted.ours.port, planted.seats[0])), planted.ours.errors()[-2000:]
+    for seat in planted.seats:
+        seat.warm_up()
+
+
+def test_health_knows_of_them(planted: Planted) -> None:
+    """Last of this module; it is ready all the same."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-P", "-m", "tenure", "health", f"127.0.0.1:{planted.ours.port}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " is ready; defects: " in done.stdout
+    assert "planted in " in done.stdout
