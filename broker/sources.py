@@ -195,9 +195,28 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
             unknown(ledger, str(given), given.name, str)
         elif name not in chosen:
             chosen[name] = given
-        elif chosen[name].value != given.value:
+        elif agree(name, chosen[name], given):
+            chosen[name] = given if given.flag else chosen[name]
+        else:
             ledger.problems.append(f"{given}: contradicts {chosen[name]}; give one of them")
     return chosen
+
+
+def agree(name: str, one: Given, other: Given) -> bool:
+    """Whether two sources say the same: a flag may leave out the name of the only listener."""
+    if one.value == other.value:
+        return True
+    if name not in ("listeners", "advertised.listeners") or not (one.flag or other.flag):
+        return False
+    (first, address), (second, same) = (endpoint(given) for given in (one, other))
+    bare = "PLAINTEXT" if name == "listeners" else first or second
+    return address == same and (first or bare) == (second or bare)
+
+
+def endpoint(given: Given) -> tuple[str, str]:
+    """Listener name, empty where there is none, and HOST:PORT."""
+    before, separator, after = as_text(given.value).strip().rpartition("://")
+    return before.upper() if separator else "", after
 
 
 def sort_out(ledger: Ledger, name: str, given: Given) -> None:

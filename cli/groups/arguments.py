@@ -158,7 +158,7 @@ def a_past(text: str) -> int:
 
     try:
         if "-" not in text:
-            return int(time.time() * 1000) - duration(text)
+            return max(0, int(time.time() * 1000) - duration(text))
         return moment(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a time (2026-11-21T08:30:00Z) nor how long ago (90s, 15m, 2h, 1d)") from None

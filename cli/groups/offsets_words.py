@@ -10,6 +10,8 @@ from typing import NamedTuple
 MS = 1000
 PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
 RANGE_LIMIT = 100_000  # of one T:A-B: more partitions than a topic has anywhere; a slip of the finger is not a gigabyte
+MOMENT_MIN = -62_135_596_800_000  # what calendars here know: the years 1 to 9999
+MOMENT_MAX = 253_402_300_799_999
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
 
 ISO_DURATION = re.compile(
@@ -83,11 +85,15 @@ def moment(text: str) -> int:
     ms = since.days * UNITS_MS["d"] + since.seconds * MS + since.microseconds // MS
     if ms < 0:
         raise ValueError(f"{text!r} is before 1970, where Kafka's times begin")
+    if ms > MOMENT_MAX:
+        raise ValueError(f"{text!r} is after the year 9999 in UTC")
     return ms
 
 
 def shown_moment(ms: int) -> str:
-    """ISO 8601 with its zone; milliseconds where there are any."""
+    """ISO 8601 with its zone; milliseconds where there are any. A record may have any 64 bit number for a time."""
+    if not MOMENT_MIN <= ms <= MOMENT_MAX:
+        return f"{ms} ms after 1970"
     at = datetime.fromtimestamp(ms // MS, UTC).replace(microsecond=ms % MS * 1000)
     return at.isoformat(timespec="milliseconds" if ms % MS else "seconds").removesuffix("+00:00") + "Z"
 

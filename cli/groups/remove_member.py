@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster, Failure, failure, name_of
-from cli.groups.described import describe_one
+from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
 from cli.groups.removal import foresee
 from cli.shown import Column, Role, Screen, plain
 from history.moves import spans
 from history.words import called, listed
+from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 if TYPE_CHECKING:
@@ -50,10 +52,12 @@ def run(options: argparse.Namespace) -> int:
             raise Failure(EXIT.REFUSED, "nothing was changed")
         if options.reason and cluster.version(LeaveGroupRequest.API_KEY, group.coordinator) < REASON_VERSION:
             screen.warn("the cluster takes no reasons (Kafka 3.2 does); the member is removed without one")
-        errors = remove(cluster, group.id, leaving, options.reason or REASON)
+        exact = {one.member_id for one in leaving if one.member_id in options.members}
+        errors = remove(cluster, group.id, leaving, exact, options.reason or REASON)
+        after = describe(cluster, [group.id])[group.id]
     if screen.json:
-        screen.document(document(group, removal, False, errors))
-    return finish(screen, group, removal, errors)
+        screen.document(document(group, removal, False, errors, after))
+    return finish(screen, group, removal, errors, after)
 
 
 def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
@@ -88,9 +92,13 @@ def partition_counts(cluster: Cluster, group: Group) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
 
 
-def remove(cluster: Cluster, group: str, leaving: list[GroupMember], reason: str) -> dict[str, int]:
-    """Errors by member id. A static member goes by its instance id alone, whoever sits there by then; as Java's admin does it."""
-    identities = [MemberIdentity("" if one.instance_id is not None else one.member_id, one.instance_id, reason) for one in leaving]
+def remove(cluster: Cluster, group: str, leaving: list[GroupMember], exact: Collection[str], reason: str) -> dict[str, int]:
+    """Errors by member id. A static member goes by its instance id alone, as Java's admin does it, whichever process has the seat by
+    then; one that was named by its member id (`exact`) goes by both, so that a process that took its seat meanwhile stays."""
+    identities = [
+        MemberIdentity("" if one.instance_id is not None and one.member_id not in exact else one.member_id, one.instance_id, reason)
+        for one in leaving
+    ]
     reply = cluster.coordinator(group, LeaveGroupRequest(group, identities), oldest=BATCHED_VERSION)
     if reply.error_code:
         raise failure(reply.error_code, f"group {group}")
@@ -110,7 +118,10 @@ def counted(leaving: list[GroupMember]) -> str:
 # What is said
 
 
-def document(group: Group, removal: Removal, dry_run: bool, errors: dict[str, int]) -> dict[str, object]:
+def document(
+    group: Group, removal: Removal, dry_run: bool, errors: dict[str, int], after: Group | None = None
+) -> dict[str, object]:
+    """`after`: the group as it is now; without one, and of a dry run, what would be."""
     return {
         "group": group.id,
         "dry_run": dry_run,
@@ -125,7 +136,8 @@ def document(group: Group, removal: Removal, dry_run: bool, errors: dict[str, in
             }
             for one in removal.leaving
         ],
-        "members_left": len(removal.staying),
+        "state_after": None if dry_run or after is None else after.state,
+        "members_left": len(removal.staying) if dry_run or not removal.leaving else len(after.members) if after is not None else 0,
         "rebalances": removal.rebalances,
         "all_partitions_stop": removal.stops,
         "moves": [
@@ -203,12 +215,30 @@ def counted_partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int]) -> int:
+def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int], after: Group | None) -> int:
     gone = [one for one in removal.leaving if one.member_id not in errors]
     if gone and not screen.json:
-        what = "it rebalances now" if removal.rebalances else "it is empty now"
-        screen.line(plain(f"removed {counted(gone)} from group {group.id}: {what}"))
+        screen.line(plain(f"removed {counted(gone)} from group {group.id}: {outcome(group, after)}"))
     for one in removal.leaving:
         if one.member_id in errors:
-            screen.warn(f"not removed: {failure(errors[one.member_id], called(one.member_id, one.instance_id)).line}")
+            screen.warn(plain(f"not removed: {refusal(errors[one.member_id], one)}"))
     return EXIT.REFUSED if errors else EXIT.DONE
+
+
+def outcome(group: Group, after: Group | None) -> str:
+    """What the group is like now, which may be something else than what was foreseen."""
+    if after is None or not after.members:
+        return "it is empty now"
+    before = {member.member_id for member in group.members}
+    new = [called(member.member_id, member.instance_id) for member in after.members if member.member_id not in before]
+    joined = f", with {listed(new)}, who joined meanwhile" if new else ""
+    if after.state in ("PreparingRebalance", "CompletingRebalance"):
+        return f"it rebalances now{joined}"
+    count = "1 member" if len(after.members) == 1 else f"{len(after.members)} members"
+    return f"it has {count} now{joined} (state {after.state})"
+
+
+def refusal(error: int, one: GroupMember) -> str:
+    if error == ErrorCode.FENCED_INSTANCE_ID:
+        return f"member {one.member_id} is gone; another process has joined as instance {one.instance_id} since and keeps the seat"
+    return failure(error, called(one.member_id, one.instance_id)).line

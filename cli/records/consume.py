@@ -23,7 +23,7 @@ from cli.topics.log_offsets import LATEST, Place
 
 POLL_SECONDS: Final = 0.25
 COMMIT_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 30.0  # between two looks for new partitions
+LOOK_SECONDS: Final = 5.0  # between two looks for new partitions
 PLACES_NAMED: Final = 8
 
 
@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
             reading = Reading(options, screen, cluster, output, interrupts, begin)
             try:
                 with interrupts.waiting():
-                    required(cluster, options.topics, makes=True)
+                    topics = required(cluster, options.topics, makes=True)
+                    reading.known = {(name, number) for name, topic in topics.items() for number in topic.partitions}
                 if options.group is None:
                     reading.alone()
                 else:
@@ -87,6 +88,7 @@ class Reading:
         self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
         self.talks = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[Place, int] = {}  # printed up to here
+        self.known: set[Place] = set()  # partitions that were there when reading began: --from is about these
         self._ends: dict[Place, int] | None = None
         self._last_came = time.monotonic()
         self._looked = time.monotonic()
@@ -177,9 +179,20 @@ class Reading:
             if stands and time.monotonic() - self._looked >= LOOK_SECONDS:
                 self._looked = time.monotonic()
                 stands = not member.outgrown
+                if not stands:
+                    self.begin_new_partitions(commits)
             if not stands and not self.output.done:
                 commits.commit(seat)
                 seat = self.take_seat(member, commits, seat)
+
+    def begin_new_partitions(self, commits: Commits) -> None:
+        """Commit their beginning: a member that gets one and has started since then does not know that they are new."""
+        topics = self.cluster.topics(sorted({topic for topic, _ in self.known}))
+        new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.known]
+        committed = committed_offsets(self.cluster, self.options.group, new)
+        begins = self.begins([place for place in new if place not in committed], Begin("earliest"))
+        for place, offset in begins.items():
+            commits.note(place, offset)
 
     def nothing_to_read(self, member: Member) -> list[Chunk]:
         member.wait(POLL_SECONDS)
@@ -196,7 +209,9 @@ class Reading:
             if before is not None and seat.generation == before.generation + 1:
                 committed |= {place: self.positions[place] for place in uncommitted if place in seat.places}
             new = [place for place in seat.places if place not in committed]
-            started = self.begins(new, self.begin) if new else {}
+            # All that is in a partition that was added meanwhile was written since: it is read from its beginning.
+            started = self.begins([place for place in new if place in self.known], self.begin)
+            started |= self.begins([place for place in new if place not in self.known], Begin("earliest"))
             self.start({place: (committed | started)[place] for place in seat.places})
         for place in {*new, *uncommitted} & set(seat.places):
             commits.note(place, self.positions[place])

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command where it waits, and otherwise when it waits next: what is printed is then also committed."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command where it waits, and otherwise when it waits next: what is printed is then also committed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: its terminal was closed
 
 
 class Interrupted(KeyboardInterrupt):

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from cli.groups.offsets_words import shown_moment
+from cli.groups.offsets_words import MOMENT_MAX, MOMENT_MIN, shown_moment
 from cli.shown import plain
 from protocol.batch import NO_TIMESTAMP, Record
 
@@ -134,10 +134,7 @@ def shown_time(timestamp: int) -> str | int | None:
     """ISO 8601; the bare number where a producer wrote one that no calendar has."""
     if timestamp == NO_TIMESTAMP:
         return None
-    try:
-        return shown_moment(timestamp)
-    except (OverflowError, ValueError, OSError):
-        return timestamp
+    return shown_moment(timestamp) if MOMENT_MIN <= timestamp <= MOMENT_MAX else timestamp
 
 
 def document(found: Found) -> dict[str, Any]:

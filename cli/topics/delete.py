@@ -88,6 +88,13 @@ def contents(entry: dict[str, Any]) -> str:
 def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     if not entries:
         return
+    internal = [entry["name"] for entry in entries if entry["internal"]]
+    if internal and not options.yes:
+        raise Failure(
+            EXIT.REFUSED,
+            f"{' and '.join(internal)}: the cluster keeps its own state there, such as all groups' offsets; --yes deletes it all the same; "
+            "nothing was changed",
+        )
     listed = "".join(f"{entry['name']}: {contents(entry)}\n" for entry in entries)
     if not screen.confirm(f"{listed}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")

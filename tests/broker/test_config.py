@@ -88,6 +88,14 @@ def test_a_flag_given_twice_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("setting", ["127.0.0.1:9093", "PLAINTEXT://127.0.0.1:9093", "plaintext://127.0.0.1:9093"])
+def test_a_flag_and_a_set_that_say_the_same_agree(setting: str) -> None:
+    config = load_config(listen=["127.0.0.1:9093"], settings=[f"listeners={setting}", f"advertised.listeners={setting}"], advertise=["127.0.0.1:9093"])
+    assert [(one.host, one.port) for one in config.listeners] == [("127.0.0.1", 9093)]
+    assert "contradicts" in problem(listen=["127.0.0.1:9093"], settings=["listeners=PLAINTEXT://127.0.0.1:9094"])
+    assert "contradicts" in problem(listen=["127.0.0.1:9093"], settings=["listeners=INSIDE://127.0.0.1:9093"])
+
+
 def test_one_file_cannot_say_two_things(toml: Any) -> None:
     path = toml('"max.connections" = 1\nmax_connections = 2')
     assert problem(config_file=path) == (

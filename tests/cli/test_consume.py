@@ -202,7 +202,7 @@ def consuming(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[byte
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_it_quietly_and_at_once(bootstrap, name, number, code):
     with consuming(bootstrap, name, "--from-beginning", "--format", "{value}") as process:
         assert process.stdout is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from cli.records.commits import Commits, committed_offsets
 from cli.records.membership import Member, Timeouts
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.cli.conftest import Tenure
+from tests.running import environment
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
@@ -196,3 +199,22 @@ def test_a_group_that_wants_something_else_says_so(cluster, tenure, bootstrap, c
         one.leave()
     short = consume("--session-timeout", "0.05", "--heartbeat", "0.01")
     assert (short.code, "--session-timeout" in short.err) == (1, True)
+
+
+def test_a_partition_that_is_added_meanwhile_is_read_from_its_beginning(consume, cluster, tenure, bootstrap, name, monkeypatch):
+    monkeypatch.setattr("cli.records.consume.LOOK_SECONDS", 0.5)
+
+    def grow() -> None:
+        with cluster.another() as helper:
+            while group_now(helper, name).group_state != "Stable":
+                time.sleep(0.01)
+        words = ("--bootstrap", bootstrap)
+        for command in (("topic", "alter", name, "--partitions", "4"), ("produce", name, "--partition", "2", "--value", "early")):
+            subprocess.run([sys.executable, "-P", "-m", "tenure", *command, *words], check=True, env=environment(), stdout=subprocess.DEVNULL)
+
+    thread, _ = in_background(grow)
+    done = consume("--limit", "1", "--idle", "20", "--from", "latest")
+    thread.join(10)
+    assert (done.code, done.out) == (0, "early\n")
+    # The other new one, too, begins where a member that starts now would not look for it.
+    assert committed_offsets(cluster, name, [(name, 2), (name, 3)]) == {(name, 2): 1, (name, 3): 0}

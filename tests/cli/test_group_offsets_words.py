@@ -94,3 +94,13 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_a_month_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="no fixed length"):
         offsets_words.duration("P1M")
+
+
+def test_a_time_that_no_calendar_shows_is_refused_and_any_number_is_shown() -> None:
+    for text in ("9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):
+        with pytest.raises(ValueError, match=r"is after the year 9999|is before 1970"):
+            offsets_words.moment(text)
+    assert offsets_words.moment("9999-12-31T23:59:59.999Z") == 253_402_300_799_999
+    for ms in (-(1 << 63), (1 << 63) - 1, 253_402_300_800_000):
+        assert offsets_words.shown_moment(ms) == f"{ms} ms after 1970"
+    assert offsets_words.shown_moment(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"

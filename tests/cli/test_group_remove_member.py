@@ -12,6 +12,11 @@ import time
 
 import pytest
 
+from cli.arguments import addresses
+from cli.client import Cluster
+from cli.groups.described import describe_one
+from cli.groups.remove_member import refusal, remove
+from cli.shown import Screen
 from tests.cli.conftest import Tenure
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import party
@@ -200,3 +205,34 @@ def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard
     done = tenure("group", "delete", "busy", "--bootstrap", bootstrap, "--json")
     assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": []}]}
     assert tenure("group", "describe", "busy", "--bootstrap", bootstrap).code == 66
+
+
+def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_removed(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+    """Between the look at the group and the removal a static member's process came back under a new id."""
+    with party(bootstrap, "raced", ["removed"]) as people, Cluster(addresses(bootstrap), 5) as cluster:
+        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+        seen = next(one for one in describe_one(cluster, "raced").members if one.instance_id == "b")
+        people.restart("b")
+        errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
+        assert errors == {seen.member_id: FENCED}
+        assert refusal(FENCED, seen) == f"member {seen.member_id} is gone; another process has joined as instance b since and keeps the seat"
+        assert people.heartbeat("b") == 0
+        assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by its instance id: whoever has the seat
+        assert people.heartbeat("b") == UNKNOWN
+
+
+def test_what_is_told_of_a_removal_is_what_came_of_it(yard: Yard, bootstrap: str, tenure: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+    with party(bootstrap, "late", ["removed"]) as people:
+        people.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
+
+        def confirm(*asked: object) -> bool:
+            people.settle({"a": {"removed": [0, 1]}, "c": {"removed": [2, 3]}}, static=["c"])
+            return True
+
+        monkeypatch.setattr(Screen, "confirm", confirm)
+        done = tenure("group", "remove-member", "late", "--all", "--bootstrap", bootstrap)
+        assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, who joined meanwhile"
+        monkeypatch.undo()
+        done = tenure("group", "remove-member", "late", "--all", "--bootstrap", bootstrap, "--json")
+        told = json.loads(done.out)
+        assert (told["members_left"], told["state_after"]) == (0, "Empty")

@@ -153,3 +153,11 @@ def test_on_a_terminal_it_asks_before_it_changes_anything(topic, name, monkeypat
     if code:
         assert result.err == "tenure: nothing was changed\n"
     assert topic("describe", name).code == (0 if code else 66)
+
+
+def test_the_clusters_own_topics_are_deleted_with_yes_alone(topic, name):
+    done = topic("delete", "__consumer_offsets")
+    assert done.code == 1
+    assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its own state there")
+    assert done.err.endswith("--yes deletes it all the same; nothing was changed\n")
+    assert topic("delete", "__consumer_offsets", "--dry-run").code == 0
