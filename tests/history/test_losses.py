@@ -17,7 +17,7 @@ from coordinator.notes import Coordinator
 from coordinator.states import State
 from history import Deleted, End, Entry, Image, Lost, Missing, Moved, Rebalance, Told, moves_of, story_of
 from history.words import title
-from protocol.messages.coordinator_notes import CoordinatorChange
+from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE
 from tests.history.conftest import NotedPlay
 
@@ -317,3 +317,17 @@ def test_what_is_told_is_true_whatever_notes_are_lost(play: NotedPlay, seed: int
         for records in (images, compacted(images, chance), []):
             told = story_of("g", unloaded(left, notes), records, whole=True, recorded=records is images and chance.random() < 0.5)
             check(told, truth, recorded=bool(records))
+
+
+def test_what_moved_is_told_only_where_the_record_before_is_of_the_generation_before(play: NotedPlay) -> None:
+    """A reader that has lost its way to the records between must not compare with an older one."""
+    life = Life(play, 3)
+    for _ in range(3):
+        life.join()
+        life.settle()
+    notes, images = play.told, play.images
+    settled = [entry.after for entry in rebalances(story_of("g", notes, images, whole=True, recorded=True))]
+    first, _, last = [image for image in settled if image is not None]
+    for records, known in (([first, last], False), (images, True)):
+        told = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
+        assert (moves_of(told[-1]) is not None) is known
