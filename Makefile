@@ -33,7 +33,7 @@ kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" tests/cli tests/clients tests/docker tests/project $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
 
 spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
 	@$(BIN)/python project/compiled.py --fresh

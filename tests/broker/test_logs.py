@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from broker import logs
 from broker.log_format import LEVELS
@@ -23,7 +22,6 @@ def pipe() -> Iterator[tuple[int, int]]:
     reader, writer = os.pipe()
     yield reader, writer
     logs.close()
-    structlog.reset_defaults()  # others look for lines on standard output
     os.close(reader)
     os.close(writer)
 
@@ -33,7 +31,6 @@ def terminal() -> Iterator[tuple[int, int]]:
     reader, writer = pty.openpty()
     yield reader, writer
     logs.close()
-    structlog.reset_defaults()  # others look for lines on standard output
     os.close(reader)
     os.close(writer)
 

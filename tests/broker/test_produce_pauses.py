@@ -20,7 +20,7 @@ from tests.broker.test_scale import PAUSE_SECONDS_MAX, pinging, result_of
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.running import Client
 
-pytestmark = [pytest.mark.alone, pytest.mark.once]
+pytestmark = pytest.mark.once
 MANY = 60_000
 LONG = 250_000  # more than the first of the processes does
 ANSWER_SECONDS = 60
@@ -64,6 +64,7 @@ def create_topics(client: Client) -> None:
     client.ask(CreateTopicsRequest(topics, 10_000, False), 5)
 
 
+@pytest.mark.alone
 def test_nobody_else_waits_for_the_check_of_a_batch(tmp_path: Path) -> None:
     batches = nasty()
     with LastingBroker(tmp_path / "data", "log.level=warning") as lasting, Client(lasting.port) as client:
@@ -105,6 +106,7 @@ def await_children(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.clients
 def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
     long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
     lasting = LastingBroker(tmp_path / "data", "log.level=warning")
