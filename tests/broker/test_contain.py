@@ -12,6 +12,7 @@ from broker.contain import DEFECTS, Contained
 from broker.fetches import Fetches
 from broker.journal import spoiled
 from broker.long_replies import LongReplies
+from broker.retention import Rounds
 from broker.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
 from coordinator.hold import Hold, Parts
 from tests.broker.test_turn import Crank
@@ -51,6 +52,7 @@ class Part:
     """Work for the end of a turn, and something with a deadline; the calls named raise."""
 
     name = "part"
+    error = 0
 
     def __init__(self, *raising: str) -> None:
         self.raising = raising
@@ -303,3 +305,63 @@ def test_a_contained_callback_is_followed_by_what_goes_on_without_it(planted: Ca
     Contained(raising, raising)(3)
     assert planted() == 3
     assert "Planted" in DEFECTS.last
+
+
+class Listed:
+    """Partitions of which one cannot be told, and how far a round came."""
+
+    def __init__(self) -> None:
+        self.raising = False
+        self.rounds = 0
+
+    def __iter__(self) -> Any:
+        self.rounds += 1
+        yield from [Part() for _ in range(3)]
+        if self.raising:
+            raise Planted
+
+
+class Timers:
+    """A loop that keeps what is to be called later."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.calls.append(callback)
+
+    def run(self) -> None:
+        calls, self.calls = self.calls, []
+        assert len(calls) == 1, "there is always one next call"
+        calls[0]()
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_a_round_that_raises_is_over_and_the_next_one_comes(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
+    if sliced:
+        monkeypatch.setattr("broker.retention.SLICE_SECONDS", -1.0)
+    loop, partitions = Timers(), Listed()
+    worked: list[Part] = []
+    Rounds(loop, partitions, 1_000, worked.append)  # type: ignore[arg-type]
+    partitions.raising = True
+    while partitions.rounds < 3:
+        loop.run()
+    partitions.raising = False
+    while partitions.rounds < 4:
+        loop.run()
+    assert planted() in (2, 3)
+    assert len(worked) >= 9
+
+
+def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Callable[[], int]) -> None:
+    loop, partitions = Timers(), Listed()
+    worked: list[Part] = []
+
+    def job(part: Part) -> None:
+        worked.append(part)
+        if len(worked) == 2:
+            raise Planted
+
+    Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
+    loop.run()
+    assert (len(worked), planted()) == (3, 1)
