@@ -52,9 +52,20 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 def add_command(
-    commands: Any, name: str, *, run: str, help: str, description: str | None = None, examples: Sequence[str] = (), notes: str = ""
+    commands: Any,
+    name: str,
+    *,
+    run: str,
+    help: str,
+    description: str | None = None,
+    examples: Sequence[str] = (),
+    notes: str = "",
+    for_output: bool = True,
 ) -> argparse.ArgumentParser:
-    """One command in the look that all have; `run` names the module whose `run(options)` is called. `commands` is what add_subparsers() gave."""
+    """One command in the look that all have; `run` names the module whose `run(options)` is called. `commands` is what add_subparsers() gave.
+
+    `for_output`: it is run for what it prints, and fails where standard output is closed. One with --dry-run is run for what it changes.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
@@ -63,7 +74,7 @@ def add_command(
         formatter_class=Help,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, for_output=for_output)
     return parser
 
 

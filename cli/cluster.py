@@ -58,9 +58,7 @@ def run(options: argparse.Namespace) -> int:
         show(screen, view)
         if options.versions:
             show_versions(screen, view)
-        for line in view.warnings:
-            screen.warn(line)
-    return EXIT.REFUSED if view.warnings else EXIT.DONE
+    return max([screen.fail(Failure(EXIT.REFUSED, line)) for line in view.warnings], default=EXIT.DONE)
 
 
 # Asking

@@ -67,7 +67,9 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # from Python 3.14 on argparse colours help by itself; the pages and the tests show it plain
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"tenure: {printable(self._reworded(message))} (see {self.prog} --help)\n")
+        from cli.failure import Failure
+
+        raise Failure(USAGE, f"{self._reworded(message)} (see {self.prog} --help)", hint=f"see {self.prog} --help")
 
     def _reworded(self, message: str) -> str:
         """argparse's own messages in the words of the others."""
@@ -141,10 +143,6 @@ def everything_below(parser: argparse.ArgumentParser) -> Iterator[argparse.Argum
     for below in subcommands(parser).values():
         yield below
         yield from everything_below(below)
-
-
-def printable(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace | None:

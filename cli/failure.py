@@ -1,8 +1,9 @@
-"""How a command ends that could not do what it was asked for: one line, and an exit code that scripts can tell apart."""
+"""How a command ends that could not do what it was asked for: one line, an exit code, and with --json an object that scripts can read."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class EXIT(IntEnum):
@@ -15,16 +16,58 @@ class EXIT(IntEnum):
     MISSING = 66  # no such group, topic, member or file
     UNREACHABLE = 69  # nobody answers, or not in Kafka's protocol without TLS and SASL
     SOFTWARE = 70  # a defect of ours
+    PLATFORM = 71
     OUTPUT = 74  # standard output takes no more
     AGAIN = 75  # loading, or no coordinator or leader within the timeout
     LACKING = 76  # the cluster has no such API, or not in a version that can do it
     FORBIDDEN = 77
+    CONFIG = 78
+    INTERRUPTED = 130
+
+
+# What `code` is in an error of --json, where nothing more exact is known than the exit code.
+WORDS: Final[dict[int, str]] = {
+    EXIT.REFUSED: "refused",
+    EXIT.USAGE: "usage",
+    EXIT.DAMAGED: "damaged",
+    EXIT.MISSING: "not-found",
+    EXIT.UNREACHABLE: "unreachable",
+    EXIT.SOFTWARE: "defect",
+    EXIT.PLATFORM: "platform",
+    EXIT.OUTPUT: "input-output",
+    EXIT.AGAIN: "not-now",
+    EXIT.LACKING: "unsupported",
+    EXIT.FORBIDDEN: "forbidden",
+    EXIT.CONFIG: "configuration",
+    EXIT.INTERRUPTED: "interrupted",
+}
+HINTS: Final[dict[int, str]] = {
+    EXIT.UNREACHABLE: "start a broker there, or name the address of one with --bootstrap",
+    EXIT.SOFTWARE: "TENURE_DEBUG=1 shows where",
+    EXIT.AGAIN: "try again, or wait longer with --timeout",
+}
+# More exact ones. An error that the cluster answers has Kafka's name for it, unless it is one of these.
+UNKNOWN_GROUP: Final = "unknown-group"
+UNKNOWN_TOPIC: Final = "unknown-topic"
+UNKNOWN_MEMBER: Final = "unknown-member"
+UNKNOWN_PARTITION: Final = "unknown-partition"
+NOT_READY: Final = "not-ready"
 
 
 class Failure(Exception):
-    """What is wrong and what to do about it, in one line."""
+    """What is wrong and what to do about it, in one line. For scripts: `word` is the kind of error, `hint` what to do, None where nothing is known."""
 
-    def __init__(self, code: int, line: str) -> None:
+    def __init__(self, code: int, line: str, *, word: str | None = None, hint: str | None = None) -> None:
         super().__init__(line)
         self.code = code
         self.line = line
+        self.word = word or WORDS.get(code, "failed")
+        self.hint = hint or HINTS.get(code)
+
+    def saying(self, line: str) -> Failure:
+        """The same failure in other words."""
+        return Failure(self.code, line, word=self.word, hint=self.hint)
+
+    def document(self) -> dict[str, str | None]:
+        """The one shape that errors have with --json."""
+        return {"code": self.word, "message": self.line, "hint": self.hint}

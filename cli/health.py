@@ -13,7 +13,7 @@ import argparse
 import os
 import socket
 import struct
-import sys
+import threading
 import time
 
 from broker.endpoints import format_endpoint, is_wildcard
@@ -49,8 +49,6 @@ Answer = tuple[str, int, int, str]
 
 def run(options: argparse.Namespace) -> int:
     targets = asked_for(options)
-    if isinstance(targets, int):
-        return targets
     patience = options.timeout or PROBE_SECONDS
     deadline = time.monotonic() + options.wait
     while True:
@@ -60,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             answers.append((host, port, *probe(host, port, min(patience, left) if left > PAUSE_SECONDS else patience)))
         code = worst(answers)
         if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
-            show(answers, options.json)
+            show(answers, options)
             return code
         time.sleep(PAUSE_SECONDS)
 
@@ -70,12 +68,13 @@ def worst(answers: list[Answer]) -> int:
     return next(code for code in (SILENT, NOT_READY, READY) if code in codes)
 
 
-def show(answers: list[Answer], as_json: bool) -> None:
-    if not as_json:
+def show(answers: list[Answer], options: argparse.Namespace) -> None:
+    if not options.json:
         for host, port, _, text in answers:
             print(f"{format_endpoint(host, port)} {text}")
         return
-    import json
+    from cli.failure import EXIT, NOT_READY, Failure
+    from cli.shown import Screen
 
     brokers = [
         {
@@ -88,7 +87,11 @@ def show(answers: list[Answer], as_json: bool) -> None:
         }
         for host, port, code, text in answers
     ]
-    print(json.dumps({"ready": worst(answers) == READY, "brokers": brokers}, indent=2))
+    document: dict[str, object] = {"ready": worst(answers) == READY, "brokers": brokers}
+    if trouble := [one for one, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
+        code, word = (EXIT.UNREACHABLE, None) if worst(answers) == SILENT else (EXIT.AGAIN, NOT_READY)
+        document["error"] = Failure(code, str(trouble[0]["text"]), word=word, hint="--wait SECONDS waits until it is ready").document()
+    Screen.of(options).document(document)
 
 
 def defects_in(text: str) -> int:
@@ -97,67 +100,86 @@ def defects_in(text: str) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def asked_for(options: argparse.Namespace) -> list[tuple[str, int]] | int:
-    """What the command line names, the environment, or the broker that is configured here; an exit code when that cannot be known."""
+def asked_for(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """What the command line names, the environment, or the broker that is configured here."""
     if options.broker:
-        found = named(options.broker)
-    elif options.bootstrap or (os.environ.get(BOOTSTRAP, "").strip() and not options.config):
+        return [named(options.broker)]
+    if options.bootstrap or (os.environ.get(BOOTSTRAP, "").strip() and not options.config):
         try:
             return bootstrap_of(options)
         except ValueError as error:
-            return fail(USAGE, str(error))
-    else:
-        found = configured(options.config)
-    return found if isinstance(found, int) else [found]
+            raise failure(USAGE, str(error)) from error
+    return [configured(options.config)]
 
 
-def named(text: str) -> tuple[str, int] | int:
+def named(text: str) -> tuple[str, int]:
     try:
         return address(text)
     except argparse.ArgumentTypeError as error:
-        return fail(USAGE, str(error))
+        raise failure(USAGE, str(error)) from error
 
 
-def configured(config_file: str | None) -> tuple[str, int] | int:
+def configured(config_file: str | None) -> tuple[str, int]:
     """The broker that this environment and this file describe, as it is reached from this machine."""
     from broker.config import ConfigError, load_config
 
     try:
         config = load_config(config_file=config_file, environ=os.environ)
     except ConfigError as error:
-        return fail(CONFIG, *error.problems)
+        raise failure(CONFIG, "; ".join(error.problems)) from error
     listener = config.listeners[0]
     if listener.port == 0:
-        return fail(USAGE, f"{listener.name} takes a free port at each start; write tenure health HOST:PORT, as its listening line says")
+        raise failure(USAGE, f"{listener.name} takes a free port at each start; write tenure health HOST:PORT, as its listening line says")
     if is_wildcard(listener.host):
         return "::1" if ":" in listener.host else "127.0.0.1", listener.port
     return listener.host, listener.port
 
 
-def fail(code: int, *problems: str) -> int:
-    for problem in problems:
-        print(f"tenure: {problem}", file=sys.stderr)
-    return code
+def failure(code: int, line: str) -> Exception:
+    from cli.failure import Failure
+
+    return Failure(code, line)
 
 
 def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
     """The exit code and what to say; never longer than the seconds, whatever is at the other end."""
     deadline = time.monotonic() + seconds
     took = ""
+    second_look = SecondLook(host, port, seconds)
     try:
         with dial(host, port, deadline) as connection:
             took = "takes connections, but "
+            second_look.start()
             return ask(Exchange(connection, deadline))
     except NotKafkaError as error:
         return SILENT, what_else(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
     except TimeoutError:
-        return SILENT, f"{took}does not answer within {seconds:.3g} s"
+        return SILENT, (took and second_look.found()) or f"{took}does not answer within {seconds:.3g} s"
     except ConnectionRefusedError:
         return SILENT, "does not answer: connection refused (is a broker running there?)"
     except UnknownHostError as error:
         return SILENT, f"does not answer: this name is not known here ({error.reason})"
     except OSError as error:
         return SILENT, (took and what_else(host, port, deadline)) or f"does not answer: {error.strerror or error}"
+    finally:
+        second_look.cancel()
+
+
+class SecondLook(threading.Timer):
+    """Asks in other protocols where a broker has not answered in half of the time: a web server waits for the end of a line."""
+
+    def __init__(self, host: str, port: int, seconds: float) -> None:
+        super().__init__(seconds / 2, self._look)
+        self.daemon = True
+        self._address = host, port
+        self._until = time.monotonic() + seconds * 0.95
+        self._found: str | None = None
+
+    def _look(self) -> None:
+        self._found = what_else(*self._address, self._until)
+
+    def found(self) -> str | None:
+        return self._found
 
 
 def what_else(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:

@@ -11,9 +11,13 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from cli.failure import Failure
 
 GAP = "  "
+SIGNALLED = 128  # exit codes from here on: a signal has ended the command
 INDENT = "    "  # of what does not fit into the line before
 
 
@@ -71,6 +75,8 @@ class Screen:
         self.json = json
         self.colour = colour
         self.columns = columns  # of the terminal, None where lines may be as long as they are
+        self.kept: dict[str, Any] | None = None  # the JSON document, until the command has ended
+        self.problems: list[Failure] = []
         self._out = out
         self._err = err
 
@@ -79,6 +85,7 @@ class Screen:
         screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout), columns=terminal_columns(sys.stdout))
         if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for what it cannot show
             screen.out.reconfigure(errors="backslashreplace")
+        options.screen = screen  # the command's end is told there, whatever it comes to
         return screen
 
     @property
@@ -98,10 +105,16 @@ class Screen:
         self.err.write(f"tenure: {plain(text)}\n")
         self.err.flush()
 
-    def document(self, value: object) -> None:
-        import json
+    def fail(self, problem: Failure, line: str | None = None) -> int:
+        """Tell of a part that failed while others did not; the exit code that it means."""
+        problem = problem if line is None else problem.saying(line)
+        self.warn(problem.line)
+        self.problems.append(problem)
+        return problem.code
 
-        self.line(json_plain(json.dumps(value, indent=2, ensure_ascii=False)))
+    def document(self, value: dict[str, Any]) -> None:
+        """The command's JSON. It is printed at the command's end, so that an error behind it can become part of it."""
+        self.kept = value
 
     def json_line(self, value: object) -> None:
         import json
@@ -147,6 +160,21 @@ class Screen:
         if not answer.endswith("\n"):
             self.line()
         return answer.strip().lower() in ("y", "yes")
+
+
+def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
+    """Print what a command has kept, with `error` in it: the one given, or of the parts that failed the first that has the exit code."""
+    import json
+
+    screen = screen or Screen()
+    if error is None and 0 < code < SIGNALLED:
+        error = next((problem for problem in screen.problems if problem.code == code), next(iter(screen.problems), None))
+    told = {"error": error.document()} if error is not None else {}
+    kept, screen.kept = screen.kept, None
+    if kept is not None:
+        screen.line(json_plain(json.dumps(kept | told, indent=2, ensure_ascii=False)))
+    elif told:
+        screen.json_line(told)
 
 
 def nowhere() -> TextIO:

@@ -41,6 +41,45 @@ Commands that change something:
 On a terminal tables are coloured (not with `NO_COLOR`), and what changes something asks first. Piped, tables are plain and nobody is asked.
 With `--json` the output is JSON: one document, or one object per line for what streams. Times carry their zone. Exit codes are in
 [configuration.md](configuration.md#exit-codes).
+
+## In scripts
+
+With `--json` standard output holds JSON and nothing else, whatever happens. Where the exit code is not 0 the document, or the last line
+of a stream, has an `error`, beside what there is to show; the line for people stands on standard error all the same.
+
+```console
+$ tenure group describe billin --json | jq .error
+tenure: there is no group billin; is it billing? (tenure group list shows what there is)
+{{
+  "code": "unknown-group",
+  "message": "there is no group billin; is it billing? (tenure group list shows what there is)",
+  "hint": "tenure group list shows what there is"
+}}
+```
+
+`message` is the line for people and may change its words. `hint` is what to do, or null. `code` does not change:
+
+| code | what it means |
+|---|---|
+| `unknown-group`, `unknown-topic`, `unknown-partition`, `unknown-member` | there is none of that name |
+| `not-found` | something else that was named is not there: a file, an offset |
+| `unreachable` | no broker answers, or it wants TLS or SASL |
+| `not-ready` | a broker answers, but is loading or suspended |
+| `not-now` | no coordinator, leader or controller in time; later it may work |
+| `refused` | what was asked for cannot be done as things are, or was declined |
+| `usage`, `configuration`, `platform` | the command line cannot be understood; a setting is wrong; the system is not supported |
+| `damaged` | a file, a line or a log cannot be understood |
+| `unsupported` | the cluster does not serve such a request, or only older versions |
+| `forbidden` | not allowed for this user |
+| `input-output` | a file or standard output cannot be read or written |
+| `interrupted` | Ctrl-C; a stream that follows (`--follow`) ends without an error |
+| `defect` | Tenure has a defect |
+
+Any other `code` is Kafka's name of an error that the cluster has answered: `non-empty-group`, `topic-already-exists`,
+`group-authorization-failed`. Entries of a document that failed alone have an `error` of the same shape.
+
+A command that only prints ends with exit code 74 where standard output is closed (`>&-`), so that no script takes that for an empty
+answer; `>/dev/null` runs it all the same. One that changes something, `health` and `log verify` work without.
 {sections}"""
 
 

@@ -29,6 +29,7 @@ PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # what waiting until a moment may end too early
 LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
 NO_CREATION_VERSION = 4
+LOOK = "look whether it was done before trying again"
 
 
 class Cluster:
@@ -120,17 +121,17 @@ class Cluster:
         return self._call(route, request, oldest, self._deadline(timeout))
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        def moved(reply: Any) -> str | None:
-            return "the controller has moved" if told(reply, MOVED_CONTROLLER) else None
+        def moved(reply: Any) -> Failure | None:
+            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if told(reply, MOVED_CONTROLLER) else None
 
         return self._call(Route(self._controller, moved, self._forget_metadata), request, oldest, self._deadline(timeout))
 
     def coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         """Asks the group's coordinator; while it loads or moves, again."""
 
-        def not_now(reply: Any) -> str | None:
+        def not_now(reply: Any) -> Failure | None:
             code = told(reply, MOVED_COORDINATOR, group_id)
-            return failure(code, f"group {group_id}").line if code else None
+            return failure(code, f"group {group_id}") if code else None
 
         def find(deadline: float) -> Connection:
             return self._broker(self._coordinator_id(group_id, deadline), deadline)
@@ -265,36 +266,34 @@ class Cluster:
     def _persist(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
         """Until there is an answer that is one, or there cannot be any, or it is too late."""
         pause = PAUSE_SECONDS
-        reason: str | None = None
-        code = EXIT.AGAIN
+        problem: Failure | None = None
         while True:
             connection = None
             try:
                 connection = route.find(deadline)
                 reply = ask(connection)
-                reason = route.again(reply)
-                if reason is None:
+                problem = route.again(reply)
+                if problem is None:
                     return reply
-                code = EXIT.AGAIN
             except Broken as broken:
-                if reason and self._over(deadline):  # what was known before says more than that there was no time left
-                    raise Failure(code, reason) from broken
-                code = EXIT.UNREACHABLE
-                reason = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
+                if problem and self._over(deadline):  # what was known before says more than that there was no time left
+                    raise problem from broken
+                line = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
+                problem = Failure(EXIT.UNREACHABLE, line)
                 if connection is not None:
                     self._pool.failed(connection)
                     if broken.sent and not repeatable:
-                        raise Failure(code, f"{reason}; it may have been done all the same: look before trying again") from broken
+                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have been done all the same: look before trying again", hint=LOOK) from broken
                 if broken.final or not self._pool.met:
-                    raise Failure(code, reason) from broken
+                    raise problem from broken
                 self._known = False
             except Failure as failure:  # of whoever was asked on the way
-                raise (Failure(code, reason) if reason and self._over(deadline) else failure) from failure
+                raise (problem if problem and self._over(deadline) else failure) from failure
             except TimeoutError as error:
-                raise Failure(code if reason else EXIT.UNREACHABLE, reason or f"{what} was not answered within {self._seconds:.3g} s") from error
+                raise problem or Failure(EXIT.UNREACHABLE, f"{what} was not answered within {self._seconds:.3g} s") from error
             route.forget()
             if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
-                raise Failure(code, reason)
+                raise problem
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
@@ -343,9 +342,9 @@ class Cluster:
         if group_id not in self._coordinators:
             about = f"group {group_id}"
 
-            def not_yet(reply: Any) -> str | None:
+            def not_yet(reply: Any) -> Failure | None:
                 found = reply.coordinators[0] if reply.coordinators else reply
-                return failure(found.error_code, about, found.error_message).line if found.error_code in MOVED_COORDINATOR else None
+                return failure(found.error_code, about, found.error_message) if found.error_code in MOVED_COORDINATOR else None
 
             request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
             reply = self._call(Route(self._anybody, not_yet), request, 0, deadline)
@@ -379,8 +378,8 @@ class Cluster:
         return found if names is None else {name: found.get(name, TopicInfo(None, False, 3, {})) for name in names}
 
 
-def no_brokers(reply: MetadataResponse) -> str | None:
-    return None if reply.brokers else "the cluster knows no brokers yet"
+def no_brokers(reply: MetadataResponse) -> Failure | None:
+    return None if reply.brokers else Failure(EXIT.AGAIN, "the cluster knows no brokers yet")
 
 
 def topic_info(topic: Any) -> TopicInfo:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from cli.failure import EXIT, Failure
+from cli.failure import EXIT, UNKNOWN_GROUP, UNKNOWN_MEMBER, UNKNOWN_TOPIC, Failure
 from cli.shown import plain
 from protocol.errors import ErrorCode
 
@@ -49,6 +50,13 @@ WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.LACKING),
     E.UNKNOWN_SERVER_ERROR: ("the broker failed in a way that it did not foresee; its log says more", EXIT.REFUSED),
 }
+OUR_WORDS: Final[dict[int, str]] = {
+    E.GROUP_ID_NOT_FOUND: UNKNOWN_GROUP,
+    E.UNKNOWN_TOPIC_OR_PARTITION: UNKNOWN_TOPIC,
+    E.UNKNOWN_TOPIC_ID: UNKNOWN_TOPIC,
+    E.UNKNOWN_MEMBER_ID: UNKNOWN_MEMBER,
+}
+HINT: Final = re.compile(r"(?:; |: )((?:try|look|stop|name) .*)")  # the part of a line that says what to do
 # Where the broker's own words say which limit or rule it was.
 THEIR_WORDS_COUNT: Final = {
     E.INVALID_TOPIC_EXCEPTION,
@@ -79,7 +87,13 @@ def failure(error_code: int, about: str, message: str | None = None) -> Failure:
         words = theirs or unlisted(error_code)
     elif error_code in THEIR_WORDS_COUNT and theirs and theirs.lower() not in ("none", "null"):
         words = f"{words} ({theirs})"
-    return Failure(code, f"{about}: {words}")
+    hint = HINT.search(words)
+    return Failure(code, f"{about}: {words}", word=word_of(error_code), hint=hint and hint[1])
+
+
+def word_of(error_code: int) -> str:
+    """The `code` of an error in --json: Kafka's name as a word of ours, stable as that is."""
+    return OUR_WORDS.get(error_code) or name_of(error_code).lower().replace("_", "-")
 
 
 def unlisted(error_code: int) -> str:

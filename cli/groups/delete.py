@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking
 from cli.groups.described import describe
-from cli.groups.finding import absent, stop_first
+from cli.groups.finding import absent, occupied
 from cli.shown import Column, Screen, plain
 from protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -18,32 +18,35 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Nothing is deleted unless every group that is named can be."""
     screen = Screen.of(options)
     names = list(dict.fromkeys(options.groups))
+    deleted: list[str] = []
     with Cluster.of(options) as cluster:
         found = describe(cluster, names)
         problems = {name: problem for name in names if (problem := refusal(cluster, name, found[name]))}
-        ready = [name for name in names if name not in problems]
-        if not ready and len(names) == 1:
+        if problems and len(names) == 1:
             raise problems[names[0]]
+        ready = [name for name in names if name not in problems]
         committed = offsets_asking.committed(cluster, [name for name in ready if (group := found[name]) and group.commits])
-        if not screen.json:
+        if not screen.json and not problems:
             show(screen, ready, committed)
-        if options.dry_run:
+        if options.dry_run and not problems:
             if not screen.json:
                 screen.line(f"dry run: nothing was changed, {counted(ready)} would be deleted")
-        elif ready and not screen.confirm(f"Delete {counted(ready)}?", options):
-            raise Failure(EXIT.REFUSED, "nothing was changed")
-        else:
-            problems |= delete(cluster, ready)
-    deleted = [name for name in ready if name not in problems]
+        elif not problems:
+            if not screen.confirm(f"Delete {counted(ready)}?", options):
+                raise Failure(EXIT.REFUSED, "nothing was changed")
+            problems = delete(cluster, ready)
+            deleted = [name for name in ready if name not in problems]
     if screen.json:
-        screen.document({"dry_run": options.dry_run, "groups": [document(name, problems, committed) for name in names]})
-    elif deleted and not options.dry_run:
+        groups = [document(name, problems, committed) | {"deleted": name in deleted} for name in names]
+        screen.document({"dry_run": options.dry_run, "groups": groups})
+    elif deleted:
         screen.line(f"deleted {counted(deleted)}")
-    for problem in problems.values():
-        screen.warn(problem.line)
-    return max((problem.code for problem in problems.values()), default=EXIT.DONE)
+    elif problems:
+        screen.line("dry run: nothing would be deleted" if options.dry_run else "nothing was deleted")
+    return max((screen.fail(problem) for problem in problems.values()), default=EXIT.DONE)
 
 
 def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
@@ -54,7 +57,7 @@ def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if not group.readable:
         return Failure(EXIT.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    return Failure(EXIT.REFUSED, f"group {name} has {count}: {stop_first(name, len(group.members))}")
+    return occupied(f"group {name} has {count}", name, len(group.members))
 
 
 def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
@@ -91,4 +94,4 @@ def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[
     offsets = [
         {"topic": key[0], "partition": key[1], "committed_offset": one.offset} for key, one in sorted(committed.get(name, {}).items())
     ]
-    return {"group": name, "error": None if problem is None else problem.line, "offsets": offsets}
+    return {"group": name, "error": None if problem is None else problem.document(), "offsets": offsets}

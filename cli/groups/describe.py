@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking
 from cli.groups.described import by_topic, describe
-from cli.groups.finding import absent
+from cli.groups.finding import absent, unknown
 from cli.groups.listing import state_role
 from cli.shown import Column, Painted, Role, Screen, plain
 from history.moves import spans
@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
             if number:
                 screen.line()
             show(screen, group, rows[group.id], brokers)
-    for name in missing:
-        screen.warn(f"there is no group {name}")
-    return EXIT.MISSING if missing else EXIT.DONE
+    return max([screen.fail(unknown(name)) for name in missing], default=EXIT.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:

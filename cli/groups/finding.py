@@ -6,6 +6,9 @@ import difflib
 from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Failure
+from cli.client.words import word_of
+from cli.failure import UNKNOWN_GROUP
+from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
 
 if TYPE_CHECKING:
@@ -22,7 +25,18 @@ def absent(cluster: Cluster, group: str) -> Failure:
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
     meant = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
     hint = f"; is it {meant[0]}?" if meant else ""
-    return Failure(EXIT.MISSING, f"there is no group {group or repr(group)}{hint} (tenure group list shows what there is)")
+    return unknown(group, f"{hint} (tenure group list shows what there is)")
+
+
+def unknown(group: str, more: str = "") -> Failure:
+    return Failure(
+        EXIT.MISSING, f"there is no group {group or repr(group)}{more}", word=UNKNOWN_GROUP, hint="tenure group list shows what there is"
+    )
+
+
+def occupied(line: str, group: str, members: int) -> Failure:
+    """Members are in the way; as the cluster would say it."""
+    return Failure(EXIT.REFUSED, f"{line}: {stop_first(group, members)}", word=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 
 def stop_first(group: str, members: int) -> str:

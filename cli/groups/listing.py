@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli import health
 from cli.client import EXIT, Cluster, Failure, check
+from cli.failure import NOT_READY
 from cli.groups.described import CLASSIC, TYPES_VERSION, describe
 from cli.shown import Column, Painted, Role, Screen
 from protocol.messages.list_groups import ListGroupsRequest
@@ -68,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
         found = listed(cluster, states, types, missing)
         fill_in(cluster, found, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
-        troubles = [f"{failure.line}: its groups are missing here" for failure in missing.values()] + unserved(cluster)
+        troubles = [Failure(EXIT.AGAIN, f"{failure.line}: its groups are missing here", word=failure.word) for failure in missing.values()]
+        troubles += unserved(cluster)
     if states:
         wanted = {state.lower() for state in states}
         found = [one for one in found if one.state is not None and one.state.lower() in wanted]
@@ -77,12 +79,10 @@ def run(options: argparse.Namespace) -> int:
         screen.document({"groups": [one.document() for one in found]})
     else:
         show(screen, found, brokers, filtered=bool(states or types))
-    for trouble in troubles:
-        screen.warn(trouble)
-    return EXIT.AGAIN if troubles else EXIT.DONE
+    return max([screen.fail(trouble) for trouble in troubles], default=EXIT.DONE)
 
 
-def unserved(cluster: Cluster) -> list[str]:
+def unserved(cluster: Cluster) -> list[Failure]:
     """What a Tenure broker lists no groups of: partitions that it cannot read. It says so where `tenure health` asks; others have no such place."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
@@ -90,7 +90,7 @@ def unserved(cluster: Cluster) -> list[str]:
     for broker in cluster.brokers.values():
         code, text = health.probe(broker.host, broker.port, cluster.timeout)
         if code == health.NOT_READY:
-            troubles.append(f"{broker.host}:{broker.port} {text}: its groups are missing here")
+            troubles.append(Failure(EXIT.AGAIN, f"{broker.host}:{broker.port} {text}: its groups are missing here", word=NOT_READY))
     return troubles
 
 

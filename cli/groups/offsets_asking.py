@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
+from cli.failure import UNKNOWN_PARTITION
 from cli.groups.offsets_plan import Bounds, Committed, Key
 from cli.topics.finding import required
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
@@ -94,7 +95,7 @@ def partitions_named(cluster: Cluster, named: Mapping[str, Collection[int] | Non
         there = topics[topic].partitions
         lacking = sorted(set(wanted or ()) - there.keys())
         if lacking:
-            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, lacking[:5]))}: it has {len(there)}, from 0 on")
+            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, lacking[:5]))}: it has {len(there)}, from 0 on", word=UNKNOWN_PARTITION)
         keys |= {(topic, partition) for partition in (there if wanted is None else wanted)}
     return keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping
 
-from cli.client import EXIT, Cluster, Failure, failure, name_of
+from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking, offsets_change
 from cli.groups.finding import absent
 from cli.groups.offsets_plan import Committed, Key
@@ -31,12 +31,13 @@ def run(options: argparse.Namespace) -> int:
             if standing.shares:
                 raise Failure(EXIT.REFUSED, shares(group))
         chosen = {key: committed[key] for key in sorted(committed) if within(key, named)}
-        for scope in not_committed(named, committed):
-            screen.warn(f"group {group} has committed nothing for {scope}")
+        lacking = [f"group {group} has committed nothing for {scope}" for scope in not_committed(named, committed)]
         if not chosen:
             if screen.json:
                 screen.document(document(group, chosen, dry_run=options.dry_run, errors={}))
-            return EXIT.MISSING
+            return max(screen.fail(Failure(EXIT.MISSING, line, word="no-offsets")) for line in lacking)
+        for line in lacking:
+            screen.warn(line)
         if not screen.json:
             screen.table(
                 [Column("TOPIC", False), "PARTITION", "COMMITTED"], [(topic, partition, one.offset) for (topic, partition), one in chosen.items()]
@@ -66,7 +67,7 @@ def counted(chosen: Collection[Key]) -> str:
 
 def document(group: str, chosen: Mapping[Key, Committed], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
     rows = [
-        {"topic": key[0], "partition": key[1], "committed_offset": one.offset, "error": name_of(errors[key]) if key in errors else None}
+        {"topic": key[0], "partition": key[1], "committed_offset": one.offset, "error": refusal(group, errors[key]).document() if key in errors else None}
         for key, one in chosen.items()
     ]
     return {"group": group, "dry_run": dry_run, "offsets": rows}
@@ -93,5 +94,5 @@ def finish(screen: Screen, group: str, chosen: Mapping[Key, Committed], errors: 
 
 def refusal(group: str, error: int) -> Failure:
     if error == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
-        return Failure(EXIT.REFUSED, f"members of group {group} are subscribed to the topic: stop them first, or remove them (tenure group remove-member)")
+        return failure(error, "").saying(f"members of group {group} are subscribed to the topic: stop them first, or remove them (tenure group remove-member)")
     return failure(error, f"group {group}")

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from cli.client import EXIT, Cluster, Failure, failure, name_of
+from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
+from cli.groups.finding import occupied as in_the_way
 from cli.groups.finding import stop_first
 from cli.groups.offsets_asking import Standing
 from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
@@ -202,7 +203,7 @@ def cells(move: Move, remarks: bool) -> list[object]:
 
 
 def document(group: str, standing: Standing, plan: list[Move], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
-    rows = [move.document() | {"error": name_of(errors[key]) if (key := (move.topic, move.partition)) in errors else None} for move in plan]
+    rows = [move.document() | {"error": refusal(group, errors[key]).document() if (key := (move.topic, move.partition)) in errors else None} for move in plan]
     return {"group": group, "dry_run": dry_run, "new_group": not standing.exists, "members": standing.members, "offsets": rows}
 
 
@@ -229,7 +230,7 @@ def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], err
 
 def refusal(group: str, error: int) -> Failure:
     if error in offsets_change.MEMBERS_CAME:
-        return Failure(EXIT.REFUSED, f"group {group} has members by now: {stop_first(group, 2)}")
+        return in_the_way(f"group {group} has members by now", group, 2)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         return Failure(EXIT.REFUSED, f"group {group} takes no offsets from outside: it is not a consumer group")
     return failure(error, f"group {group}")
@@ -244,6 +245,6 @@ def blame(screen: Screen, errors: Mapping[Key, int], words: Callable[[int], Fail
     for error, keys in kinds.items():
         trouble = words(error)
         where = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
-        screen.warn(f"{where} {what}: {trouble.line}")
+        screen.fail(trouble, f"{where} {what}: {trouble.line}")
         code = code or trouble.code
     return code

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking, offsets_reset
-from cli.groups.finding import absent
+from cli.groups.finding import absent, unknown
 from cli.groups.offsets_plan import Bounds, Committed, Key
 from cli.groups.offsets_words import together
 from cli.shown import Column, Role, Screen
@@ -59,9 +59,7 @@ def run(options: argparse.Namespace) -> int:
         raise problem
     for group in [group for group, one in standing.items() if one.shares]:
         screen.warn(offsets_reset.shares(group))
-    for group in missing:
-        screen.warn(f"there is no group {group}")
-    return EXIT.MISSING if missing else EXIT.DONE
+    return max([screen.fail(unknown(group)) for group in missing], default=EXIT.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[str], named: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Cluster, Failure, failure, name_of
+from cli.client import EXIT, Cluster, Failure, failure
+from cli.failure import UNKNOWN_MEMBER
 from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
 from cli.groups.removal import foresee
@@ -81,7 +82,10 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     if missing:
         there = listed(one.instance_id or one.member_id for one in group.members)
         raise Failure(
-            EXIT.MISSING, f"group {group.id} has no {' and no '.join(missing)}; it has {there or 'no members'}; nothing was changed"
+            EXIT.MISSING,
+            f"group {group.id} has no {' and no '.join(missing)}; it has {there or 'no members'}; nothing was changed",
+            word=UNKNOWN_MEMBER,
+            hint=f"tenure group members {group.id} shows who is there",
         )
     return list(found.values())
 
@@ -132,7 +136,7 @@ def document(
                 "instance_id": one.instance_id,
                 "client_id": one.client_id,
                 "host": one.host,
-                "error": name_of(errors[one.member_id]) if one.member_id in errors else None,
+                "error": refusal(one, errors[one.member_id]).document() if one.member_id in errors else None,
             }
             for one in removal.leaving
         ],
@@ -221,7 +225,8 @@ def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int
         screen.line(plain(f"removed {counted(gone)} from group {group.id}: {outcome(group, after)}"))
     for one in removal.leaving:
         if one.member_id in errors:
-            screen.warn(plain(f"not removed: {refusal(errors[one.member_id], one)}"))
+            problem = refusal(one, errors[one.member_id])
+            screen.fail(problem, f"not removed: {problem.line}")
     return EXIT.REFUSED if errors else EXIT.DONE
 
 
@@ -238,7 +243,8 @@ def outcome(group: Group, after: Group | None) -> str:
     return f"it has {count} now{joined} (state {after.state})"
 
 
-def refusal(error: int, one: GroupMember) -> str:
+def refusal(one: GroupMember, error: int) -> Failure:
+    problem = failure(error, called(one.member_id, one.instance_id))
     if error == ErrorCode.FENCED_INSTANCE_ID:
-        return f"member {one.member_id} is gone; another process has joined as instance {one.instance_id} since and keeps the seat"
-    return failure(error, called(one.member_id, one.instance_id)).line
+        return problem.saying(f"member {one.member_id} is gone; another process has joined as instance {one.instance_id} since and keeps the seat")
+    return problem

@@ -186,7 +186,7 @@ class Dump:
             self.left -= 1
             self.print(log, segment, record_fields(record, found), lines_of(record, found))
             if found.unreadable:
-                self.output.code = self.output.code or DAMAGED
+                self.output.fail(DAMAGED, f"{segment.path}: the record at offset {record.offset} cannot be read: {found.remark}")
         if self.left == 0:
             raise Enough
 

@@ -6,6 +6,7 @@ Lines that are not what was asked for go to standard error. A reader that has se
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Output:
 
     def __init__(self) -> None:
         self.code = SOUND
+        self._reason = self._hint = ""  # of the code
         self._stream: TextIO | None = sys.stdout  # None where whoever started us closed it
         reconfigure = getattr(self._stream, "reconfigure", None)
         if reconfigure is not None:
@@ -49,10 +51,24 @@ class Output:
 
     def complain(self, text: str, code: int = SOUND) -> None:
         """On standard error, behind what was printed before it."""
-        self.code = self.code or code
+        if code:
+            self.fail(code, text)
         self.flush()
         with suppress(OSError):
             print(f"tenure: {text}", file=sys.stderr, flush=True)
+
+    def fail(self, code: int, reason: str, hint: str = "") -> None:
+        if not self.code:
+            self.code, self._reason, self._hint = code, reason, hint
+
+    def error(self) -> dict[str, object]:
+        """What the last line of JSON has besides, where not all is well: once."""
+        reason, self._reason = self._reason, ""
+        if not reason:
+            return {}
+        from cli.failure import Failure
+
+        return {"error": Failure(self.code, reason, hint=self._hint or None).document()}
 
     def give_up(self, reason: BaseException | None) -> None:
         """What is still buffered must not be tried again when Python ends."""
@@ -72,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
             output.complain(str(error), NO_INPUT)
         except OSError as error:
             output.complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), DISK)
+        if options.json and (last := output.error()):
+            output.line(json.dumps(last, ensure_ascii=False))
         output.flush()
     except OutputError as error:
         output.give_up(error.__cause__)

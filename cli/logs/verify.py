@@ -242,7 +242,8 @@ class Verify:
         self.totals.warnings += problems.number(warnings=True)
         if problems.has(warning=False):
             only_reading = all(problem.kind == "read-failed" or problem.is_warning for problem in problems.kept)
-            self.output.code = self.output.code or (DISK if only_reading else DAMAGED)
+            first = next(problem for problem in problems.kept if not problem.is_warning)
+            self.output.fail(DISK if only_reading else DAMAGED, f"{first.kind}: {first.file}: {first.what}", GO_ON[first.kind])
 
     def _problem(self, problem: Problem) -> None:
         level = "warning" if problem.is_warning else "problem"
@@ -261,7 +262,7 @@ class Verify:
         totals = self.totals
         if self.json:
             summary = {"directory": self.path, "in_use_by": self.used_by, "stopped_in_order": self.clean, **asdict(totals)}
-            self.output.line(json.dumps({"summary": summary}, ensure_ascii=False))
+            self.output.line(json.dumps({"summary": summary} | self.output.error(), ensure_ascii=False))
             return
         quiet = self.used_by is not None or self.clean or not self.in_directory
         stopped = "" if quiet else f"; it was not stopped in order, so the next start reads the end of each log{self._completing()}"

@@ -46,6 +46,7 @@ def add_produce(commands: Any) -> None:
         examples=(
             "tenure produce orders --key 17 --value 'two apples'",
             "tenure produce orders --key-separator : < orders.txt",
+            "tenure produce orders-new --create --file orders.txt",
             "tenure produce orders --key 17 --null-value           # a tombstone",
             "tenure consume orders --json --from earliest --idle 2 | tenure produce copy --json",
         ),
@@ -65,6 +66,7 @@ def add_produce(commands: Any) -> None:
     how.add_argument("--partition", metavar="N", type=partition, help=f"where to; {ANY}: whatever lines of JSON say, by key or spread")
     how.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
     how.add_argument("--acks", choices=ACKS, default="all", help="who must have written them: all replicas in sync, the leader (1), nobody (0)")
+    how.add_argument("--create", action="store_true", help="make the topic where it is missing, as the cluster is set")
     add_cluster(parser, json_help="lines are JSON, and what was sent is printed as JSON")
     add_change(parser, asks=False)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cli.client import EXIT, Cluster, Failure
+from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
 from cli.records.fetching import Fetcher
@@ -121,7 +122,7 @@ class Reading:
         for name, topic in topics.items():
             for number in wanted:
                 if number not in topic.partitions:
-                    raise Failure(EXIT.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}")
+                    raise Failure(EXIT.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}", word=UNKNOWN_PARTITION)
         return [place for place in places if place[1] in wanted]
 
     def add_new_partitions(self) -> None:

@@ -89,6 +89,8 @@ def read_object(line: bytes, number: int) -> dict[str, Any]:
         raise unreadable(number, f"is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise unreadable(number, 'is not a JSON object like {"key": "k", "value": "v"}')
+    if isinstance(told := found.get("error"), dict):  # the last line of `consume --json`, or all it had to say
+        raise unreadable(number, f"is the error of another command: {told.get('message')}")
     known = {*FIELDS, *ELSEWHERE, "key_base64", "value_base64"}
     for name in found:
         if name not in known:

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.arguments import ANY
 from cli.records.drafts import Draft, Parse, header_argument, json_lines, plain_lines
 from cli.records.lines import groups, opened
 from cli.records.partitioning import Partitioner
 from cli.records.sending import Sender, Stopped, too_large
 from cli.shown import Screen, plain
-from cli.topics.create import counted
-from cli.topics.finding import required
+from cli.topics.create import counted, ensure
+from cli.topics.finding import absent, existing, required
 from cli.topics.settings import topic_settings
 from protocol.batch import Compression
 
@@ -29,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     checked(options)
     with Cluster.of(options) as cluster:
-        topic = required(cluster, [options.topic], makes=True)[options.topic]
+        topic = topic_of(cluster, options, screen)
         if options.partition not in (None, ANY):
             check_partition(options.topic, topic, options.partition, "--partition")
         if options.dry_run:
@@ -40,15 +41,31 @@ def run(options: argparse.Namespace) -> int:
                 sender.send(placed)
         except Stopped as stopped:
             tell_sent(screen, options, sender)
-            raise Failure(stopped.reason.code, explained(stopped, sender.records)) from stopped
+            raise stopped.reason.saying(explained(stopped, sender.records)) from stopped
         except Failure as failure:
             tell_sent(screen, options, sender)
-            raise Failure(failure.code, f"{failure.line}; {written(sender.records)}") from failure
+            raise failure.saying(f"{failure.line}; {written(sender.records)}") from failure
         except KeyboardInterrupt:
             tell_sent(screen, options, sender)
             raise
     tell(screen, options, sender)
     return 0
+
+
+def topic_of(cluster: Cluster, options: argparse.Namespace, screen: Screen) -> TopicInfo:
+    """The topic that is sent to; one that is missing is made only where that is asked for: a name may be mistyped."""
+    name = options.topic
+    there, missing = existing(cluster, [name])
+    if not missing:
+        return there[name]
+    if not options.create:
+        raise absent(cluster, missing, more="; --create makes it: unasked it is not made, for the name may be mistyped")
+    if options.dry_run:
+        raise Failure(EXIT.MISSING, f"topic {name} does not exist yet: --create would make it", word=UNKNOWN_TOPIC)
+    options.created = ensure(cluster, name)
+    if options.created and not screen.json:
+        screen.line(f"{plain(name)} created")
+    return required(cluster, [name])[name]
 
 
 def checked(options: argparse.Namespace) -> None:
@@ -171,7 +188,7 @@ def check_partition(name: str, topic: TopicInfo, partition: int, who: str) -> No
         count = len(topic.partitions)
         there = "partition 0 alone" if count == 1 else f"partitions 0 to {count - 1}"
         more = "" if who == "--partition" else f" (--partition {ANY} chooses anew)"
-        raise Failure(EXIT.MISSING, f"{who}: topic {name} has {there}, not {partition}{more}")
+        raise Failure(EXIT.MISSING, f"{who}: topic {name} has {there}, not {partition}{more}", word=UNKNOWN_PARTITION)
 
 
 # What is told
@@ -212,6 +229,7 @@ def document(options: argparse.Namespace, records: int, rows: Sequence[tuple[int
     return {
         "topic": options.topic,
         "dry_run": False,
+        "created": getattr(options, "created", False),
         "records": records,
         "acks": options.acks,
         "partitions": [

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cli.client import EXIT, Cluster, Failure, check, name_of
+from cli.client import EXIT, Cluster, Failure, TopicInfo, check
+from cli.client.words import word_of
 from cli.shown import Screen
 from cli.topics.finding import await_known
 from cli.topics.settings import meant
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         results = {result.name: result for result in reply.topics}
         entries = [entry(name, results.get(name), options) for name in names]
         made = [told["name"] for told in entries if told["outcome"] == "created"]
-        await_known(cluster, made, lambda topic: not topic.error and all(one.leader >= 0 for one in topic.partitions.values()))
+        await_known(cluster, made, led)
     if screen.json:
         screen.document({"dry_run": options.dry_run, "topics": entries})
     failure: Failure | None = None
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         if told["outcome"] == "refused":
             failure = refusal(name, results.get(name), [setting for setting, _ in options.settings])
             if len(names) > 1:
-                screen.warn(failure.line)
+                screen.fail(failure)
         elif not screen.json:
             screen.line(words(told))
     if failure is None:
@@ -63,13 +64,30 @@ def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsReques
     return CreateTopicsRequest(topics, int(options.timeout * 1000), options.dry_run)
 
 
+def ensure(cluster: Cluster, name: str) -> bool:
+    """Create a topic with the cluster's defaults, as whoever sends to it wants it; whether it was not there."""
+    options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False, timeout=cluster.timeout)
+    reply = cluster.controller(request(options, [name]), oldest=4)
+    result = next((result for result in reply.topics if result.name == name), None)
+    if result is not None and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    if result is None or result.error_code:
+        raise refusal(name, result, [])
+    await_known(cluster, [name], led)
+    return True
+
+
+def led(topic: TopicInfo) -> bool:
+    return not topic.error and all(partition.leader >= 0 for partition in topic.partitions.values())
+
+
 def entry(name: str, result: CreatableTopicResult | None, options: argparse.Namespace) -> dict[str, Any]:
     if result is None:
-        return {"name": name, "outcome": "refused", "error": "UNKNOWN_SERVER_ERROR", "message": "the cluster did not mention it"}
+        return {"name": name, "outcome": "refused", "error": refusal(name, None, []).document()}
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
         return {"name": name, "outcome": "exists"}
     if result.error_code:
-        return {"name": name, "outcome": "refused", "error": name_of(result.error_code), "message": result.error_message}
+        return {"name": name, "outcome": "refused", "error": refusal(name, result, [setting for setting, _ in options.settings]).document()}
     return {
         "name": name,
         "outcome": "would be created" if options.dry_run else "created",
@@ -100,7 +118,8 @@ def words(told: dict[str, Any]) -> str:
 def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[str]) -> Failure:
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return Failure(EXIT.REFUSED, f"topic {name} exists already (tenure topic describe {name}; --if-not-exists leaves it as it is)")
+        hint = f"tenure topic describe {name}; --if-not-exists leaves it as it is"
+        return Failure(EXIT.REFUSED, f"topic {name} exists already ({hint})", word=word_of(code), hint=hint)
     try:
         hint = meant(settings) if code == ErrorCode.INVALID_CONFIG else ""
         check(code, f"topic {name}", None if result is None else f"{result.error_message or ''}{hint}")

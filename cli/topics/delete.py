@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo, failure, name_of
+from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.shown import Screen, plain
 from cli.topics.create import counted
 from cli.topics.finding import absent, await_known, existing
@@ -13,7 +13,7 @@ from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from cli.topics.readers import groups_with_offsets
 from cli.topics.sizes import partition_sizes, shown_bytes
 from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 GROUPS_SHOWN = 5
 
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
         topics, missing = existing(cluster, options.topics)
         if missing and not options.if_exists:
             problem = absent(cluster, missing)
-            raise Failure(problem.code, f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
+            raise problem.saying(f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
         entries = losses(cluster, topics) if topics else []
         if options.dry_run:
             outcome = "would be deleted"
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
             refused = delete(cluster, options, list(topics)) if topics else {}
             await_known(cluster, [name for name in topics if name not in refused], lambda topic: bool(topic.error))
             for entry in entries:
-                entry["error"] = name_of(refused[entry["name"]].error_code) if entry["name"] in refused else None
+                entry["error"] = refused[entry["name"]].document() if entry["name"] in refused else None
     if screen.json:
         screen.document({"dry_run": options.dry_run, "topics": entries, "missing": missing})
     else:
@@ -44,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
         for name in missing:
             screen.line(f"{plain(name)} is not there")
     if not options.dry_run and refused:
-        raise refusal(screen, refused)
+        *others, last = refused.values()
+        for one in others:
+            screen.fail(one)
+        raise last
     return 0
 
 
@@ -100,17 +103,12 @@ def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str,
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 
-def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, DeletableTopicResult]:
+def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
     """Those that were not deleted; one that somebody else deleted meanwhile is gone, as was wished."""
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
     reply = cluster.controller(request)
     return {
-        result.name: result for result in reply.responses if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        result.name: failure(result.error_code, f"topic {result.name}", result.error_message)
+        for result in reply.responses
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     }
-
-
-def refusal(screen: Screen, refused: dict[str, DeletableTopicResult]) -> Failure:
-    failures = [failure(result.error_code, f"topic {name}", result.error_message) for name, result in refused.items()]
-    for one in failures[:-1]:
-        screen.warn(one.line)
-    return failures[-1]

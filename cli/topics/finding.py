@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cli.client import EXIT, Failure, check
+from cli.client.words import word_of
+from cli.failure import UNKNOWN_TOPIC
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInf
         if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(name)
         elif topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise Failure(EXIT.MISSING, f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores")
+            line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
+            raise Failure(EXIT.MISSING, line, word=word_of(topic.error))
         else:
             if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # told for a topic that is just being made; its partitions say more
                 check(topic.error, f"topic {name}")
@@ -54,8 +57,8 @@ def required(cluster: Cluster, names: Sequence[str], *, makes: bool = False) -> 
     return there
 
 
-def absent(cluster: Cluster, missing: Sequence[str], *, makes: bool = False) -> Failure:
-    """What to do about names of topics that are not there: perhaps others are meant; `makes`: or they shall be there."""
+def absent(cluster: Cluster, missing: Sequence[str], *, makes: bool = False, more: str = "") -> Failure:
+    """What to do about names of topics that are not there: perhaps others are meant; `makes`: or they shall be there; `more`: what else helps."""
     try:
         known = [name for name, topic in cluster.topics(None).items() if not topic.internal]
     except Failure:
@@ -63,5 +66,5 @@ def absent(cluster: Cluster, missing: Sequence[str], *, makes: bool = False) -> 
     meant = dict.fromkeys(near for name in missing for near in difflib.get_close_matches(name, known, n=1, cutoff=0.7))
     which = f"topic {missing[0]} does not exist" if len(missing) == 1 else f"topics {', '.join(missing)} do not exist"
     hint = f"; is it {', '.join(meant)}?" if meant else ""
-    create = f"; tenure topic create {missing[0]} makes it" if makes else ""
-    return Failure(EXIT.MISSING, f"{which}{hint} (tenure topic list shows what there is{create})")
+    what = "tenure topic list shows what there is" + (f"; tenure topic create {missing[0]} makes it" if makes else "") + more
+    return Failure(EXIT.MISSING, f"{which}{hint} ({what})", word=UNKNOWN_TOPIC, hint=what)

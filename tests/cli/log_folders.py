@@ -181,7 +181,11 @@ class Command:
         return lines
 
     def records(self, *arguments: object, code: int = 0) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
+        """What stands in the lines of JSON, whose last says what is wrong where the exit code does."""
+        found = [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
+        if code:
+            assert set(found.pop()["error"]) == {"code", "message", "hint"}
+        return found
 
     def problems(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
         """Exit code, problems and summary of verify; the readable lines must say the same."""

@@ -109,7 +109,8 @@ def test_records_in_full_and_by_template_and_as_json(consume, name):
 )
 def test_what_cannot_be_read_is_one_line(consume, name, arguments, code, line):
     result = consume(*arguments)
-    assert (result.code, result.out) == (code, "")
+    assert result.code == code
+    assert [json.loads(line)["error"]["message"] for line in result.out.splitlines()] == [result.err.removeprefix("tenure: ").strip()] * ("--json" in arguments)
     assert result.err.startswith("tenure: " + line.replace("{name}", name))
     assert len(result.err.splitlines()) == 1
 

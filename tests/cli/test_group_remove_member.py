@@ -183,13 +183,32 @@ def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, bootstr
     assert yard.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
 
 
-def test_groups_are_deleted_and_one_that_is_not_there_is_named(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
     yard.commit("gone-1", {("removed", 0): 1})
     yard.commit("gone-2", {("removed", 0): 1})
     done = tenure("group", "delete", "gone-1", "nope", "gone-2", "--bootstrap", bootstrap)
-    assert done.code == 66
-    assert done.out.splitlines()[-1] == "deleted 2 groups"
+    assert (done.code, done.out) == (66, "nothing was deleted\n")
     assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
+    assert yard.committed("gone-1") == {("removed", 0): 1}
+    told = tenure("group", "delete", "gone-1", "nope", "gone-2", "--dry-run", "--bootstrap", bootstrap)
+    assert (told.code, told.out) == (66, "dry run: nothing would be deleted\n")
+    told = tenure("group", "delete", "gone-1", "nope", "--json", "--bootstrap", bootstrap)
+    error = {
+        "code": "unknown-group",
+        "message": "there is no group nope (tenure group list shows what there is)",
+        "hint": "tenure group list shows what there is",
+    }
+    offset = {"topic": "removed", "partition": 0, "committed_offset": 1}
+    assert json.loads(told.out) == {
+        "dry_run": False,
+        "groups": [
+            {"group": "gone-1", "error": None, "offsets": [offset], "deleted": False},
+            {"group": "nope", "error": error, "offsets": [], "deleted": False},
+        ],
+        "error": error,
+    }
+    done = tenure("group", "delete", "gone-1", "gone-2", "--bootstrap", bootstrap)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "deleted 2 groups")
     assert yard.committed("gone-1") == {}
     assert tenure("group", "delete", "gone-2", "--bootstrap", bootstrap).code == 66
 
@@ -203,7 +222,7 @@ def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard
             assert done.err == "tenure: group busy has 1 member: stop it first, or remove it (tenure group remove-member busy --all)\n"
     assert tenure("group", "remove-member", "busy", "--all", "--bootstrap", bootstrap).code == 0
     done = tenure("group", "delete", "busy", "--bootstrap", bootstrap, "--json")
-    assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": []}]}
+    assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": [], "deleted": True}]}
     assert tenure("group", "describe", "busy", "--bootstrap", bootstrap).code == 66
 
 
@@ -215,7 +234,7 @@ def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_rem
         people.restart("b")
         errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
         assert errors == {seen.member_id: FENCED}
-        assert refusal(FENCED, seen) == f"member {seen.member_id} is gone; another process has joined as instance b since and keeps the seat"
+        assert refusal(seen, FENCED).line == f"member {seen.member_id} is gone; another process has joined as instance b since and keeps the seat"
         assert people.heartbeat("b") == 0
         assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by its instance id: whoever has the seat
         assert people.heartbeat("b") == UNKNOWN

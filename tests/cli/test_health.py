@@ -14,6 +14,7 @@ import pytest
 
 import cli
 from cli import health
+from tests.cli.fake_brokers import Listener
 
 Answer = Callable[[socket.socket], None]
 
@@ -382,7 +383,27 @@ def test_json_is_for_programs(serving: Callable[[Answer], str], capsys: pytest.C
     host, _, port = endpoint.rpartition(":")
     text = f"{endpoint} is loading: '12 of 50\\x1b[31m'"
     broker = {"host": host, "port": int(port), "ready": False, "answers": True, "defects": 0, "text": text}
-    assert json.loads(capsys.readouterr().out) == {"ready": False, "brokers": [broker]}
+    error = {"code": "not-ready", "message": text, "hint": "--wait SECONDS waits until it is ready"}
+    assert json.loads(capsys.readouterr().out) == {"ready": False, "brokers": [broker], "error": error}
+
+
+class WebServer(Listener):
+    """Waits for whole lines, as web servers do."""
+
+    def serve(self, connection: socket.socket) -> None:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            piece = connection.recv(1000)
+            if not piece:
+                return
+            data += piece
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+def test_a_web_server_that_waits_for_more_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with WebServer() as server:
+        assert ask(server.address, "--timeout", "1.5") == 1
+        assert capsys.readouterr().out == f"{server.address} is a web server (HTTP), not a Kafka broker\n"
 
 
 def test_the_timeout_can_be_told(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:

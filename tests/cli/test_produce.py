@@ -216,7 +216,8 @@ def test_an_unknown_topic_says_what_is_meant_and_how_to_make_it(tenure, bootstra
     result = tenure("produce", f"{name}s", "--value", "x", "--bootstrap", bootstrap)
     assert result.code == 66
     assert result.err == (
-        f"tenure: topic {name}s does not exist; is it {name}? (tenure topic list shows what there is; tenure topic create {name}s makes it)\n"
+        f"tenure: topic {name}s does not exist; is it {name}? "
+        "(tenure topic list shows what there is; --create makes it: unasked it is not made, for the name may be mistyped)\n"
     )
 
 
@@ -313,3 +314,15 @@ def test_what_is_typed_is_sent_at_once(name, bootstrap, there, tmp_path: Path):
         watchdog.cancel()
     assert process.returncode == 0
     assert b"2 records written to" in out
+
+
+def test_a_missing_topic_is_made_when_that_is_asked_for(tenure, bootstrap, name):
+    new = f"{name}-new"
+    told = tenure("produce", new, "--create", "--dry-run", "--value", "x", "--bootstrap", bootstrap)
+    assert (told.code, told.err) == (66, f"tenure: topic {new} does not exist yet: --create would make it\n")
+    made = tenure("produce", new, "--create", "--value", "x", "--bootstrap", bootstrap)
+    assert (made.code, made.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
+    again = tenure("produce", new, "--create", "--value", "y", "--json", "--bootstrap", bootstrap)
+    assert (json.loads(again.out)["created"], json.loads(again.out)["records"]) == (False, 1)
+    refused = tenure("produce", "a b", "--create", "--value", "x", "--bootstrap", bootstrap)
+    assert refused.code != 0

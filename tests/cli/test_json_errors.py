@@ -1,0 +1,199 @@
+"""With --json, whatever happens: standard output is JSON, and an error in it has one shape. Every command that parsers know is tried."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from cli.command_line import build_parser, subcommands
+from cli.failure import WORDS
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsResponse
+from tests.cli.conftest import Result, Tenure
+from tests.cli.fake_brokers import FakeBroker
+
+# What a command needs besides its positional arguments; a new command that needs something is told of here by the tests that fail.
+NEEDED = {
+    "group remove-member": "--all",
+    "group offsets reset": "--all-topics --to-earliest",
+    "group offsets delete": "--topic t",
+    "topic alter": "--partitions 3",
+    "produce": "--value v",
+    "consume": "--limit 1 --from-beginning",
+}
+
+
+def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    children = subcommands(parser)
+    if not children:
+        yield name, parser
+    for word, child in children.items():
+        yield from leaves(child, f"{name} {word}".strip())
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+EVERY = dict(leaves(build_parser()))
+SPEAKING = [name for name, parser in EVERY.items() if "--json" in options_of(parser)]
+OF_CLUSTERS = [name for name in SPEAKING if "--bootstrap" in options_of(EVERY[name])]
+
+
+def line_of(name: str, word: str = "nosuch") -> list[str]:
+    """A command line of that command whose names are all that word."""
+    positional = [word for action in EVERY[name]._actions if not action.option_strings and action.nargs != "?"]
+    return [*name.split(), *positional, *NEEDED.get(name, "").split(), "--json"]
+
+
+def error_of(result: Result, code: int | None = None) -> dict[str, Any]:
+    """The error of the only document, or of the last line of a stream."""
+    assert result.code != 0 if code is None else result.code == code, result
+    try:
+        document = json.loads(result.out)
+    except ValueError:
+        *_, document = [json.loads(line) for line in result.out.splitlines()]
+    error: dict[str, Any] = document["error"]
+    assert set(error) == {"code", "message", "hint"}
+    assert isinstance(error["code"], str)
+    assert error["code"].replace("-", "").isalpha()
+    assert error["message"]
+    assert error["hint"] is None or error["hint"]
+    return error
+
+
+def test_commands_are_found() -> None:
+    assert {"group offsets reset", "consume", "health", "log dump"} <= set(SPEAKING)
+    assert len(OF_CLUSTERS) >= 17
+
+
+@pytest.mark.parametrize("name", OF_CLUSTERS)
+def test_no_broker(tenure: Tenure, name: str) -> None:
+    result = tenure(*line_of(name), "--bootstrap", "127.0.0.1:1")
+    error = error_of(result, 1 if name == "health" else 69)
+    assert error["code"] == "unreachable"
+    assert error["hint"]
+    assert error["message"] in result.err + result.out
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_command_line_that_cannot_be_understood(tenure: Tenure, name: str) -> None:
+    result = tenure(*name.split(), "--json", "--no-such-option")
+    error = error_of(result, 64)
+    assert error["code"] == "usage"
+    assert error["hint"] == f"see tenure {name} --help"
+    assert result.err == f"tenure: {error['message']}\n"
+
+
+@pytest.mark.parametrize("line", ["--json", "--json nosuch", "group --json", "group nosuch --json", "--json --bootstrap", "--json --no-such-option"])
+def test_a_line_that_names_no_command(tenure: Tenure, line: str) -> None:
+    assert error_of(tenure(*line.split()), 64)["code"] == "usage"
+
+
+def test_behind_two_dashes_there_are_no_options(tenure: Tenure) -> None:
+    assert tenure("topic", "describe", "--bootstrap", "127.0.0.1:1", "--", "--json").out == ""
+
+
+UNKNOWN = {"group": "unknown-group", "topic": "unknown-topic", "produce": "unknown-topic", "consume": "unknown-topic"}
+
+
+@pytest.mark.parametrize("name", [name for name in OF_CLUSTERS if name.split()[0] in UNKNOWN and not name.endswith((" list", " create"))])
+def test_a_group_or_a_topic_that_is_not_there(tenure: Tenure, bootstrap: str, name: str) -> None:
+    result = tenure(*line_of(name), "--bootstrap", bootstrap)
+    if name == "group offsets reset":  # a group begins like that: it has committed nothing yet
+        assert error_of(result, 66)["code"] in ("not-found", "unknown-group")
+        return
+    error = error_of(result, 66)
+    assert error["code"] == UNKNOWN[name.split()[0]]
+    assert "list shows what there is" in error["hint"]
+
+
+@pytest.mark.parametrize("name", ["group describe", "group offsets show", "topic describe"])
+def test_what_there_is_stands_beside_the_error(tenure: Tenure, bootstrap: str, name: str) -> None:
+    assert tenure("produce", "there", "--create", "--value", "v", "--bootstrap", bootstrap).code == 0
+    assert tenure("consume", "there", "--group", "there", "--from-beginning", "--limit", "1", "--bootstrap", bootstrap).code == 0
+    result = tenure(*name.split(), "there", "nosuch", "--json", "--bootstrap", bootstrap)
+    assert error_of(result, 66)["message"].count("nosuch") == 1
+    assert len(json.loads(result.out)[f"{name.split()[0]}s"]) == 1
+
+
+def refuse(code: int) -> FakeBroker:
+    """A broker that answers ApiVersions, and everything else with an error of Kafka's where its reply has a place for one."""
+    return FakeBroker({18: lambda request, version: ApiVersionsResponse(error_code=code)}, versions={18: (0, 3)})
+
+
+@pytest.mark.parametrize("name", OF_CLUSTERS)
+@pytest.mark.parametrize("code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_a_cluster_that_answers_with_an_error(tenure: Tenure, name: str, code: int) -> None:
+    with refuse(code) as broker:
+        error_of(tenure(*line_of(name), "--bootstrap", broker.address, "--timeout", "1"))
+
+
+@pytest.mark.parametrize("name", SPEAKING)
+def test_a_defect(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def broken(options: argparse.Namespace) -> int:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.delenv("TENURE_DEBUG", raising=False)
+    monkeypatch.setattr(f"{EVERY[name].get_default('run')}.run", broken)
+    error = error_of(tenure(*line_of(name)), 70)
+    assert error["code"] == "defect"
+    assert "TENURE_DEBUG=1" in error["hint"]
+
+
+@pytest.mark.parametrize("name", [name for name in SPEAKING if name != "consume" and "--follow" not in options_of(EVERY[name])])
+def test_an_interrupt(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def interrupted(options: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{EVERY[name].get_default('run')}.run", interrupted)
+    result = tenure(*line_of(name))
+    assert error_of(result, cli.INTERRUPTED)["code"] == "interrupted"
+    assert result.err == ""
+
+
+@pytest.mark.parametrize("action", ["dump", "verify"])
+def test_logs_that_are_not_there(tenure: Tenure, tmp_path: Path, action: str) -> None:
+    assert error_of(tenure("log", action, "--json", str(tmp_path / "no")), 66)["code"] == "not-found"
+
+
+def test_an_error_of_the_cluster_has_kafkas_name(tenure: Tenure, bootstrap: str) -> None:
+    error = error_of(tenure("topic", "create", "x", "--replication-factor", "3", "--json", "--bootstrap", bootstrap), 1)
+    assert error["code"] == "invalid-replication-factor"
+    assert tenure("topic", "create", "twice", "--bootstrap", bootstrap).code == 0
+    result = tenure("topic", "create", "once", "twice", "--json", "--bootstrap", bootstrap)
+    assert error_of(result, 1)["code"] == "topic-already-exists"
+    assert [entry.get("error", {}).get("code") for entry in json.loads(result.out)["topics"]] == [None, "topic-already-exists"]
+
+
+def test_what_was_sent_before_a_line_that_cannot_be_read_is_told(tenure: Tenure, bootstrap: str) -> None:
+    lines = '{"value": "a"}\nno json\n'
+    result = tenure("produce", "before", "--create", "--json", "--bootstrap", bootstrap, stdin=lines)
+    assert error_of(result, 65)["code"] == "damaged"
+    assert json.loads(result.out)["records"] == 1
+
+
+def test_consumed_records_stay_a_line_each_before_the_error(tenure: Tenure, bootstrap: str) -> None:
+    assert tenure("produce", "lines", "--create", "--value", "a", "--value", "b", "--bootstrap", bootstrap).code == 0
+    good = tenure("consume", "lines", "--json", "--from-beginning", "--no-follow", "--bootstrap", bootstrap)
+    assert [json.loads(line)["value"] for line in good.out.splitlines()] == ["a", "b"]
+    bad = tenure("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow", "--bootstrap", bootstrap)
+    assert error_of(bad, 66)["code"] == "unknown-topic"
+
+
+def test_what_a_failed_consumer_printed_last_is_no_record(tenure: Tenure, bootstrap: str) -> None:
+    failed = tenure("consume", "nosuch", "--json", "--bootstrap", bootstrap).out
+    told = error_of(tenure("produce", "piped", "--create", "--json", "--bootstrap", bootstrap, stdin=failed), 65)
+    assert "line 1" in told["message"]
+    assert "does not exist" in told["message"]
+
+
+def test_every_word_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    assert all(f"`{word}`" in page for word in WORDS.values())
