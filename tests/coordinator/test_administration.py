@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import DescribedMember, Description, ListedGroup
+from coordinator import DescribedMember, Description, GroupConfig, ListedGroup
 from tests.coordinator.playbook import (
     EMPTY,
     GROUP_ID_NOT_FOUND,
@@ -193,3 +193,20 @@ def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
         ListedGroup("simple", "", "Empty"),
     ]
     play.group_is(STABLE, group="stable")
+
+
+def test_a_group_that_is_not_there_is_described_by_its_state_alone(play: Play) -> None:
+    assert play.describe("nobody") == Description("Dead", "", "", ())
+
+
+def test_limits_are_kafkas_unless_told_otherwise() -> None:
+    assert GroupConfig() == GroupConfig(
+        group_min_session_timeout_ms=6_000,
+        group_max_session_timeout_ms=1_800_000,
+        group_initial_rebalance_delay_ms=3_000,
+        group_max_size=2_147_483_647,
+        offset_metadata_max_bytes=4_096,
+        offsets_retention_ms=604_800_000,
+        offsets_retention_check_interval_ms=600_000,
+        batch_bytes_max=1_048_588,
+    )

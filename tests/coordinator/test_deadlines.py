@@ -120,6 +120,7 @@ def test_a_deadline_that_moves_later_schedules_nothing() -> None:
     for beat in range(1, 100):
         wheel.set(item, BEGIN + 5_000 + beat)
     assert wheel.wake_at == before
+    assert len(wheel._moments) == 1
     assert wheel.pop(before) is None
     assert before < wheel.wake_at <= BEGIN + 5_099
 
@@ -155,6 +156,15 @@ def test_what_is_far_away_waits_in_its_slot_and_not_among_what_is_soon() -> None
     assert wheel.pop(moment) is None
     assert not wheel._soon
     assert moment + 4_000 - TICK_MS <= wheel.wake_at <= BEGIN + 5_000
+
+
+def test_what_lost_its_deadline_where_it_was_filed_is_not_filed_again() -> None:
+    """As a member's that is parked."""
+    wheel, item = Deadlines(), Timed()
+    wheel.set(item, BEGIN)
+    item.deadline = NEVER
+    assert wheel.pop(BEGIN) is None
+    assert (item.filed, wheel.wake_at, wheel._slots) == (NEVER, NEVER, {})
 
 
 def test_nobody_waits_where_nobody_has_a_deadline() -> None:

@@ -312,6 +312,35 @@ def test_a_sweep_that_a_part_is_left_of_goes_on_a_millisecond_later(monkeypatch:
         assert shard.wake_at == (moment + 10_000) // 100 * 100
 
 
+def test_a_sweep_in_parts_looks_at_each_group_once_and_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
+    shard = Shard(GroupConfig(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=10_000), lambda: "id")
+    shard.clear()
+    for _ in shard.open_groups(lambda: 0):
+        pass
+    for number in range(3):
+        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 9_000) == 0
+    for moment in range(10_000, 10_003):
+        assert shard.wake_at <= moment
+        shard.advance(moment)
+    assert len(shard.groups) == 3
+    assert shard.wake_at == 20_000
+
+
+@pytest.mark.parametrize("state", ["stable", "completing", "preparing"])
+def test_a_group_with_members_and_no_offsets_is_no_matter_of_a_sweep(kept: Play, state: str) -> None:
+    if state == "completing":
+        kept.c2(session=DAY, rebalance=DAY)
+    else:
+        kept.s2(session=DAY, rebalance=DAY)
+    if state == "preparing":
+        kept.join("a").parks()
+    kept._ready()
+    kept.after(3 * SWEEP)
+    kept.wrote()
+    kept.group_is({"stable": STABLE, "completing": COMPLETING, "preparing": PREPARING}[state])
+
+
 def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
     config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)

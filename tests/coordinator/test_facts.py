@@ -14,6 +14,7 @@ from coordinator.facts import (
     offset_value,
     read_image,
     storable,
+    with_identities,
 )
 from coordinator.group import Group
 from coordinator.member import Member
@@ -138,6 +139,39 @@ def test_what_a_record_cannot_hold_is_known_before_it_is_tried() -> None:
     assert not storable("a" * 32_768)
     assert storable("\u20ac" * 10_922)
     assert not storable("\u20ac" * 10_923)
+    assert not storable("a", "a" * 32_768)  # one is enough
+    assert not storable("a" * 32_768, "a", None)
+
+
+def test_a_member_that_the_leader_forgot_is_assigned_nothing() -> None:
+    group = the_group()
+    image = read_image(group_image(group, group.members.values(), group.leader, group.protocol_name, {}))
+    assert [member.assignment for member in image.members] == [b""]
+
+
+def test_an_image_gets_the_ids_that_instances_have_now_and_its_leader_with_them() -> None:
+    group = the_group()
+    group.add(Member("g1", "d-1", None, "c", "/127.0.0.1", 300_000, 45_000, (("range", b""),), b""))
+    image = group_image(group, group.members.values(), "i1-x", "range")
+    assert with_identities(image, {"i1": "i1-x"}) is None
+    assert with_identities(image, {}) is None
+    changed = with_identities(image, {"i1": "i1-y"})
+    assert changed is not None
+    assert (read_image(changed).leader, [member.member_id for member in read_image(changed).members]) == ("i1-y", ["i1-y", "d-1"])
+
+
+@pytest.mark.parametrize("metadata", [b"", b"m", b"a longer text, of more than a few bytes", b"\xff\xfe"])
+def test_metadata_is_read_whatever_its_bytes(metadata: bytes) -> None:
+    """Another writer may have stored what is no UTF-8."""
+    stored = read_offset(offset_value(42, 7, metadata, MS))
+    assert stored == StoredOffset(42, 7, metadata.decode("utf-8", "replace"), MS, -1)
+
+
+def test_an_offset_whose_metadata_has_no_length_is_refused() -> None:
+    value = bytearray(offset_value(42, 7, b"m", MS))
+    value[14:16] = b"\xff\xff"
+    with pytest.raises(ProtocolError):
+        read_offset(bytes(value))
 
 
 # Partitions.
