@@ -19,7 +19,7 @@ import pytest
 
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
-from project.mutants.results import KEPT, Results, Sources, equivalents
+from project.mutants.results import KEPT, Results, Sources, digest, equivalents
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
 # Of these at least so many mutations have to be noticed; fast paths are counted by themselves.
@@ -37,7 +37,7 @@ TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Files of tests that start processes: what they touch is touched there.
 ELSEWHERE = ("from tests.running import", "from tests.broker.lasting import", "from tests.soak", "from tests.kafka_process import")
 # Of the tests that touch a line, so many seconds are run, the nearest first.
-SECONDS_OF_TESTS = 4.0
+SECONDS_OF_TESTS = 6.0
 
 Trees = dict[str, tuple[ast.Module, list[Mutation]]]
 
@@ -192,12 +192,18 @@ class Work:
             first, last = mutation.lines
             found = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
             if not found and mutation.parent is mutation.outer.args:  # a default
-                body = mutation.outer.body[0].lineno
-                found = dict.fromkeys(self.by_line.get((file, body), ()))
+                body = range(mutation.outer.body[0].lineno, (mutation.outer.end_lineno or 0) + 1)
+                found = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
         killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
 
-        def distance(test: str) -> tuple[int, bool, bool, float]:
-            return killers.get(test, 99), stem not in test, f"tests/{folder}/" not in test, self.touched[test].seconds
+        turns: dict[str, int] = {}  # each file of tests has its turn, for tests of one file are alike
+        turn: dict[str, int] = {}
+        for test in sorted(found, key=lambda test: digest(test)):
+            name = test.partition("::")[0]
+            turn[test] = turns[name] = turns.get(name, 0) + 1
+
+        def distance(test: str) -> tuple[int, bool, bool, int]:
+            return killers.get(test, 99), stem not in test, f"tests/{folder}/" not in test, turn[test]
 
         ordered = sorted(found, key=distance)
         seconds = 0.0

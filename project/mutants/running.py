@@ -122,7 +122,10 @@ class Runner:
             self.child(scratch)
             names = {str(ROOT / file): file for file in files}
             found: dict[str, tuple[dict[str, list[int]], float]] = {}
+            parent = os.getppid()
             for test in tests:
+                if os.getppid() != parent:  # it was ended
+                    break
                 lines: dict[str, set[int]] = {}
                 trace = tracer(names, lines)
                 begin = time.thread_time()

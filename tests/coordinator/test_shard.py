@@ -1,0 +1,181 @@
+"""A shard by itself: what it is asked at its limits, which moment counts, and how it begins and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator import Commit, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
+from coordinator.deadlines import NEVER
+from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.notes import Kind
+from coordinator.shard import GROUPS_AT_ONCE
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from tests.coordinator.playbook import EMPTY, NONE, PREPARING, UNKNOWN_MEMBER_ID, UNKNOWN_SERVER_ERROR, Play
+from tests.coordinator.stage import T0
+
+LONG = "x" * 32_768
+LONGEST = "x" * 32_767
+
+
+class Waiter:
+    """Takes a reply."""
+
+    member_id = ""
+    reply: Any = None
+    assignment = b""
+
+    def __init__(self) -> None:
+        self.released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+    def fail(self, error: int) -> None:
+        self.released += 1
+
+
+def opened(facts: list[tuple[bytes, bytes | None]] | None = None, now: int = 0, **config: int) -> tuple[Shard, int]:
+    """A shard that has replayed these facts, and in how many parts it opened their groups."""
+    shard = Shard(GroupConfig(**config), iter(map(str, range(1, 1_000))).__next__)
+    shard.clear()
+    shard.replay(facts or [])
+    return shard, 1 + sum(1 for _ in shard.open_groups(lambda: now))
+
+
+def joining(member_id: str = "", group: str = "g", instance: str | None = None, session_ms: int = 10_000) -> JoinRequest:
+    return JoinRequest(group, member_id, instance, "consumer", (("range", T0),), session_ms, 20_000, "c", "/127.0.0.1", needs_member_id=False)
+
+
+# Names that no record can hold.
+
+
+@pytest.mark.parametrize(
+    "how", [{"group": LONG}, {"client": LONG}, {"type": LONG}, {"protocols": (LONG,)}, {"instance": LONGEST}, {"client": LONGEST, "version": 3}]
+)
+def test_a_join_with_a_name_that_no_record_can_hold_is_refused_and_makes_nothing(play: Play, how: dict[str, Any]) -> None:
+    play.join("a", **how).expect(UNKNOWN_SERVER_ERROR, id="")
+    group = how.get("group", "g")
+    if group == LONG:
+        play.no_group(group)
+        play.wrote()
+    else:
+        play.group_is(EMPTY, members=[], pending=[])
+
+
+def test_the_longest_names_that_a_record_can_hold_are_taken(play: Play) -> None:
+    play.join("a", group=LONGEST, instance="x" * 32_765).parks()  # its id has a dash and one character more
+    play.group_is(PREPARING, members=["a"], group=LONGEST)
+
+
+def test_a_commit_to_a_group_whose_name_no_record_can_hold_is_refused_and_makes_nothing(play: Play) -> None:
+    play.commit(None, group=LONG).expect(UNKNOWN_SERVER_ERROR)
+    play.no_group(LONG)
+    play.commit(None, group=LONGEST).expect(NONE)
+    play.group_is(EMPTY, group=LONGEST)
+
+
+def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
+    play.commit("a", generation=0).expect(69)
+    play.no_group()
+    play.commit("a", generation=-1).expect(NONE)
+    play.group_is(EMPTY)
+
+
+# Moments.
+
+
+def test_each_call_counts_from_its_own_moment() -> None:
+    """Nobody advanced the shard in between."""
+    shard, _ = opened(group_initial_rebalance_delay_ms=0)
+    shard.join(joining(), Waiter(), 1_000)
+    shard.advance(1_000)
+    group = shard.groups["g"]
+    (id,) = group.members
+    assert (group.generation, group.members[id].deadline) == (1, 11_000)
+    shard.sync(SyncRequest("g", 1, id, None, {id: b"A"}), Waiter(), 2_000)
+    assert (group.state_ms, group.members[id].deadline) == (2_000, 12_000)
+    assert shard.heartbeat("g", 1, id, None, 3_000) == 0
+    assert (group.members[id].seen_ms, group.members[id].deadline) == (3_000, 13_000)
+    commit = Commit("g", 1, id, None, [("t0", [OffsetCommitRequestPartition(0, 5)])])
+    assert shard.commit(commit, 4_000) == 0
+    assert (group.members[id].seen_ms, group.members[id].deadline) == (4_000, 14_000)
+    assert shard.leave("g", [Leaver(id, None, None)], 5_000) == [0]
+    assert (group.state.name, group.state_ms) == ("EMPTY", 5_000)
+
+
+@pytest.mark.parametrize(("gap", "told"), [(3_000, False), (3_001, True)])
+def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play, gap: int, told: bool) -> None:
+    play.d1(session=9_000)
+    play.heartbeat("a").expect()
+    play.after(gap).heartbeat("a").expect()
+    play.heartbeat("a").expect()
+    play.alive("a").after(60_000)
+    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
+
+
+def test_a_session_that_a_load_began_has_no_gap_before(play: Play) -> None:
+    play.f2()
+    play.after(1_000).heartbeat("m0").expect()
+    play.alive("m0", "m1").after(60_000)
+    assert not [note for note in play.notes if note.kind == Kind.HEARTBEATS]
+
+
+# Life.
+
+
+@pytest.mark.parametrize(
+    ("groups", "parts"),
+    [(0, 1), (1, 1), (GROUPS_AT_ONCE - 1, 1), (GROUPS_AT_ONCE, 2), (2 * GROUPS_AT_ONCE - 1, 2), (2 * GROUPS_AT_ONCE, 3), (120, 3)],
+)
+def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
+    facts = [(offset_key(offset_key_prefix(f"g{number}", "t"), 0), offset_value(1, -1, b"", 1)) for number in range(groups)]
+    shard, found = opened(list(facts))
+    assert (len(shard.groups), found) == (groups, parts)
+
+
+def test_offsets_that_outlived_their_group_are_those_of_the_next_one_of_that_name(play: Play) -> None:
+    """A tombstone of the group alone, as another writer may leave."""
+    offset = offset_key(offset_key_prefix("g", "t0"), 0), offset_value(7, -1, b"", play.now)
+    for make in (lambda: play.join("a", version=3), lambda: play.commit(None, {("t1", 0): 1})):
+        play.log.clear()
+        play.ids.clear()
+        play.load(offset, (group_key("g"), None))
+        play.no_group()
+        make()
+        assert play.fetch_all()[("t0", 0)] == 7
+
+
+def test_a_group_that_is_larger_than_allowed_is_called_back_by_the_load_itself(play: Play) -> None:
+    play.configure(group_max_size=1)
+    play.f2()
+    play.group_is(PREPARING)
+    assert play.shard is not None
+    assert not play.shard._out.notes
+
+
+def test_a_shard_that_tells_nobody_serves_all_the_same() -> None:
+    shard, _ = opened(group_initial_rebalance_delay_ms=0)
+    waiter = Waiter()
+    shard.join(joining(), waiter, 0)
+    shard.advance(0)
+    shard.hold.take(0)
+    shard.hold.confirm(shard.hold.emitted)
+    assert waiter.released == 1
+    assert waiter.reply.generation == 1
+
+
+def test_a_shard_that_was_given_up_waits_for_nothing_and_answers_each_once() -> None:
+    shard, _ = opened()
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        shard.join(joining(), waiter, 0)
+    assert shard.wake_at != NEVER
+    shard.abandon()
+    assert shard.wake_at == NEVER
+    assert [waiter.released for waiter in waiters] == [1, 1]
+    assert not shard.groups
+    shard.abandon()
+    assert [waiter.released for waiter in waiters] == [1, 1]
+    assert shard.heartbeat("g", 0, "1", None, 0) == UNKNOWN_MEMBER_ID
