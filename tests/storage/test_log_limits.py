@@ -1,0 +1,278 @@
+"""A log at its limits: the last batch of a segment, what an opening has to believe, and what a flush has to cover."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import AppendFailed, Handles, Log
+from storage import log as module
+from storage.epochs import read_epochs, write_epochs
+from storage.index import RELATIVE_OFFSET_MAX
+from storage.log import SEGMENT_BYTES_MAX
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, headers, names, read
+from tests.storage.test_log import holed
+
+PATH = f"/data/{FOLDER}"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def opened(disk: FaultyDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **how: object) -> Log:
+    return Log.open(Handles(disk), PATH, segment_bytes, point, clean, **how)[0]  # type: ignore[arg-type]
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base for segment in log._segments]
+
+
+# Where a segment ends.
+
+
+def test_no_segment_is_larger_than_its_index_can_say(disk: FaultyDisk) -> None:
+    assert SEGMENT_BYTES_MAX == 2_147_483_647
+    assert opened(disk, segment_bytes=1 << 40).segment_bytes == 2_147_483_647
+    assert opened(disk, segment_bytes=1_000).segment_bytes == 1_000
+
+
+@pytest.mark.parametrize(("spare", "expected"), [(0, [0]), (-1, [0, 1])])
+def test_a_segment_is_filled_to_the_byte(disk: FaultyDisk, spare: int, expected: list[int]) -> None:
+    log = opened(disk, segment_bytes=2 * len(batch("a")) + spare)
+    log.append(batch("a"), 0)
+    log.append(batch("b"), 0)
+    assert bases(log) == expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(RELATIVE_OFFSET_MAX, [10]), (RELATIVE_OFFSET_MAX + 1, [10, 11])])
+def test_a_segment_has_every_offset_that_its_index_can_name(disk: FaultyDisk, last: int, expected: list[int]) -> None:
+    log = opened(disk)
+    log.append(holed(batch("a"), 9), 0)
+    assert log.roll(1 << 20)
+    log.append(batch("b"), 0)
+    log.append(holed(batch("c"), last - 1), 0)
+    assert bases(log)[1:] == expected
+    assert log.next_offset == 10 + last + 1
+
+
+def test_an_empty_segment_takes_a_batch_of_any_size(disk: FaultyDisk) -> None:
+    log = opened(disk, segment_bytes=300)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    log.append(batch("b", padding=1_000), 0)
+    assert bases(log) == [0, 1]
+    assert names(log) == ["a.0", "b.0"]
+
+
+@pytest.mark.parametrize(("first", "later", "rolls"), [(0, 500, False), (0, 501, True), (1, 502, True), (7, 507, False), (-1, 5_000, False)])
+def test_a_batch_begins_a_segment_when_it_is_later_than_the_first_by_more_than_allowed(
+    disk: FaultyDisk, first: int, later: int, rolls: bool
+) -> None:
+    log = opened(disk)
+    log.segment_ms = 500
+    log.append(batch("a", timestamp=first), 0)
+    log.append(batch("b", timestamp=later), 0)
+    assert bases(log) == ([0, 1] if rolls else [0])
+
+
+def test_a_segment_that_can_take_no_more_refuses_while_its_flush_does_not_end(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 2 * len(batch("a")))
+    log = opened(disk, segment_bytes=len(batch("a")))
+    log.append(batch("a"), 0)
+    flush = log.start_flush()
+    log.append(batch("b"), 0)  # it does not roll under a flush
+    with pytest.raises(AppendFailed, match="flush does not end"):
+        log.append(batch("c"), 0)
+    assert (log.usable, bases(log), log.next_offset) == (True, [0], 2)
+    flush.run()
+    log.finish_flush(flush, None)
+    assert log.append(batch("c"), 0) == 2
+    assert bases(log) == [0, 2]
+
+
+def test_a_segment_is_old_from_the_moment_on_at_which_it_was_first_seen(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    assert not log.roll_if_old(0, 0)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    assert not log.roll_if_old(1_000_000, 1_000)  # there is nothing in it
+    log.append(batch("b"), 0)
+    log.flush()
+    log = opened(disk, point=2)
+    assert bases(log) == [0, 1]
+    assert not log.roll_if_old(1_000_000, 1_000)
+    assert not log.roll_if_old(1_001_000, 1_000)
+    assert bases(log) == [0, 1]
+    assert log.roll_if_old(1_001_001, 1_000)
+    assert bases(log) == [0, 1, 2]
+    log.append(batch("c"), log.epoch)
+    assert not log.roll_if_old(9_000_000, 1_000)
+
+
+@pytest.mark.parametrize(("more", "rolls"), [(0, True), (-1, False)])
+def test_a_roll_waits_where_more_came_than_may_be_flushed_at_once(disk: FaultyDisk, more: int, rolls: bool) -> None:
+    log = opened(disk)
+    log.append(batch("a", padding=500), 0)
+    log.flush()
+    log = opened(disk, point=1)  # what was there is flushed
+    log.append(batch("b"), log.epoch)
+    assert log.roll(len(batch("b")) + more) == rolls
+
+
+# What an opening believes.
+
+
+def test_records_that_were_given_up_before_there_was_a_file_are_given_up(disk: FaultyDisk) -> None:
+    log = opened(disk, deferred=True, start_offset=5)
+    assert log.start_offset == 5
+
+
+def test_a_full_disk_is_no_reason_not_to_read(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    log.flush()
+    log.close()
+    disk.room = 0
+    log = opened(disk, clean=True, topic_id="iRZ7lAlfQrWo7gLtEdup9A")
+    assert names(log) == ["a.0"]
+
+
+def test_an_orderly_stop_is_believed_and_a_recovery_point_of_before_is_not_asked(disk: FaultyDisk) -> None:
+    log = opened(disk, deferred=True)
+    log.append(batch("a"), 0)
+    log.flush()
+    log.close()
+    log = opened(disk, point=0, clean=True, deferred=True)
+    assert log.flushed_offset == 1
+    syncs = disk.syncs
+    assert log.flush() == 1
+    assert disk.syncs == syncs
+
+
+@pytest.mark.parametrize(("point", "synced"), [(0, [0, 1, 2]), (1, [1, 2]), (2, [2]), (3, [2])])
+def test_after_a_kill_the_next_flush_is_about_what_is_behind_the_recovery_point(disk: FaultyDisk, point: int, synced: list[int]) -> None:
+    """And about the last segment in any case."""
+    log = opened(disk, segment_bytes=100, deferred=True)
+    for name in "abc":
+        log.append(batch(name), 0)
+    log = opened(disk, segment_bytes=100, point=point, deferred=True)
+    assert bases(log) == [0, 1, 2]
+    assert log.flushed_offset == point
+    flush = log.start_flush()
+    assert [segment.base for segment in flush.segments] == synced
+    assert flush.folder
+    flush.run()
+    log.finish_flush(flush, None)
+    assert log.flushed_offset == 3
+
+
+def test_epochs_that_a_checkpoint_lacks_are_found_in_the_segments(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    for name in "abc":
+        log.append(batch(name), log.epoch)
+        log.append(batch(name), log.epoch)
+        log.claim()
+    log.flush()
+    for known in ([], [(0, 0)], [(0, 0), (1, 2)]):
+        write_epochs(disk, PATH, known)
+        log = opened(disk)
+        assert log._epochs[-1] == (2, 4)
+        assert log.epoch == 3
+
+
+def test_an_epoch_may_be_larger_than_any_offset(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    for _ in range(9):
+        log.claim()
+    log.append(batch("a"), 9)
+    log.flush()
+    log = opened(disk)
+    assert (log._epochs, log.epoch) == ([(9, 0)], 10)
+    assert read_epochs(disk, PATH) == [(9, 0)]
+
+
+# What is restored.
+
+
+def stamped(name: str, offset: int, epoch: int) -> bytes:
+    other = FaultyDisk()
+    log, _ = Log.open(Handles(other), "/a-0", 1 << 20, 0, True)
+    for _ in range(offset):
+        log.append(batch("before"), 0)
+    for _ in range(epoch):
+        log.claim()
+    whole = bytearray(batch(name))
+    log.append(whole, epoch)
+    return bytes(whole)
+
+
+def test_a_batch_is_restored_where_it_belongs_and_nowhere_else(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    assert not log.restore(stamped("b", 1, 0))
+    assert log.next_offset == 0
+    assert log.restore(stamped("a", 0, 0))
+    assert not log.restore(stamped("a", 0, 0))
+    assert log.restore(stamped("b", 1, 0))
+    assert names(log) == ["a.0", "b.0"]
+
+
+def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    for offset, epoch in enumerate((3, 3, 5, 4, 9)):
+        assert log.restore(stamped("x", offset, epoch))
+    assert log._epochs == [(3, 0), (5, 2), (9, 4)]
+    assert log.epoch == 10
+    assert [header.leader_epoch for header in headers(log)] == [3, 3, 5, 4, 9]
+
+
+# Giving up what is old.
+
+
+@pytest.mark.parametrize(("spare", "gone"), [(0, [0]), (1, [])])
+def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: int, gone: list[int]) -> None:
+    size = len(batch("a"))
+    log = opened(disk, segment_bytes=size)
+    for name in "abc":
+        log.append(batch(name), 0)
+    log.flush()
+    assert log.retain(0, -1, 2 * size + spare) == gone
+
+
+@pytest.mark.parametrize(("now", "gone"), [(1_500, []), (1_501, [0])])
+def test_a_segment_is_too_old_when_its_newest_record_is_older_than_allowed(disk: FaultyDisk, now: int, gone: list[int]) -> None:
+    log = opened(disk, segment_bytes=len(batch("a")))
+    log.append(batch("a", timestamp=1_000), 0)
+    log.append(batch("b", timestamp=5_000), 0)
+    log.flush()
+    assert log.retain(now, 500, -1) == gone
+    assert names(log) == (["a.0", "b.0"] if not gone else ["b.0"])
+
+
+@pytest.mark.parametrize(("offset", "start"), [(0, 2), (2, 2), (3, 3), (6, 6), (7, 6)])
+def test_the_start_moves_forward_and_not_beyond_the_end(disk: FaultyDisk, offset: int, start: int) -> None:
+    log = opened(disk)
+    for name in "abcdef":
+        log.append(batch(name), 0)
+    log.delete_before(2)
+    log.delete_before(offset)
+    assert log.start_offset == start
+
+
+# Closing.
+
+
+def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    log.flush()
+    log.close(indexes=False)
+    assert not disk.exists(f"{PATH}/{0:020d}.timeindex")
+    log.close()
+    assert read(disk, f"{PATH}/{0:020d}.timeindex")
+    changes = len(disk.changes)
+    log.close()
+    assert len(disk.changes) == changes
