@@ -185,8 +185,9 @@ class Work:
         file = mutation.key.file
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
-        if mutation.outer is None:  # whatever runs the file may see it, or, where it has no functions, the files beside it
-            found = dict.fromkeys(self.by_file.get(file) or [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some])
+        if mutation.outer is None:  # whatever runs the file may see it, or the files beside it
+            beside = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
+            found = dict.fromkeys([*self.by_file.get(file, ()), *beside])
             budget *= 4
         else:
             first, last = mutation.lines

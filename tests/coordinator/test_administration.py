@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import DescribedMember, Description, GroupConfig, ListedGroup
+from coordinator import DescribedMember, Description, GroupConfig, ListedGroup, Shard
+from coordinator.facts import group_key
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.records import with_version
 from tests.coordinator.playbook import (
     EMPTY,
     GROUP_ID_NOT_FOUND,
@@ -23,6 +26,7 @@ from tests.coordinator.playbook import (
     Play,
     row,
     scenario,
+    subscription,
 )
 
 
@@ -195,12 +199,32 @@ def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
     play.group_is(STABLE, group="stable")
 
 
+def test_what_is_subscribed_to_is_that_of_the_newest_generation(play: Play) -> None:
+    play.s1(metadata=subscription("t0"))
+    play.commit("a", {("t0", 0): 1, ("t1", 0): 1})
+    play.offset_delete(("t0", 0)).expect(each=[GROUP_SUBSCRIBED_TO_TOPIC])
+    play.join("a", metadata=subscription("t1")).expect()
+    play.sync("a", {"a": b"A"}).expect()
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(each=[NONE, GROUP_SUBSCRIBED_TO_TOPIC])
+
+
+def test_a_leader_that_is_not_the_first_member_stays_the_leader_when_another_one_leaves(play: Play) -> None:
+    members = [MemberMetadata(name, None, "c", "/127.0.0.1", 5_000, 10_000, T0, b"") for name in ("m0", "m1", "m2")]
+    stored = GroupMetadataValue("consumer", 7, "range", "m1", play.now, members)
+    play.load((group_key("g"), with_version(stored, 3)))
+    play.group_is(STABLE, leader="m1", members=["m0", "m1", "m2"])
+    play.leave("m0").expect(NONE)
+    play.group_is(PREPARING, leader="m1", members=["m1", "m2"])
+    play.leave("m1").expect(NONE)
+    play.group_is(PREPARING, leader="m2", members=["m2"])
+
+
 def test_a_group_that_is_not_there_is_described_by_its_state_alone(play: Play) -> None:
     assert play.describe("nobody") == Description("Dead", "", "", ())
 
 
 def test_limits_are_kafkas_unless_told_otherwise() -> None:
-    assert GroupConfig() == GroupConfig(
+    assert Shard(GroupConfig(), str)._config == GroupConfig(
         group_min_session_timeout_ms=6_000,
         group_max_session_timeout_ms=1_800_000,
         group_initial_rebalance_delay_ms=3_000,
