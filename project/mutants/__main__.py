@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         judged = [mutation for mutation in mutations if mutation.key.file not in FAST_PATHS and mutation.key not in listed]
         mutations = Random(given.seed or commit()).sample(judged, min(given.sample, len(judged)))
     report = Report(stale if not given.sample else [])  # a sample judges tests, and no lists
-    work = Work(trees, mutations, listed, report, Results(fresh=given.fresh or bool(given.sample)))
+    work = Work(trees, mutations, listed, report, Results(fresh=given.fresh))
     use_hypothesis()
     code = pytest.main([*OPTIONS, *tests_to_collect()], plugins=[Runner(work, given.workers)])
     if not work.done:

@@ -1,0 +1,251 @@
+"""The index of a segment against the simplest thing that could work: a list of all its entries, looked through each time."""
+
+from __future__ import annotations
+
+from random import Random
+from struct import pack
+
+import pytest
+
+from storage import Handles
+from storage.index import BLOCK_ENTRIES, CHECKED_BYTES, INTERVAL_BYTES, MEMORY_ENTRIES, Index
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite, read
+
+BASE = 1_000
+PATH = "/data/segment"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def index_on(disk: FaultyDisk) -> Index:
+    return Index(Handles(disk), PATH, "", BASE)
+
+
+class Plain:
+    """Every entry, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self.offsets: list[tuple[int, int]] = []  # last offset, position
+        self.times: list[tuple[int, int]] = []  # timestamp, offset
+        self.last_position = 0
+
+    def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
+        if position >= self.last_position + INTERVAL_BYTES:
+            self.last_position = position
+            self.offsets.append((offset, position))
+            self.add_time(timestamp, timestamp_offset)
+
+    def add_time(self, timestamp: int, offset: int) -> None:
+        if timestamp > (self.times[-1][0] if self.times else 0):
+            self.times.append((timestamp, offset))
+
+    def cut(self, position: int) -> None:
+        self.offsets = [one for one in self.offsets if one[1] < position]
+        last = self.offsets[-1][0] if self.offsets else BASE - 1
+        self.times = [one for one in self.times if one[1] <= last]
+        self.last_position = self.offsets[-1][1] if self.offsets else 0
+
+
+def agree(index: Index, plain: Plain, random: Random) -> None:
+    for _ in range(12):
+        offset, position = random.choice(plain.offsets or [(BASE, 0)])
+        for wanted in (offset - 1, offset, offset + 1):
+            at = [(where, last) for last, where in plain.offsets if last <= wanted]
+            assert index.entry_for(wanted) == (at[-1] if at else (0, -1))
+        for wanted in (position - 1, position, position + 1):
+            at = [(where, last) for last, where in plain.offsets if where <= wanted]
+            assert index.before(wanted) == (at[-1] if at else (0, -1))
+        timestamp, _ = random.choice(plain.times or [(0, 0)])
+        for wanted in (timestamp - 1, timestamp, timestamp + 1):
+            earlier = [one for one in plain.times if one[0] < wanted]
+            assert index.time_before(wanted) == (earlier[-1] if earlier else (-1, BASE))
+    last = plain.offsets[-1][::-1] if plain.offsets else (0, -1)
+    assert index.last_place() == last
+    assert index.last_record_time() == (plain.times[-1] if plain.times else (-1, BASE))
+    assert (index.last_position, index.last_time) == (plain.last_position, plain.times[-1][0] if plain.times else 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_index_says_what_its_entries_say_in_memory_and_in_files(disk: FaultyDisk, seed: int) -> None:
+    random = Random(seed)
+    index, plain = index_on(disk), Plain()
+    offset, position, timestamp, place = BASE - 1, 0, 0, BASE
+    for _ in range(25):
+        for _ in range(random.choice((1, 5, 60))):
+            offset += random.randint(1, 5)
+            newest = timestamp + random.choice((-3, 0, 1, 10))
+            timestamp = max(timestamp, newest)
+            place = max(place, offset - random.randint(0, 3))
+            index.add(offset, position, timestamp, place)
+            plain.add(offset, position, timestamp, place)
+            position += random.choice((100, INTERVAL_BYTES - 1, INTERVAL_BYTES, 3 * INTERVAL_BYTES))
+        what = random.randint(0, 4)
+        if what == 0:
+            index.save(random.random() < 0.5)
+        elif what == 1:
+            timestamp += 1
+            place = offset
+            index.add_time(timestamp, offset)
+            plain.add_time(timestamp, offset)
+        elif what == 2:
+            index.save(False)
+            index = index_on(disk)
+            assert index.load(position) == bool(plain.times or not plain.offsets)
+            if not plain.offsets:
+                index.last_position = plain.last_position = 0
+        elif what == 3 and plain.offsets:
+            cut = random.choice(plain.offsets)[1] + random.choice((-1, 0, 1))
+            index.cut(cut)
+            plain.cut(cut)
+            offset = plain.offsets[-1][0] if plain.offsets else BASE - 1
+            position = plain.last_position + 100
+            place = max([BASE, *[where for _, where in plain.times]])
+            timestamp = plain.times[-1][0] if plain.times else 0
+        agree(index, plain, random)
+    index.save(True)
+    assert read(disk, f"{PATH}.index") == b"".join(pack(">ii", last - BASE, where) for last, where in plain.offsets)
+    assert read(disk, f"{PATH}.timeindex") == b"".join(pack(">qi", moment, where - BASE) for moment, where in plain.times)
+
+
+def filled(disk: FaultyDisk, entries: int) -> Index:
+    index = index_on(disk)
+    for number in range(1, entries + 1):
+        index.add(BASE + number, number * INTERVAL_BYTES, number, BASE + number)
+    return index
+
+
+@pytest.mark.parametrize("entries", [MEMORY_ENTRIES - 1, MEMORY_ENTRIES, MEMORY_ENTRIES + 1, 2 * MEMORY_ENTRIES])
+def test_memory_holds_a_thousand_entries_and_no_more(disk: FaultyDisk, entries: int) -> None:
+    index = filled(disk, entries)
+    stored = entries // MEMORY_ENTRIES * MEMORY_ENTRIES
+    assert (index.stored_offsets, index.stored_times) == (stored, stored)
+    assert (len(index.offsets), len(index.positions), len(index.times), len(index.time_offsets)) == (entries - stored,) * 4
+
+
+def test_entries_that_the_disk_refuses_stay_in_memory(disk: FaultyDisk) -> None:
+    disk.room = 0
+    index = filled(disk, MEMORY_ENTRIES + 3)
+    assert (index.stored_offsets, len(index.offsets)) == (0, MEMORY_ENTRIES + 3)
+    disk.room = None
+    assert index.entry_for(BASE + 5) == (5 * INTERVAL_BYTES, BASE + 5)
+    index.save(False)
+    assert len(read(disk, f"{PATH}.index")) == 8 * (MEMORY_ENTRIES + 3)
+
+
+@pytest.mark.parametrize("entries", [1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 4 * BLOCK_ENTRIES + 3])
+def test_every_entry_is_found_in_the_files(disk: FaultyDisk, entries: int) -> None:
+    filled(disk, entries).save(False)
+    index = index_on(disk)
+    assert index.load((entries + 1) * INTERVAL_BYTES)
+    assert index.entry_for(BASE) == (0, -1)
+    assert index.before(INTERVAL_BYTES - 1) == (0, -1)
+    assert index.time_before(1) == (-1, BASE)
+    for number in range(1, entries + 1):
+        assert index.entry_for(BASE + number) == (number * INTERVAL_BYTES, BASE + number)
+        assert index.before(number * INTERVAL_BYTES) == (number * INTERVAL_BYTES, BASE + number)
+        assert index.time_before(number + 1) == (number, BASE + number)
+
+
+# What is not believed.
+
+
+def entries_of(disk: FaultyDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], more: bytes = b"") -> None:
+    overwrite(disk, f"{PATH}.index", b"".join(pack(">ii", *one) for one in offsets) + more)
+    overwrite(disk, f"{PATH}.timeindex", b"".join(pack(">qi", *one) for one in times))
+
+
+GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "times", "log_bytes", "believed"),
+    [
+        (*GOOD, 10_001, True),
+        (*GOOD, 10_000, False),  # the log ends where the last batch would begin
+        ([(0, 1)], [(1, 0)], 10_001, True),
+        ([(5, 0)], [(1, 0)], 10_001, False),  # no entry is for the first batch
+        ([(-1, 5_000)], [(1, 0)], 10_001, False),
+        ([(0, 5_000)], [(0, 0)], 10_001, False),  # a time is larger than none
+        ([(0, 5_000)], [(1, -1)], 10_001, False),
+        ([(2, 5_000), (2, 6_000)], GOOD[1], 10_001, False),
+        ([(1, 5_000), (2, 5_000)], GOOD[1], 10_001, False),
+        (GOOD[0], [(7, 1), (7, 2)], 10_001, False),
+        (GOOD[0], [(7, 2), (8, 2)], 10_001, True),  # one batch may have both
+        (GOOD[0], [(7, 2), (8, 1)], 10_001, False),
+        ([], [], 10_001, True),
+        ([], [(7, 1)], 10_001, True),
+        (GOOD[0], [], 10_001, False),  # the newest time would not be known
+    ],
+)
+def test_an_index_that_makes_no_sense_is_not_believed(
+    disk: FaultyDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], log_bytes: int, believed: bool
+) -> None:
+    entries_of(disk, offsets, times)
+    index = index_on(disk)
+    assert index.load(log_bytes) == believed
+    assert (index.stored_offsets, index.stored_times) == ((len(offsets), len(times)) if believed else (0, 0))
+
+
+@pytest.mark.parametrize("gone", ["index", "timeindex"])
+def test_of_an_index_both_files_are_needed(disk: FaultyDisk, gone: str) -> None:
+    entries_of(disk, *GOOD)
+    disk.remove(f"{PATH}.{gone}")
+    assert not index_on(disk).load(10_001)
+
+
+@pytest.mark.parametrize(("more", "believed"), [(b"\0" * 8, True), (b"\0" * 80, True), (b"\0" * 7, False), (b"\1", False)])
+def test_room_made_ahead_is_passed_over_and_half_an_entry_is_not(disk: FaultyDisk, more: bytes, believed: bool) -> None:
+    entries_of(disk, *GOOD, more)
+    index = index_on(disk)
+    assert index.load(10_001) == believed
+    assert index.stored_offsets == (2 if believed else 0)
+
+
+@pytest.mark.parametrize(("at", "believed"), [(0, False), (BLOCK_ENTRIES - 1, False), (BLOCK_ENTRIES + 5, True), (-2, False), (-1, False)])
+def test_of_a_long_index_the_beginning_and_the_end_are_looked_at(disk: FaultyDisk, at: int, believed: bool) -> None:
+    count = CHECKED_BYTES // 8 + 10
+    offsets = [(number, number * INTERVAL_BYTES) for number in range(1, count + 1)]
+    times = [(number, number) for number in range(1, count + 1)]
+    entries_of(disk, offsets, times)
+    assert index_on(disk).load((count + 1) * INTERVAL_BYTES)
+    offsets[at] = (0 if at else -1, offsets[at][1])
+    entries_of(disk, offsets, times)
+    assert index_on(disk).load((count + 1) * INTERVAL_BYTES) == believed
+
+
+def test_what_cannot_be_read_is_as_if_it_had_never_been_there(disk: FaultyDisk) -> None:
+    filled(disk, 3).save(False)
+    index = index_on(disk)
+    assert index.load(5 * INTERVAL_BYTES)
+    index.add(BASE + 4, 4 * INTERVAL_BYTES, 4, BASE + 4)
+    disk.unreadable = "segment"
+    index.forget()
+    assert index.entry_for(BASE + 3) == (0, -1)
+    assert index.entry_for(BASE + 4) == (4 * INTERVAL_BYTES, BASE + 4)
+    index.cut(4 * INTERVAL_BYTES)
+    assert (index.last_place(), index.last_record_time(), index.last_position, index.last_time) == ((0, -1), (-1, BASE), 0, 0)
+
+
+def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: FaultyDisk) -> None:
+    index = filled(disk, 10)
+    index.save(False)
+    index.cut(3 * INTERVAL_BYTES)
+    index.save(False)
+    assert len(read(disk, f"{PATH}.index")) == 2 * 8
+    assert len(read(disk, f"{PATH}.timeindex")) == 2 * 12
+    changes = len(disk.changes)
+    index.save(False)  # nothing has changed, and nothing is written
+    assert len(disk.changes) == changes
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_an_index_is_made_durable_when_that_is_asked_for(disk: FaultyDisk, sync: bool) -> None:
+    filled(disk, 3).save(sync)
+    assert disk.syncs == (2 if sync else 0)
+    assert disk.opened == 0
