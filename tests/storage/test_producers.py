@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.batch import BatchHeader, Record, build, read_header
+from protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, Record, build, read_header
 from protocol.errors import ErrorCode
 from storage import Handles, Log, Producers
+from storage.producers import Producer
 from storage.snapshots import parse_snapshot, snapshot_bytes
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
@@ -335,3 +336,78 @@ def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(plac
     log.close()
     _, known = opened(place, clean=True)
     assert sorted(known) == [8]
+
+
+@pytest.mark.parametrize(("now", "gone"), [(61_000, 0), (61_999, 0), (62_000, 1), (63_000, 2)])
+def test_silence_is_counted_to_the_millisecond(now: int, gone: int) -> None:
+    producers = Producers()
+    producers.note(header(7, 0, timestamp=2_000), 0)
+    producers.note(header(8, 0, timestamp=3_000), 1)
+    assert producers.expire(now, 60_000) == gone
+    assert list(producers) == [7, 8][gone:]
+    assert len(producers) == 2 - gone
+
+
+def test_a_newer_batch_is_a_sign_of_life_and_another_epoch_has_its_own_batches() -> None:
+    producers = Producers()
+    producers.note(header(7, 0, 3, epoch=2, timestamp=1_000), 10)
+    producers.note(header(7, 3, 1, epoch=2, timestamp=5_000), 13)
+    known = producers.get(7)
+    assert known is not None
+    assert (known.epoch, known.last_timestamp, known.last_sequence, known.batches) == (2, 5_000, 3, [(0, 2, 10, 1_000), (3, 3, 13, 5_000)])
+    assert asked(producers, header(7, 0, epoch=3)) == (ErrorCode.NONE, -1)
+    assert asked(producers, header(7, 1, epoch=3)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(7, 4, epoch=3)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(7, 4, epoch=1)) == (OLD_EPOCH, -1)
+    producers.note(header(7, 0, 2, epoch=3, timestamp=6_000), 14)
+    assert (known.epoch, known.batches) == (3, [(0, 1, 14, 6_000)])
+    assert producers.last_offsets() == {7: 14}
+
+
+def test_of_a_producer_without_an_epoch_any_sequence_of_any_epoch_is_taken() -> None:
+    """Kafka's snapshots have such ones: what they wrote is gone."""
+    producers = Producers()
+    producers.put(7, Producer())
+    assert asked(producers, header(7, 50, epoch=0)) == (ErrorCode.NONE, -1)
+    assert asked(producers, header(7, 0, epoch=4)) == (ErrorCode.NONE, -1)
+    assert producers.last_offsets() == {}
+    producers.clear()
+    assert (len(producers), producers.get(7)) == (0, None)
+
+
+@pytest.mark.parametrize(("sequence", "delta", "last"), [(5, 0, 5), (5, 3, 8), (SEQUENCE_MAX, 0, SEQUENCE_MAX), (SEQUENCE_MAX, 1, 0), (SEQUENCE_MAX - 2, 5, 2)])
+def test_the_last_sequence_of_a_batch_is_counted_over_the_largest(sequence: int, delta: int, last: int) -> None:
+    producers = Producers()
+    producers.note_batch(7, 0, sequence, delta, 100, 1_000, 0)
+    known = producers.get(7)
+    assert known is not None
+    assert (known.last_sequence, known.batches) == (last, [(sequence, last, 100, 1_000)])
+    again = header(7, sequence, delta + 1)
+    assert asked(producers, again) == (ErrorCode.NONE, 100)
+    if last != SEQUENCE_MAX:
+        assert asked(producers, header(7, last + 1)) == (ErrorCode.NONE, -1)
+        assert asked(producers, header(7, last + 2)) == (OUT_OF_ORDER, -1)
+
+
+def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequence() -> None:
+    producers = Producers()
+    producers.note_batch(7, 0, 0, 1, 100, 1_000, TRANSACTIONAL)
+    producers.note_batch(7, 0, 2, 0, 102, 1_100, TRANSACTIONAL)
+    known = producers.get(7)
+    assert known is not None
+    assert known.transaction_offset == 100  # where it begins
+    assert producers.expire(1 << 40, 1) == 0
+    producers.note_batch(7, 0, -1, 0, 103, 1_200, TRANSACTIONAL | CONTROL)
+    assert (known.transaction_offset, known.last_sequence, known.last_timestamp) == (-1, 2, 1_200)
+    assert len(known.batches) == 2
+    assert producers.expire(1_200 + 60_000, 60_000) == 1
+
+
+def test_a_transaction_at_the_first_offset_is_one() -> None:
+    producers = Producers()
+    producers.note_batch(7, 0, 0, 0, 0, 1_000, TRANSACTIONAL)
+    producers.note_batch(7, 0, 1, 0, 1, 1_000, TRANSACTIONAL)
+    known = producers.get(7)
+    assert known is not None
+    assert known.transaction_offset == 0
+    assert producers.expire(1 << 40, 1) == 0
