@@ -43,6 +43,7 @@ def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: FaultyDisk
     assert disk.opened == 2
     handles.unpin(file)
     assert disk.opened == 1
+    assert not handles._forgotten
 
 
 def test_a_pinned_file_makes_no_room_for_others(disk: FaultyDisk) -> None:

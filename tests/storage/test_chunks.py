@@ -1,0 +1,119 @@
+"""Whatever is read or written a piece at a time comes to the same with pieces of any size, down to a batch's header."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.batch import HEADER_BYTES, Record, build
+from protocol.compression import Compression
+from storage import Handles, Log, OsDisk, compaction, segment, verifying
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read
+
+PATH = f"/data/{FOLDER}"
+SIZES = (HEADER_BYTES, HEADER_BYTES + 1, 97, 150, 400, 1_000)
+
+
+def written(seed: int, segment_bytes: int = 2_000) -> FaultyDisk:
+    """A log of keys that come again, tombstones, producers and compressed batches."""
+    random = Random(seed)
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = Log.open(Handles(disk), PATH, segment_bytes, 0, False)
+    sequences = [0, 0, 0]
+    for _ in range(60):
+        records = []
+        for number in range(random.randint(1, 4)):
+            value = None if random.random() < 0.2 else bytes(random.randint(0, 60))
+            records.append(Record(number, 1_000, b"k%d" % random.randint(0, 12), value))
+        producer = random.randint(-1, 2)
+        codec = random.choice((Compression.NONE, Compression.NONE, Compression.LZ4))
+        if producer < 0:
+            log.append(build(records, compression=codec), 0)
+        else:
+            made = build(records, compression=codec, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer])
+            sequences[producer] += len(records)
+            log.append(made, 0)
+    log.roll(1 << 20)
+    log.flush()
+    log.close()
+    return disk
+
+
+def content(disk: FaultyDisk) -> dict[str, bytes]:
+    return {name: read(disk, f"{PATH}/{name}") for name in disk.list(PATH)}
+
+
+def cleaned(seed: int, now: int) -> dict[str, bytes]:
+    disk = written(seed)
+    log, _ = Log.open(Handles(disk), PATH, 2_000, 0, True)
+    clean(disk, log, now=now, segment_bytes=4_000)
+    log.flush()
+    log.close()
+    return content(disk)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", SIZES)
+def test_a_log_is_cleaned_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
+    whole = cleaned(seed, 10_000)
+    monkeypatch.setattr(compaction, "CHUNK_BYTES", size)
+    assert cleaned(seed, 10_000) == whole
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("size", SIZES)
+def test_a_log_is_verified_and_read_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
+    disk = written(seed, segment_bytes=1 << 20)
+    log, _ = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
+    expected = names(log), [(one.base_offset, one.size) for one in headers(log)], log.next_offset
+    log.close()
+    for module in (verifying, segment):
+        if hasattr(module, "CHUNK_BYTES"):
+            monkeypatch.setattr(module, "CHUNK_BYTES", size)
+    for name in ("LOOK_BYTES", "FACT_BYTES"):
+        if hasattr(segment, name):
+            monkeypatch.setattr(segment, name, size)
+    log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
+    assert recovery.cut_bytes == 0
+    assert (names(log), [(one.base_offset, one.size) for one in headers(log)], log.next_offset) == expected
+    facts = [key for some in log.facts() for key, _ in some if key is not None]
+    assert [key.decode() for key in facts] == expected[0]
+    for base, _ in expected[1]:
+        assert log.read(base, 1)[:8] == base.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("cut", [1, 30, HEADER_BYTES, HEADER_BYTES + 1])
+def test_a_torn_end_is_found_the_same(monkeypatch: pytest.MonkeyPatch, size: int, cut: int) -> None:
+    disk = written(1, segment_bytes=1 << 20)
+    (name,) = [name for name in disk.list(PATH) if name.endswith(".log") and read(disk, f"{PATH}/{name}")]
+    data = read(disk, f"{PATH}/{name}")
+    log, _ = Log.open(Handles(disk), PATH, 1 << 20, 0, True)
+    last = headers(log)[-1]
+    log.close()
+    for other in disk.list(PATH):
+        if other.endswith(".log") and other != name:
+            disk.remove(f"{PATH}/{other}")
+    overwrite(disk, f"{PATH}/{name}", data[: len(data) - last.size + cut])
+    monkeypatch.setattr(verifying, "CHUNK_BYTES", size)
+    log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
+    assert (log.next_offset, recovery.cut_bytes) == (last.base_offset, cut if cut < last.size else 0)
+
+
+def test_a_file_is_read_and_written_whole_though_the_system_does_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pread, pwrite = os.pread, os.pwrite
+    data = bytes(range(100))
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, 7), at))
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, some, at: pwrite(descriptor, some[:9], at))
+    file = OsDisk().open(str(tmp_path / "file"), create=True)
+    file.write(0, data)
+    file.write(50, bytearray(data))
+    assert file.read(0, 200) == data[:50] + data
+    assert file.read(3, 20) == data[3:23]
+    assert file.read(150, 10) == b""
+    file.close()
