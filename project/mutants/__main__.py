@@ -32,7 +32,7 @@ FAST_PATHS = (
     "broker/handlers/rejoining.py",
     "broker/handlers/produce_shape.py",
 )
-KILLED_SHARE_MIN = 0.95
+KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Files of tests that start processes: what they touch is touched there.
 ELSEWHERE = ("from tests.running import", "from tests.broker.lasting import", "from tests.soak", "from tests.kafka_process import")
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="N mutations by chance, of what is judged")
     parser.add_argument("--seed", help="of the sample; the commit, unless given")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    parser.add_argument("--at-least", type=float, default=KILLED_PERCENT_MIN, metavar="PERCENT", help="have to be noticed (default: %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="verdicts of before do not count")
     parser.add_argument("--list", action="store_true", help="only list the mutations")
     parser.add_argument("--show", metavar="ID", help="only show one mutation")
@@ -72,7 +73,7 @@ def main(arguments: list[str]) -> int:
     if not work.done:
         print(f"mutants: pytest ended with {code!r}", file=sys.stderr)
         return 2
-    return report.end(KILLED_SHARE_MIN, FAST_PATHS)
+    return report.end(given.at_least / 100, FAST_PATHS)
 
 
 def files_of(paths: list[str]) -> list[str]:

@@ -76,6 +76,12 @@ def test_a_commit_to_a_group_whose_name_no_record_can_hold_is_refused_and_makes_
     play.group_is(EMPTY, group=LONGEST)
 
 
+def test_a_commit_to_a_topic_whose_name_no_record_can_hold_is_refused_whole(play: Play) -> None:
+    play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(UNKNOWN_SERVER_ERROR)
+    play.no_group()
+    play.wrote()
+
+
 def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
     play.commit("a", generation=0).expect(69)
     play.no_group()
