@@ -65,6 +65,9 @@ def test_a_reply_may_be_returned_where_nothing_is_on_its_way_and_nobody_waits(wo
     assert journal.direct
     journal.shard.hold.held.append((journal.shard.hold.emitted, first))  # a reply that waits though everything is durable
     assert not journal.direct
+    journal.shard.hold.held.clear()
+    journal.shard.hold.emit([(b"key", b"value")])  # a fact that no reply waits for, as of a deadline
+    assert not journal.direct
 
 
 def test_a_turn_is_touched_for_facts_that_no_append_has_taken_and_only_where_none_is_on_its_way(

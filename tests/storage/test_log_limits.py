@@ -276,3 +276,47 @@ def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: Fau
     changes = len(disk.changes)
     log.close()
     assert len(disk.changes) == changes
+
+
+# Repairing.
+
+
+def test_a_log_that_is_being_repaired_takes_nothing(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    log.flush()
+    repair = log.start_repair(log.next_offset)
+    with pytest.raises(AppendFailed, match="waits to be repaired"):
+        log.append(batch("b"), 0)
+    with pytest.raises(AppendFailed, match="waits to be repaired"):
+        log.start_flush()
+    assert not log.roll(1 << 20)
+    repair.run()
+    log.finish_repair(repair)
+    assert log.append(batch("b"), 0) == 1
+
+
+def test_after_a_repair_nothing_of_the_failure_is_left(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed):
+        log.flush()
+    assert not log.usable
+    log.recover(keep_unflushed=True)
+    assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
+    assert log.start_flush().files == []  # everything is on the disk
+    log._flushing = False
+    disk.room = 0
+    with pytest.raises(AppendFailed, match="is full"):
+        log.append(batch("b"), 0)
+    assert log.usable  # a full disk alone needs no repair
+    disk.room = None
+    assert log.append(batch("b"), 0) == 1
+
+
+def test_an_empty_log_has_no_newest_timestamp(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    assert log.newest_timestamp == -1
+    log.append(batch("a", timestamp=0), 0)
+    assert log.newest_timestamp == 0

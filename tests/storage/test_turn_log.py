@@ -126,6 +126,7 @@ def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
     turns.remove()
     turns.write(turn(("a-0", stamped("x", 0))))
     turns.remove()
+    assert disk.opened == 0
     disk.crash()
     assert disk.list(FOLDER) == []
 
