@@ -36,7 +36,6 @@ def test_a_partition_without_a_log_refuses_whatever_a_log_is_asked() -> None:
     heard: list[Any] = []
     assert (NO_LOG.usable(), list(NO_LOG.replay())) == (False, [])
     assert NO_LOG.epoch < 0
-    assert NO_LOG.newest_timestamp < 0
     NO_LOG.append(b"", 1, heard.append)
     NO_LOG.recover(heard.append)
     assert [type(one) for one in heard] == [Fenced, Fenced]
@@ -190,7 +189,7 @@ def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, 
 def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     advanced: list[int] = []
-    monkeypatch.setattr(world.journal.shard, "advance", advanced.append)
+    monkeypatch.setattr(world.journal.shard, "advance", lambda now, *wall: advanced.append(now))
     now = world.clock.tick() + 2 * SESSION_MS
     world.journal.refusal = SUSPENDED
     world.journal.advance(now)

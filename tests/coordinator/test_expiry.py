@@ -316,13 +316,13 @@ def test_a_sweep_in_parts_looks_at_each_group_once_and_comes_to_its_end(monkeypa
     monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
     shard = Shard(GroupConfig(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=10_000), lambda: "id")
     shard.clear()
-    for _ in shard.open_groups(lambda: 0):
+    for _ in shard.open_groups(lambda: (0, 0)):
         pass
     for number in range(3):
-        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 9_000) == 0
+        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 9_000, 9_000) == 0
     for moment in range(10_000, 10_003):
         assert shard.wake_at <= moment
-        shard.advance(moment)
+        shard.advance(moment, moment, 0)
     assert len(shard.groups) == 3
     assert shard.wake_at == 20_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.notes import Kind
 from coordinator.shard import GROUPS_AT_ONCE
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -41,7 +41,7 @@ def opened(facts: list[tuple[bytes, bytes | None]] | None = None, now: int = 0, 
     shard = Shard(GroupConfig(**config), iter(map(str, range(1, 1_000))).__next__)
     shard.clear()
     shard.replay(facts or [])
-    return shard, 1 + sum(1 for _ in shard.open_groups(lambda: now))
+    return shard, 1 + sum(1 for _ in shard.open_groups(lambda: (now, now)))
 
 
 def joining(member_id: str = "", group: str = "g", instance: str | None = None, session_ms: int = 10_000) -> JoinRequest:
@@ -93,22 +93,23 @@ def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
 
 
 def test_each_call_counts_from_its_own_moment() -> None:
-    """Nobody advanced the shard in between."""
+    """Nobody advanced the shard in between; sessions follow the monotonic time, states the wall's."""
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
-    shard.join(joining(), Waiter(), 1_000)
-    shard.advance(1_000)
+    shard.join(joining(), Waiter(), 1_000, 71_000)
+    shard.advance(1_000, 71_000, 0)
     group = shard.groups["g"]
     (id,) = group.members
     assert (group.generation, group.members[id].deadline) == (1, 11_000)
-    shard.sync(SyncRequest("g", 1, id, None, {id: b"A"}), Waiter(), 2_000)
-    assert (group.state_ms, group.members[id].deadline) == (2_000, 12_000)
+    shard.sync(SyncRequest("g", 1, id, None, {id: b"A"}), Waiter(), 2_000, 72_000)
+    assert (group.state_ms, group.members[id].deadline) == (72_000, 12_000)
     assert shard.heartbeat("g", 1, id, None, 3_000) == 0
     assert (group.members[id].seen_ms, group.members[id].deadline) == (3_000, 13_000)
     commit = Commit("g", 1, id, None, [("t0", [OffsetCommitRequestPartition(0, 5)])])
-    assert shard.commit(commit, 4_000) == 0
+    assert shard.commit(commit, 4_000, 74_000) == 0
     assert (group.members[id].seen_ms, group.members[id].deadline) == (4_000, 14_000)
-    assert shard.leave("g", [Leaver(id, None, None)], 5_000) == [0]
-    assert (group.state.name, group.state_ms) == ("EMPTY", 5_000)
+    assert read_offset(group.offsets["t0"].values[0]).commit_ms == 74_000
+    assert shard.leave("g", [Leaver(id, None, None)], 5_000, 75_000) == [0]
+    assert (group.state.name, group.state_ms) == ("EMPTY", 75_000)
 
 
 @pytest.mark.parametrize(("gap", "told"), [(3_000, False), (3_001, True)])
@@ -164,8 +165,8 @@ def test_a_group_that_is_larger_than_allowed_is_called_back_by_the_load_itself(p
 def test_a_shard_that_tells_nobody_serves_all_the_same() -> None:
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     waiter = Waiter()
-    shard.join(joining(), waiter, 0)
-    shard.advance(0)
+    shard.join(joining(), waiter, 0, 0)
+    shard.advance(0, 0, 0)
     shard.hold.take(0)
     shard.hold.confirm(shard.hold.emitted)
     assert waiter.released == 1
@@ -176,7 +177,7 @@ def test_a_shard_that_was_given_up_waits_for_nothing_and_answers_each_once() -> 
     shard, _ = opened()
     waiters = [Waiter(), Waiter()]
     for waiter in waiters:
-        shard.join(joining(), waiter, 0)
+        shard.join(joining(), waiter, 0, 0)
     assert shard.wake_at != NEVER
     shard.abandon()
     assert shard.wake_at == NEVER

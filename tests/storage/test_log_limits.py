@@ -239,7 +239,7 @@ def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: 
     for name in "abc":
         log.append(batch(name), 0)
     log.flush()
-    assert log.retain(0, -1, 2 * size + spare) == gone
+    assert log.retain(0, 0, -1, 2 * size + spare) == gone
 
 
 @pytest.mark.parametrize(("now", "gone"), [(1_500, []), (1_501, [0])])
@@ -248,7 +248,7 @@ def test_a_segment_is_too_old_when_its_newest_record_is_older_than_allowed(disk:
     log.append(batch("a", timestamp=1_000), 0)
     log.append(batch("b", timestamp=5_000), 0)
     log.flush()
-    assert log.retain(now, 500, -1) == gone
+    assert log.retain(now, 0, 500, -1) == gone
     assert names(log) == (["a.0", "b.0"] if not gone else ["b.0"])
 
 

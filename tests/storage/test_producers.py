@@ -339,10 +339,12 @@ def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(plac
 
 
 @pytest.mark.parametrize(("now", "gone"), [(61_000, 0), (61_999, 0), (62_000, 1), (63_000, 2)])
-def test_silence_is_counted_to_the_millisecond(now: int, gone: int) -> None:
+def test_silence_is_counted_to_the_millisecond_from_where_it_was_first_seen(now: int, gone: int) -> None:
     producers = Producers()
-    producers.note(header(7, 0, timestamp=2_000), 0)
-    producers.note(header(8, 0, timestamp=3_000), 1)
+    producers.note(header(7, 0), 0)
+    assert producers.expire(2_000, 60_000) == 0
+    producers.note(header(8, 0), 1)
+    assert producers.expire(3_000, 60_000) == 0
     assert producers.expire(now, 60_000) == gone
     assert list(producers) == [7, 8][gone:]
     assert len(producers) == 2 - gone
@@ -396,11 +398,11 @@ def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequen
     known = producers.get(7)
     assert known is not None
     assert known.transaction_offset == 100  # where it begins
-    assert producers.expire(1 << 40, 1) == 0
+    assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
     producers.note_batch(7, 0, -1, 0, 103, 1_200, TRANSACTIONAL | CONTROL)
     assert (known.transaction_offset, known.last_sequence, known.last_timestamp) == (-1, 2, 1_200)
     assert len(known.batches) == 2
-    assert producers.expire(1_200 + 60_000, 60_000) == 1
+    assert [producers.expire(moment, 60_000) for moment in (1_200, 59_999, 60_000)] == [0, 0, 1]
 
 
 def test_a_transaction_at_the_first_offset_is_one() -> None:
@@ -410,4 +412,4 @@ def test_a_transaction_at_the_first_offset_is_one() -> None:
     known = producers.get(7)
     assert known is not None
     assert known.transaction_offset == 0
-    assert producers.expire(1 << 40, 1) == 0
+    assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
