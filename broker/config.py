@@ -117,6 +117,7 @@ class Config:
     clock_settle_ms: int
     log_level: str
     log_format: str
+    exit_with_parent: bool
     event_loop: str
     profile: str
     given: Mapping[str, str]  # what somebody asked for, as it was written, whether it has an effect here or not

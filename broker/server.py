@@ -53,6 +53,7 @@ from broker.journal import Journal, owned_or_fail
 from broker.listeners import format_endpoint
 from broker.node import Address, Node
 from broker.notes import Notes
+from broker.parent import ParentWatch
 from broker.partitions import Partitions
 from broker.retention import Retention
 from broker.setting_sources import SettingSources
@@ -111,7 +112,8 @@ class Server:
         self.config = config
         self._descriptors = descriptors
         self._loop = loop
-        self._stop: asyncio.Future[signal.Signals] = loop.create_future()
+        self._stop: asyncio.Future[dict[str, object]] = loop.create_future()  # why, as the log has it
+        self._signals = 0
         self.clock = Clock(boot_ns=boot_clock(), settle_ms=config.clock_settle_ms)
         self.turn = Turn(loop, self.clock)
         self.dispatch = Dispatch(config.request_elements_max)
@@ -147,9 +149,12 @@ class Server:
             self._signalled(signal.Signals(asked_to_stop.pop()))
         self._loop.set_exception_handler(uncontained)
         gc.disable()  # nothing made while starting is garbage
+        parent = ParentWatch(self._loop, self._left_alone) if self.config.exit_with_parent else None
         try:
             return await self._run()
         finally:
+            if parent is not None:
+                parent.close()
             self.acceptor.close()
 
     async def _run(self) -> int:
@@ -174,8 +179,7 @@ class Server:
             self.retention = Retention(self.config, self.partitions, store, self._loop, self.clock.deletion_ms)
             self.acceptor.start()
             self._announce(addresses)
-            number = await self._stop
-            log.info("stopping", signal=number.name)
+            log.info("stopping", **await self._stop)
             return await self._end(store)
         finally:
             store.close()
@@ -292,9 +296,16 @@ class Server:
             log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
 
     def _signalled(self, number: signal.Signals) -> None:
-        if self._stop.done():
+        self._signals += 1
+        if self._signals > 1:
             os._exit(128 + number)  # asked twice: at once
-        self._stop.set_result(number)
+        if not self._stop.done():
+            self._stop.set_result({"signal": number.name})
+
+    def _left_alone(self, parent: int) -> None:
+        """A test run was killed, and nobody is there to stop its broker."""
+        if not self._stop.done():
+            self._stop.set_result({"reason": "the process that started this one has ended", "parent": parent})
 
     async def _end(self, store: LocalStore) -> int:
         """No new connections; what is durable is answered; logs are flushed; the marker says that all is well."""

@@ -302,6 +302,11 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("auto", "console", "json"),
     ),
     Setting(
+        "exit.with.parent", "boolean", False,
+        "End in order when the process that started this one has ended, by kill -9 too: a test run leaves no broker behind. A broker that is "
+        "started in the background by a shell ends with the shell. The flags are --exit-with-parent and --no-exit-with-parent.",
+    ),
+    Setting(
         "event.loop", "string", "auto", "`auto` takes uvloop where it is installed and the standard library's asyncio elsewhere.",
         choices=("auto", "uvloop", "asyncio"),
     ),
@@ -319,6 +324,7 @@ PROFILES: dict[str, dict[str, str]] = {
         "auto.create.topics.enable": "true",
         "offsets.flush": "never",
         "clock.settle.ms": "1000",
+        "exit.with.parent": "true",
     },
 }
 # Their data goes with the process unless log.dirs is given.

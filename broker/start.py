@@ -22,6 +22,8 @@ class ExitCode(IntEnum):
     CONFIG = 78  # a setting is wrong
 
 
+# Read before anything takes time: a parent that ends later is noticed (broker/parent.py).
+STARTED_BY = os.getppid()
 # A stop that was asked for before the event loop could hear it; the loop asks here when it listens.
 asked_to_stop: list[int] = []
 

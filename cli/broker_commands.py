@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from cli.arguments import BOOTSTRAP, Help, add_command, addresses, seconds, whole_number
@@ -23,6 +24,11 @@ def add_serve(commands: Any) -> None:
     serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="what clients are told to connect to")
     serve.add_argument("--data", metavar="DIR", action="append", default=[], help="the data directory (./data)")
     serve.add_argument("--profile", metavar="NAME", help="a named set of settings; test: for integration tests, data goes with the process")
+    serve.add_argument(
+        "--exit-with-parent",
+        action=argparse.BooleanOptionalAction,
+        help="end when the process that started this one has ended; on in the profile test",
+    )
     serve.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated")
 
 

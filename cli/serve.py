@@ -33,7 +33,7 @@ def run_until_stopped(options: argparse.Namespace) -> int:
             advertise=options.advertise,
             data=options.data,
             profile=options.profile,
-            settings=options.settings,
+            settings=[*options.settings, *parent_setting(options.exit_with_parent)],
             environ=os.environ,
         )
     except ConfigError as error:
@@ -48,6 +48,10 @@ def run_until_stopped(options: argparse.Namespace) -> int:
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return ExitCode.DISK
+
+
+def parent_setting(wanted: bool | None) -> list[str]:
+    return [] if wanted is None else [f"exit.with.parent={str(wanted).lower()}"]
 
 
 def serve(config: Config) -> int:

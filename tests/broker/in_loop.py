@@ -63,7 +63,7 @@ class Served:
         """In order, as after SIGTERM."""
         if not self._serving.done():
             if not self.server._stop.done():
-                self.server._stop.set_result(signal.SIGTERM)
+                self.server._signalled(signal.SIGTERM)
             await self._serving
         for client in self._clients:
             await client.close()

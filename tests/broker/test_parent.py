@@ -1,0 +1,110 @@
+"""A broker of a test run ends with the process that started it, however that one ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from broker import parent
+from broker.parent import ParentWatch
+from tests.running import environment
+
+pytestmark = pytest.mark.once
+
+PARENT = """
+import subprocess, sys, time
+log = open(sys.argv[1], "w")
+broker = subprocess.Popen([sys.executable, "-P", "-m", "tenure", "serve", *sys.argv[2:]], stdout=subprocess.PIPE, stderr=log, text=True)
+print(broker.pid, broker.stdout.readline(), end="", flush=True)
+time.sleep(60)
+"""
+SECONDS = 20
+
+
+class Orphan:
+    """A broker whose parent has been killed as soon as it listened."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._log = folder / "log"
+        command = [sys.executable, "-c", PARENT, str(self._log), *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(TMPDIR=str(folder))) as started:
+            assert started.stdout is not None
+            pid, word = started.stdout.readline().split()[:2]
+            started.kill()
+        assert word == "listening"
+        self.pid = int(pid)
+        self.left_at = time.monotonic()
+
+    @property
+    def runs(self) -> bool:
+        status = Path(f"/proc/{self.pid}/status")
+        try:
+            os.kill(self.pid, 0)
+            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # ended, and nobody has asked for its exit code
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+
+    def ended_after(self) -> float:
+        while self.runs and time.monotonic() < self.left_at + SECONDS:
+            time.sleep(0.02)
+        assert not self.runs, self.log()
+        return time.monotonic() - self.left_at
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+
+def test_a_broker_of_a_killed_test_run_ends_in_order_and_takes_its_folder_with_it(tmp_path: Path) -> None:
+    orphan = Orphan(tmp_path, "--profile", "test")
+    took = orphan.ended_after()
+    assert "the process that started this one has ended" in orphan.log()
+    assert "stopped" in orphan.log().splitlines()[-1]
+    assert list(tmp_path.glob("tenure-test-*")) == []
+    assert took < 2 + (SECONDS if os.getloadavg()[0] > 2 else 0)
+
+
+@pytest.mark.parametrize("arguments", [["--profile", "test", "--no-exit-with-parent"], ["--listen", "127.0.0.1:0"]], ids=["switched off", "by default"])
+def test_a_broker_that_was_put_into_the_background_stays(tmp_path: Path, arguments: list[str]) -> None:
+    orphan = Orphan(tmp_path, *arguments, "--data", str(tmp_path / "data"))
+    try:
+        time.sleep(3 * parent.LOOK_SECONDS)
+        assert orphan.runs
+    finally:
+        os.kill(orphan.pid, signal.SIGTERM)
+        orphan.ended_after()
+    assert "signal=SIGTERM" in orphan.log() or '"SIGTERM"' in orphan.log()
+
+
+def test_the_flag_works_without_the_profile(tmp_path: Path) -> None:
+    orphan = Orphan(tmp_path, "--exit-with-parent", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    orphan.ended_after()
+    assert (tmp_path / "data").is_dir()
+
+
+@pytest.mark.parametrize("started_by", [0, 1])
+def test_without_a_parent_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
+    """The first process of a container has none, and a daemon's is init from the beginning."""
+    monkeypatch.setattr(parent, "STARTED_BY", started_by)
+    monkeypatch.setattr(os, "getppid", lambda: 4711)
+    gone: list[int] = []
+    loop = asyncio.new_event_loop()
+    ParentWatch(loop, gone.append)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    assert gone == []
+
+
+def test_a_parent_that_is_gone_already_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "STARTED_BY", 4711)
+    gone: list[int] = []
+    loop = asyncio.new_event_loop()
+    ParentWatch(loop, gone.append)
+    loop.close()
+    assert gone == [4711]
