@@ -59,6 +59,8 @@ def parse_endpoint(text: str) -> tuple[str, int]:
         return host, parse_port(port[1:])
     host, colon, port = text.rpartition(":")
     if not colon:
+        if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 65535:
+            raise ValueError(f"the host is missing: write 127.0.0.1:{text}, or 0.0.0.0:{text} for every address of this machine")
         raise ValueError("the port is missing: write HOST:PORT")
     if ":" in host:
         raise ValueError(f"an IPv6 address needs brackets: write [{host}]:{port}" if packed_address(host) else "write HOST:PORT")

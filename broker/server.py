@@ -61,6 +61,7 @@ from broker.shards import Shards
 from broker.sockets import open_sockets
 from broker.start import ExitCode, StartError, asked_to_stop
 from broker.stores.local import LocalStore, id_text
+from broker.told_settings import tell_settings
 from broker.topic_cleaning import TopicLogs
 from broker.topic_settings import broker_defaults
 from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
@@ -169,6 +170,7 @@ class Server:
                 self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, clerk=store.clerk
             )
             await self._open_registry(store)
+            tell_settings(self.config)
             self._open_shards(store)
             self.partitions = Partitions(self.topics, self.registry, store, self._loop, broker_defaults(self.config), self.notes.open)
             self._serve(node, store)

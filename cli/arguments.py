@@ -11,6 +11,7 @@ BOOTSTRAP = "TENURE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 TIMEOUT_DEFAULT = 10.0
 KAFKA_PORT = 9092
+LONG_MAX = (1 << 63) - 1
 
 Address = tuple[str, int]
 
@@ -140,9 +141,17 @@ def address(text: str) -> Address:
 
 
 def whole_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
+    if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    if too_large(text, LONG_MAX):
+        raise argparse.ArgumentTypeError(f"{text} is too large: at most {LONG_MAX} can be asked for")
     return int(text)
+
+
+def too_large(digits: str, most: int) -> bool:
+    """Compared by length first: Python refuses to read thousands of digits."""
+    digits = digits.lstrip("0") or "0"
+    return len(digits) > len(str(most)) or int(digits) > most
 
 
 def seconds(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final
 
@@ -52,6 +53,12 @@ UNKNOWN_TOPIC: Final = "unknown-topic"
 UNKNOWN_MEMBER: Final = "unknown-member"
 UNKNOWN_PARTITION: Final = "unknown-partition"
 NOT_READY: Final = "not-ready"
+HALVES: Final = re.compile(r"[\udc80-\udcff]|\\udc([89a-f][0-9a-f])")
+
+
+def readable(text: str) -> str:
+    """Bytes of the command line that are no UTF-8, as \\xNN: Python has them as half characters, which repr() writes as \\udcNN."""
+    return HALVES.sub(lambda found: f"\\x{found[1] or f'{ord(found[0]) & 0xFF:02x}'}", text)
 
 
 class Failure(Exception):
@@ -60,7 +67,7 @@ class Failure(Exception):
     def __init__(self, code: int, line: str, *, word: str | None = None, hint: str | None = None) -> None:
         super().__init__(line)
         self.code = code
-        self.line = line
+        self.line = readable(line)
         self.word = word or WORDS.get(code, "failed")
         self.hint = hint or HINTS.get(code)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from broker.config import Config, ConfigError, load_config
 from broker.log_sink import LineSink
 from broker.start import ExitCode, StartError, remember_signal
+from cli.failure import readable
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +61,6 @@ def serve(config: Config) -> int:
 
     logs.configure(config.log_level, config.log_format)
     try:
-        announce(config)
         from broker.server import serve as serve_forever
 
         return serve_forever(config)
@@ -71,19 +71,6 @@ def serve(config: Config) -> int:
         return ExitCode.SOFTWARE
     finally:
         logs.close()
-
-
-def announce(config: Config) -> None:
-    """What is not as by default, and what is ignored or open to everybody."""
-    from broker import logs
-
-    log = logs.get_logger()
-    for difference in config.differences:
-        log.info("setting", name=difference.name, value=difference.value, default=difference.default, source=difference.source)
-    if config.temporary_data:
-        log.info("data goes with this process", directory=config.data_directory)
-    for notice in config.notices:
-        log.warning(notice)
 
 
 @contextmanager
@@ -113,5 +100,5 @@ def complain(*problems: str) -> None:
     """One line each; like a log line it waits for no reader, so that a stuck pipe cannot keep the process from ending."""
     sink = LineSink(2, lambda count: b"")
     for problem in problems:
-        sink.write(f"tenure: {problem}\n".encode("utf-8", "backslashreplace"))
+        sink.write(f"tenure: {readable(problem)}\n".encode("utf-8", "backslashreplace"))
     sink.close()

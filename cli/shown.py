@@ -52,6 +52,8 @@ def plain(text: str) -> str:
 
 
 def escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte of the command line that is no UTF-8
+        return f"\\x{ord(char) & 0xFF:02x}"
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char) or char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 

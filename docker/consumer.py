@@ -32,7 +32,7 @@ for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: asked_to_stop.set())
 
 consumer = KafkaConsumer(
-    bootstrap_servers=os.environ.get("BOOTSTRAP", "localhost:9092"),
+    bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"),
     group_id="billing",
     group_instance_id=os.environ["INSTANCE"],  # one for each process, and the same after its restart
     session_timeout_ms=45_000,  # so long its seat is kept

@@ -16,7 +16,7 @@ def failed(error):
     print(f"not delivered: {error}", flush=True)
 
 
-producer = KafkaProducer(bootstrap_servers=os.environ.get("BOOTSTRAP", "localhost:9092"))
+producer = KafkaProducer(bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"))
 for number in itertools.count(1):
     producer.send("orders", f"order {number}".encode(), key=str(number).encode()).add_errback(failed)
     if asked_to_stop.wait(float(os.environ.get("SECONDS", "1"))):

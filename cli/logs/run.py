@@ -14,6 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TextIO
 
+from cli.failure import readable
 from cli.logs.files import InputError
 
 # As `tenure serve` counts them (broker/start.py), and EX_NOINPUT.
@@ -55,7 +56,7 @@ class Output:
             self.fail(code, text)
         self.flush()
         with suppress(OSError):
-            print(f"tenure: {text}", file=sys.stderr, flush=True)
+            print(f"tenure: {readable(text)}", file=sys.stderr, flush=True)
 
     def fail(self, code: int, reason: str, hint: str = "") -> None:
         if not self.code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command
+from cli.arguments import add_change, add_cluster, add_command, too_large
 
 PARTITIONS_MAX = 1 << 31
 REPLICAS_MAX = 1 << 15
@@ -115,8 +115,10 @@ def add_delete(actions: Any) -> None:
 
 def count(limit: int) -> Any:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not 1 <= int(text) < limit:
+        if not (text.isascii() and text.isdigit()) or not text.strip("0"):
             raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+        if too_large(text, limit - 1):
+            raise argparse.ArgumentTypeError(f"{text} is too large: at most {limit - 1} can be asked for")
         return int(text)
 
     return read

@@ -227,3 +227,12 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path, loop: str) -> Non
             assert started.stop() == 0
     finally:
         os.close(unread)
+
+
+def test_a_start_that_fails_is_its_error_alone(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start("--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--data", str(tmp_path), "--set", "num.partitions=3")
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 69
+    assert errors.startswith("tenure: cannot listen on 127.0.0.1:")
+    assert errors.count("\n") == 1

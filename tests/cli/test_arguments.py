@@ -83,7 +83,7 @@ def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> No
         ("log", "ACTION is missing: dump, verify (see tenure log --help)"),
         ("consume t --from 1 --from-beginning", "--from and --from-beginning exclude each other (see tenure consume --help)"),
         ("group offsets reset g", "one of these is missing: --to-earliest, --to-latest, --to-offset, "),
-        ("group members bad\udcff", r"'bad\udcff' is no UTF-8, and names are"),
+        ("group members bad\udcff", r"'bad\xff' is no UTF-8, and names are"),
         (f"group members {'g' * 40_000}", "a string of 40000 bytes, at most 32767 can be sent"),
         ("group list --bootstrap-server x", "there is no option --bootstrap-server; did you mean --bootstrap? (see tenure group list --help)"),
         ("serve --port 1", "there is no option --port; did you mean --listen? (see tenure serve --help)"),
@@ -131,3 +131,30 @@ def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> No
 @pytest.mark.parametrize(("line", "the_same"), [("help", "--help"), ("help group", "group --help"), ("help topic list", "topic list --help")])
 def test_help_is_understood_as_a_word_too(tenure: Tenure, line: str, the_same: str) -> None:
     assert tenure(*line.split()) == tenure(*the_same.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("topic create t --partitions 99999999999999", "--partitions: 99999999999999 is too large: at most 2147483647 can be asked for"),
+        (f"topic create t --partitions {'9' * 5000}", "is too large: at most 2147483647 can be asked for"),
+        ("topic create t --partitions 2147483648", "at most 2147483647"),
+        ("topic create t --partitions 0", "'0' is not a number of at least 1"),
+        ("topic create t --replication-factor 32768", "--replication-factor: 32768 is too large: at most 32767 can be asked for"),
+        ("consume t --limit 9223372036854775808", "--limit: 9223372036854775808 is too large: at most 9223372036854775807 can be asked for"),
+        (f"consume t --limit {'9' * 5000}", "is too large"),
+        ("consume t --limit -1", "'-1' is not a whole number"),
+    ],
+)
+def test_a_number_that_is_too_large_is_answered_with_the_limit(tenure: Tenure, line: str, told: str) -> None:
+    result = tenure(*line.split())
+    assert (result.code, result.out) == (64, "")
+    assert told in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["group describe g\udcff", "consume t --partition \udcff", "log dump /nosuch\udcff", "topic list --bootstrap \udcff:1", "\udcff"])
+def test_bytes_that_are_no_utf_8_are_shown_as_bytes(tenure: Tenure, bootstrap: str, line: str) -> None:
+    result = tenure(*line.split(), *(("--bootstrap", bootstrap) if "describe" in line else ()))
+    assert r"\xff" in result.err
+    assert "udcff" not in result.err

@@ -15,6 +15,7 @@ import cli
 from broker import logs
 from broker.config import Config
 from broker.start import ExitCode, StartError
+from broker.told_settings import tell_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,9 +62,9 @@ def test_the_broker_gets_the_configuration(serve: Callable[..., int]) -> None:
     assert (config.listeners[0].host, config.data_directory, config.num_partitions, config.group_max_size) == ("::1", "/srv/tenure", 3, 5)
 
 
-def test_differences_and_notices_are_logged_before_the_broker_starts(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+def test_differences_and_notices_are_logged(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     def starting(config: Config) -> int:
-        logs.get_logger().info("the broker starts")
+        tell_settings(config)
         return 0
 
     serve(starting, "--set", "num.partitions=3", "--set", "num.io.threads=9", "--listen", "10.0.0.1:9092")
@@ -73,7 +74,6 @@ def test_differences_and_notices_are_logged_before_the_broker_starts(serve: Call
         ("info", "setting"),
         ("warning", "num.io.threads=9 (--set) has no effect here"),
         ("warning", "PLAINTEXT://10.0.0.1:9092 can be reached from beyond this machine: whoever reaches the port may do everything"),
-        ("info", "the broker starts"),
     ]
     assert {key: lines[1][key] for key in ("name", "value", "default", "source")} == {
         "name": "num.partitions",
@@ -161,6 +161,7 @@ def child(broker: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproc
 def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_behind() -> None:
     broker = """
 import time
+from broker.told_settings import tell_settings
 from broker.start import asked_to_stop
 def serve(config):
     print(config.data_directory, flush=True)
@@ -201,3 +202,10 @@ def test_without_a_standard_error_no_line_lands_in_a_file_of_ours(tmp_path: Path
     assert process.returncode == 0
     assert int(stdout) > 2
     assert (tmp_path / "segment").read_text() == ""
+
+
+def test_a_port_without_its_host_is_answered_with_what_to_write(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve(fine, "--listen", "9000") == ExitCode.CONFIG
+    assert capfd.readouterr().err == (
+        "tenure: --listen 9000: the host is missing: write 127.0.0.1:9000, or 0.0.0.0:9000 for every address of this machine\n"
+    )

@@ -74,7 +74,7 @@ class Here:
 
     def address(self, text: str) -> str:
         """Every HOST:PORT in the text as one of this machine: by its number a port is the same for all."""
-        hosts = "|".join(["0.0.0.0", "localhost", *map(re.escape, self.services)])
+        hosts = "|".join(["0.0.0.0", "localhost", "127.0.0.1", *map(re.escape, self.services)])
 
         def here(found: re.Match[str]) -> str:
             port = self._ports.get(found[2]) or self._ports.setdefault(found[2], free_ports(1)[0])

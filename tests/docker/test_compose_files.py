@@ -81,7 +81,7 @@ def test_a_port_of_a_compose_file_is_opened_on_this_machine_only(path: Path) -> 
 def test_another_port_is_published_and_advertised_alike() -> None:
     tenure = compose_file(EXAMPLE, {"KAFKA_PORT": "29092"})["services"]["tenure"]
     assert tenure["ports"] == ["127.0.0.1:29092:9092"]
-    assert "HOST://localhost:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
+    assert "HOST://127.0.0.1:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
 
 
 def test_the_clients_image_takes_everything_from_the_lock_and_everything_that_it_copies_is_sent() -> None:

@@ -120,7 +120,7 @@ def test_it_is_reached_from_this_machine_and_from_containers_as_it_is_advertised
     try:
         with Client(port) as client:
             (node,) = client.ask(MetadataRequest([]), 9).brokers
-        assert (node.host, node.port) == ("localhost", port)
+        assert (node.host, node.port) == ("127.0.0.1", port)
         eventually(lambda: example.compose("exec", "-T", "tenure", "tenure", "cluster").count("tenure"), example)
     finally:
         example.down()

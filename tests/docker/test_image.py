@@ -39,7 +39,7 @@ Run = Callable[..., str]
 
 
 def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_path: Path) -> None:
-    here = {"0.0.0.0:9092": "127.0.0.1:0", "localhost:9092": "localhost:0", "/data": str(tmp_path / "data")}
+    here = {"0.0.0.0:9092": "127.0.0.1:0", "127.0.0.1:9092": "127.0.0.1:0", "/data": str(tmp_path / "data")}
     settings = {name: value for name, value in DOCKERFILE.environment().items() if name.startswith("TENURE_")}
     mapped = {name: settings[name].replace(there, place) for (there, place), name in zip(here.items(), SETTINGS, strict=True)}
     assert settings.keys() == set(SETTINGS)
@@ -47,7 +47,7 @@ def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_pat
     serve, *arguments = DOCKERFILE.words("CMD")
     assert serve == "serve"
     with broker(*arguments, **mapped) as started:
-        assert advertised(started.port) == ("localhost", started.port)
+        assert advertised(started.port) == ("127.0.0.1", started.port)
         mapped["TENURE_LISTENERS"] = f"PLAINTEXT://127.0.0.1:{started.port}"
         command = [sys.executable, "-P", "-m", "tenure", *DOCKERFILE.words("HEALTHCHECK")[1:]]
         asked = subprocess.run(command, env=environment(**mapped), capture_output=True, text=True, check=False)
@@ -149,7 +149,7 @@ def topics(port: int) -> set[str]:
 def test_a_container_becomes_healthy_stops_in_order_and_its_volume_keeps_the_topics(run: Run, volume: str) -> None:
     first = run("--volume", f"{volume}:/data")
     port = healthy(first)
-    assert advertised(port) == ("localhost", 9092)
+    assert advertised(port) == ("127.0.0.1", 9092)
     assert create(port, "orders") == 0
     stop(first)
     assert "orders" in topics(healthy(run("--volume", f"{volume}:/data")))
@@ -203,11 +203,11 @@ def test_a_container_alone_serves_a_client_on_this_machine(image: str) -> None:
     """`docker run -p 9092:9092 IMAGE`, on whatever port is free: the client is told the address that it came by."""
     (port,) = free_ports(1)
     name = f"{image}-alone"
-    address = f"TENURE_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{port}"
+    address = f"TENURE_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:{port}"
     assert docker("run", "--detach", "--name", name, "--publish", f"{port}:9092", "--health-interval=1s", "--env", address, image).returncode == 0
     try:
         healthy(name)
-        sent = subprocess.run([sys.executable, "-P", "-c", SEND, f"localhost:{port}"], capture_output=True, text=True, timeout=30, check=False)
+        sent = subprocess.run([sys.executable, "-P", "-c", SEND, f"127.0.0.1:{port}"], capture_output=True, text=True, timeout=30, check=False)
         assert sent.stdout == "0\n", sent.stderr
         assert docker("exec", name, "tenure", "health").stdout == "127.0.0.1:9092 is ready\n"
     finally:
