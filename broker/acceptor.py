@@ -147,7 +147,7 @@ class Acceptor:
         self._connections.add(connection)
         # A connection has the shape of a protocol without being one: so it can be compiled.
         protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
-        task = self._loop.create_task(alone(self._connect(protocol, connection, accepted)))
+        task = self._loop.create_task(alone(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Descriptors are given out lowest first: this number says how many are in use.

@@ -102,7 +102,7 @@ class Lane:
         self._jobs.setdefault(job.asker, deque()).append(job)
         self._arrived.set()
         if self._task is None:
-            self._task = self._loop.create_task(alone(self._work()))
+            self._task = self._loop.create_task(alone(self._work))
 
     async def stop(self) -> None:
         self._stopped = True

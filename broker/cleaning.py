@@ -179,7 +179,7 @@ class Cleaning:
         self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
         if (self._loop.time() >= self._keep_house_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
             self._keep_house_at = self._loop.time() + HOUSE_SECONDS
-            self._housekeeping = self._loop.create_task(alone(self._keep_house()))
+            self._housekeeping = self._loop.create_task(alone(self._keep_house))
         if self._task is not None and not self._task.done():
             return
         if self._rolling is not None:
@@ -226,7 +226,7 @@ class Cleaning:
         due = self._topics.next_due(self._now())
         if due is None:
             return False
-        self._task = self._loop.create_task(alone(self._clean_topic(due)))
+        self._task = self._loop.create_task(alone(self._clean_topic, due))
         return True
 
     def _try_to_roll(self, watched: Watched) -> None:
@@ -246,7 +246,7 @@ class Cleaning:
                 watched.failed(failure)
             return False
         if rolled:
-            self._task = self._loop.create_task(alone(self._clean(watched)))
+            self._task = self._loop.create_task(alone(self._clean, watched))
         if rolled or not watched.log.usable:
             self._rolling = None
         return rolled

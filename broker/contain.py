@@ -85,10 +85,10 @@ class Contained:
             run(self._after)
 
 
-async def alone(work: Coroutine[Any, Any, object]) -> None:
-    """A task that raises nothing: nobody awaits it."""
+async def alone(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
+    """A task that raises nothing: nobody awaits it. The work is called in it, as a task may be cancelled before it begins."""
     try:
-        await work
+        await work(*arguments)
     except Exception as error:
         failed(work, error)
 

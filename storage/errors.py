@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import ClassVar
 
 
 class AppendFailed(Exception):
@@ -20,7 +21,7 @@ class Undecided(AppendFailed):
 class DamagedLog(Exception):
     """Bytes in the middle of a log are not what was written. Nothing is skipped silently: the log does not open."""
 
-    GO_ON = "restore the file from a backup, or move it and all later segments of its folder away to go on with what is before it"
+    GO_ON: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with what is before it"
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} is damaged at byte {position}: {reason}; {self.GO_ON}")
@@ -32,7 +33,7 @@ class DamagedLog(Exception):
 class DamagedTurns(DamagedLog):
     """A log of turns is damaged, and this log may lack what it had."""
 
-    GO_ON = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
+    GO_ON: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 
 
 class DirectoryUnusable(Exception):

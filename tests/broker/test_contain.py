@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker.clock import Clock
-from broker.contain import DEFECTS, Contained
+from broker.contain import DEFECTS, Contained, alone
 from broker.fetches import Fetches
 from broker.journal import spoiled
 from broker.long_replies import LongReplies
@@ -365,3 +366,19 @@ def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Cal
     Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
     loop.run()
     assert (len(worked), planted()) == (3, 1)
+
+
+def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> None:
+    """Warnings are errors here: work that was made and never awaited would be one."""
+    begun: list[int] = []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+
+    async def two() -> None:
+        task = asyncio.ensure_future(alone(work, 1))
+        task.cancel()
+        await asyncio.gather(task, alone(work, 2), return_exceptions=True)
+
+    asyncio.run(two())
+    assert begun == [2]

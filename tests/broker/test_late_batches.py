@@ -265,6 +265,7 @@ def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
     assert checks() == 3
 
 
+@pytest.mark.plain
 def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
@@ -310,6 +311,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
         yield of.randrange(4), of.choice(["t", "t", "gzip"]), of.randrange(2), of.choice(list(BODIES))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("seed", range(6))
 def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}

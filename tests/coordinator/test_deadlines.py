@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def test_a_deadline_that_moves_earlier_lowers_the_moment_to_wake() -> None:
     assert wheel.pop(BEGIN + 100_000) is None
 
 
+@pytest.mark.plain
 def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_of_filing() -> None:
     class Phase(Timed):
         rank = 1

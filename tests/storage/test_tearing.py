@@ -184,6 +184,7 @@ def test_the_newest_copies_stay(place: Place, name: str) -> None:
     assert "notes of the operator" in place.disk.list(around)
 
 
+@pytest.mark.plain
 def test_copies_have_a_bound_in_bytes_and_the_newest_stays_however_large_it_is(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.aside.BYTES_MAX", 1_000)
     assert BYTES_MAX == 64 << 20
