@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from broker.contain import Contained
 from broker.start import STARTED_BY
 
 LOOK_SECONDS: Final = 0.5
@@ -31,7 +32,7 @@ class ParentWatch:
             self._timer = None
             self._gone(STARTED_BY)
         else:
-            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+            self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
 
     def close(self) -> None:
         if self._timer is not None:

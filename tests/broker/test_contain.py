@@ -364,8 +364,9 @@ def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Cal
             raise Planted
 
     Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
-    loop.run()
-    assert (len(worked), planted()) == (3, 1)
+    while len(worked) < 3:  # a slice ends early on a busy machine
+        loop.run()
+    assert planted() == 1
 
 
 def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> None:
