@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from protocol.errors import ErrorCode
+from tests.running import broker
 from tests.soak.ledger import Assignment, Ledger, Seat
+from tests.soak.world import COMPLAINT
 
 PLACE = ("g", 0)
 FIRST = Assignment("round 1", (0, 1))
@@ -200,3 +204,12 @@ def test_a_code_on_which_clients_try_again_is_no_fault(ledger: Ledger, api: str,
     ledger.told("g", "a", api, code)
     assert not ledger.wrong
     assert ledger.counts == {f"{api} {code}": 1}
+
+
+def test_an_error_that_the_broker_logs_is_a_complaint(tmp_path: Path) -> None:
+    with broker("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--set", "log.format=console") as running:
+        running.stop()
+    assert running.lines
+    assert not any(COMPLAINT.match(line) for line in running.lines)
+    (line, *_) = (line for line in running.lines if " info " in line)
+    assert COMPLAINT.match(line.replace(" info    ", " error   ", 1))

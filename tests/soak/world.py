@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,9 @@ SETTINGS = (
     "offsets.flush.interval.ms=20",
     "log.format=console",
 )
-COMPLAINTS = ("[error", "[critical", "Traceback", "Exception")
+# A line of log.format=console is: when, how bad, what.
+COMPLAINT = re.compile(r"\S+ (error|critical) |.*(Traceback|Exception)")
+VERIFY = (sys.executable, "-P", "-m", "tenure", "log", "verify", "--json")
 
 
 class World:
@@ -65,6 +68,7 @@ class World:
         else:
             self._collect(broker)
         self._broker = None
+        self._verify()
 
     def stop(self) -> int:
         """An orderly end."""
@@ -75,7 +79,14 @@ class World:
         return code
 
     def _collect(self, broker: Broker) -> None:
-        self.complaints += [line for line in broker.lines if any(word in line for word in COMPLAINTS)]
+        self.complaints += [line for line in broker.lines if COMPLAINT.match(line)]
+
+    def _verify(self) -> None:
+        """What a kill leaves is sound."""
+        done = subprocess.run((*VERIFY, str(self.data)), capture_output=True, text=True, env=environment(), cwd=os.sep, check=False)
+        if done.returncode:
+            problems = [line for line in done.stdout.splitlines() if '"level": "problem"' in line]
+            self.complaints += [f"tenure log verify ended with {done.returncode}", *(problems or [done.stderr])]
 
     def kill_if_alive(self) -> None:
         if self._broker is not None:
