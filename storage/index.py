@@ -266,6 +266,7 @@ class Index:
     def cut(self, position: int) -> None:
         """The log ends before `position` now; what is not before the last entry that stays has to be noted again."""
         self._take_back()
+        self.remove_stale()
         while self.positions and self.positions[-1] >= position:
             self.positions.pop()
             self.offsets.pop()
@@ -275,6 +276,16 @@ class Index:
             self.times.pop()
         self.last_position = self.positions[-1] if self.positions else 0
         self.last_time = self.times[-1] if self.times else 0
+
+    def remove_stale(self) -> None:
+        """Files that are not of this index: they name what was cut off."""
+        if self.stored_offsets or self.stored_times:
+            return
+        self.forget()
+        for path in (self.offset_path, self.time_path):
+            with contextlib.suppress(OSError):  # nothing depends on them
+                if self.handles.disk.exists(path):
+                    self.handles.disk.remove(path)
 
     def _take_back(self) -> None:
         """Everything into memory; what cannot be read is as if it had never been there."""

@@ -368,6 +368,7 @@ class Segment:
             file.truncate(position)
             self.unsynced = True
         if position == self.size:
+            self.index.remove_stale()
             return
         self.places.clear()
         self.index.cut(position)

@@ -224,3 +224,20 @@ def test_what_is_cut_from_a_log_is_cut_from_its_index() -> None:
     for number in range(20, 40):
         log.append(batch(f"n{number}", padding=1000, timestamp=1000 + number), 0)
     assert names(log, 18) == ["b18.0", "b19.0", *(f"n{number}.0" for number in range(20, 40))]
+
+
+@pytest.mark.parametrize("kept", [0, 7])
+def test_what_is_cut_off_at_an_opening_stands_in_no_index_file(place: Place, kept: int) -> None:
+    log = written(place)
+    at = sum(header.size for header in headers(log)[:kept])
+    path = f"{place.path}/{FOLDER}/{BASE}.log"
+    data = bytearray(read(place.disk, path))
+    data[at + 16] ^= 2
+    overwrite(place.disk, path, bytes(data))
+    cut, recovery = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False, deferred=True)
+    assert recovery.cut_bytes == len(data) - at
+    cut.close()
+    stored = [read(place.disk, file) if place.disk.exists(file) else b"" for file in (f"{path[:-4]}.index", f"{path[:-4]}.timeindex")]
+    for data, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
+        named = [unpack_from(form, data, place)[field] for place in range(0, len(data), 8 + 4 * field)]
+        assert all(offset < 2 * kept for offset in named)
