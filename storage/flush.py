@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from operator import eq
 from typing import Final
 
 from storage.disk import Disk, File
 from storage.segment import Segment
 
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
-TOPIC_ID_CHARACTERS: Final = 22  # 16 bytes in base64
+_TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
+_ALIKE_MIN: Final = 11  # characters that two ids have in common only if one is a damaged copy of the other: ids are random
 
 
 class Flush:
@@ -35,7 +38,7 @@ class Flush:
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
     """What is in the folder, and where it was made itself, is there after a crash."""
-    if is_new and topic_id and read_topic_id(disk, folder) in ("", topic_id):
+    if is_new and topic_id and not is_of_another_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe=True)  # the first one was written without a sync
     disk.sync_folder(folder)
     if is_new:
@@ -43,19 +46,25 @@ def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
-    """Where Kafka keeps it, unless there is one."""
-    if topic_id and not read_topic_id(disk, folder):
+    """Where Kafka keeps it, unless another topic's is there."""
+    if topic_id and read_topic_id(disk, folder) != topic_id and not is_of_another_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe)
 
 
 def read_topic_id(disk: Disk, folder: str) -> str:
-    """Which topic the folder says it belongs to; "" where it does not say, or a power failure has torn what it said."""
+    """Which topic the folder says it belongs to; "" where it does not say, or what it said is torn or damaged."""
     path = f"{folder}/{METADATA}"
     if not disk.exists(path):
         return ""
     lines = dict(line.split(": ", 1) for line in disk.read_text(path).splitlines() if ": " in line)
     found = lines.get("topic_id", "").strip()
-    return found if len(found) == TOPIC_ID_CHARACTERS else ""
+    return found if _TOPIC_ID.fullmatch(found) else ""
+
+
+def is_of_another_topic(disk: Disk, folder: str, topic_id: str) -> bool:
+    """Whether the folder names another topic. An id that resembles this one is this one, damaged: the log is not to be lost for it."""
+    found = read_topic_id(disk, folder)
+    return bool(found) and sum(map(eq, found, topic_id)) < _ALIKE_MIN
 
 
 def _put_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool) -> None:

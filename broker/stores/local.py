@@ -44,7 +44,7 @@ from storage import (
     Unreadable,
     told,
 )
-from storage.flush import read_topic_id
+from storage.flush import is_of_another_topic
 from storage.producers import Producers
 from storage.removal import STRAY, set_folder_aside
 from storage.turn_format import Lost, NewerTurns
@@ -254,7 +254,7 @@ class LocalStore:
         folder = self._folder(id)
         try:
             strayed = ""
-            if read_topic_id(self.disk, folder) not in ("", topic.topic_id):
+            if is_of_another_topic(self.disk, folder, topic.topic_id):
                 if not forgotten:
                     return None
                 strayed = set_folder_aside(self.disk, folder, uuid.uuid4().hex, STRAY)

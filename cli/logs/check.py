@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cli.logs.beside import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
 from cli.logs.files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
 from cli.logs.problems import Problems
-from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode
+from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, topic_id_text
 from cli.logs.text import shown
 from coordinator.placement import partition_of
 from protocol.batch import CorruptBatch, records
@@ -48,7 +48,7 @@ class Found:
     batches: int = 0
     records: int = 0
     next_offset: int = 0  # behind the last sound batch
-    topics: dict[str, tuple[int, str]] = field(default_factory=dict)  # of the registry: partitions and policy
+    topics: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # of the registry: partitions, policy and id
 
 
 class LogCheck:
@@ -241,7 +241,7 @@ class LogCheck:
         if isinstance(record.message, TopicValue):
             settings = {setting.name: setting.value for setting in record.message.settings}
             policy = COMPACTED if "compact" in (settings.get("cleanup.policy") or "") else WHOLE
-            self.found.topics[record.topic] = (record.message.partitions, policy)
+            self.found.topics[record.topic] = (record.message.partitions, policy, topic_id_text(record.message.topic_id) or "")
 
     # Files
 

@@ -16,6 +16,9 @@ GO_ON = {
     "checkpoint-ahead": "the end of the log is lost: restore the log's folder from a backup, or go on with what is there",
     "log-missing": "if its topic was not deleted, restore the folder from a backup",
     "folder-unknown": "if its topic was deleted, the folder can be moved away; a broker does not look at it",
+    "topic-id-wrong": "a broker sets the folder aside, under a name that ends in -stray, and begins an empty log: if the folder is the topic's, "
+    "remove the file, and the next start writes it anew",
+    "topic-id-damaged": HARMLESS + ": the next start writes the file anew",
     "leftover": HARMLESS + ": the next start removes it, or finishes what it was made for",
     "turns-damaged": "keep the file: the next start completes the logs with what is sound in it, and refuses those that may lack something; "
     "when all are served, stop the broker and move the file away",
@@ -53,6 +56,7 @@ WARNINGS = frozenset(
         "meta-missing",
         "log-missing",
         "folder-unknown",
+        "topic-id-damaged",
         "leftover",
         "being-written",
         "unknown-name",

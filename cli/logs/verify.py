@@ -17,7 +17,9 @@ from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from storage.checkpoints import RECOVERY_POINTS, Partition
 from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
+from storage.disk import OsDisk
 from storage.errors import DamagedTurns
+from storage.flush import METADATA, is_of_another_topic, read_topic_id
 from storage.turn_format import Lost, NewerTurns
 from storage.turn_log import Turns, is_turn_log, number_of
 
@@ -135,27 +137,27 @@ class Verify:
                 problems.add("leftover", os.path.join(self.path, name), None, "left behind by work that was interrupted")
         return True
 
-    def _registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str]]:
+    def _registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
         """The registry of topics first: it says what to expect of the others."""
-        topics: dict[str, tuple[int, str]] = {}
+        topics: dict[str, tuple[int, str, str]] = {}
         for log in logs:
             if log.name == REGISTRY_LOG:
                 topics |= self._log(log, self._expected(log, {}, logs)).topics
         return topics
 
-    def _expected(self, log: LogFolder, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> Expected:
+    def _expected(self, log: LogFolder, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> Expected:
         id = (log.name, log.partition)
         return Expected(
             in_use=self.used_by is not None,
             clean=self.clean,
             partitions=self._partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
-            policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN))[1],
+            policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN, ""))[1],
             recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
             log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if self.clean else -1,
             cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
         )
 
-    def _partitions(self, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> int:
+    def _partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:
         """How many partitions groups are spread over: the registry knows; without it, as many as there are if none is missing."""
         if OFFSETS_LOG in topics:
             return topics[OFFSETS_LOG][0]
@@ -164,7 +166,7 @@ class Verify:
         found = [log.partition for log in logs if log.name == OFFSETS_LOG]
         return len(found) if found == list(range(len(found))) else 0
 
-    def _folders(self, problems: Problems, topics: dict[str, tuple[int, str]], logs: list[LogFolder]) -> None:
+    def _folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
         """Logs that are missing or shorter than they were, and folders that nobody knows."""
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start behind its last batch
             for id, offset in self._offsets.get(name, {}).items():
@@ -176,8 +178,20 @@ class Verify:
         if not any(log.name == REGISTRY_LOG for log in logs):
             return
         for log in logs:
-            if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, ""))[0]:
+            if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, "", ""))[0]:
                 problems.add("folder-unknown", log.path, None, "the registry of topics does not have this partition")
+            elif log.name not in POLICIES and self.used_by is None:
+                self._topic_id(problems, log.path, topics[log.name][2])
+
+    def _topic_id(self, problems: Problems, folder: str, expected: str) -> None:
+        disk, path = OsDisk(), os.path.join(folder, METADATA)
+        found = read_topic_id(disk, folder)
+        if found == expected or not os.path.lexists(path):
+            return
+        if is_of_another_topic(disk, folder, expected):
+            problems.add("topic-id-wrong", path, None, f"it has topic id {found}, and the registry of topics has {expected}")
+        else:
+            problems.add("topic-id-damaged", path, None, f"it does not have the topic's id, {expected}")
 
     def _turns(self, problems: Problems) -> None:
         """The logs of turns, and whether each log that may need them can be completed."""

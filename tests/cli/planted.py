@@ -300,6 +300,20 @@ def a_folder_of_no_topic(folder: Folder) -> Path:
     return folder.path / "orders-2"
 
 
+def the_id_of_another_topic(folder: Folder) -> Path:
+    path = folder.path / "orders-1" / "partition.metadata"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("version: 0\ntopic_id: 8oQpMFGBTQ6hYdgbpeSPsg")
+    return path
+
+
+def an_id_with_a_flipped_bit(folder: Folder) -> Path:
+    path = folder.path / "orders-1" / "partition.metadata"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODg")
+    return path
+
+
 def an_interrupted_repair(folder: Folder) -> Path:
     path = folder.path / "orders-0/00000000000000000010.log.rewriting"
     path.write_bytes(b"half")
@@ -414,6 +428,12 @@ PLANTED: list[tuple[str, Callable[[Folder], Path], str]] = [
     ("checkpoint-ahead", a_log_that_lost_its_last_segment, r"orders-0 reached offset 120 and now ends at \d+"),
     ("log-missing", a_log_that_is_missing, rf"{OFFSETS}-0 reached offset 6 and has no folder"),
     ("folder-unknown", a_folder_of_no_topic, r"the registry of topics does not have this partition"),
+    (
+        "topic-id-wrong",
+        the_id_of_another_topic,
+        r"has topic id 8oQpMFGBTQ6hYdgbpeSPsg, and the registry of topics has AAECAwQFBgcICQoLDA0ODw",
+    ),
+    ("topic-id-damaged", an_id_with_a_flipped_bit, r"it does not have the topic's id, AAECAwQFBgcICQoLDA0ODw"),
     ("leftover", an_interrupted_repair, r"left behind by work that was interrupted"),
     ("unknown-name", a_segment_of_no_name, r"a segment is named by twenty digits"),
     ("batch-unreadable", records_that_are_none, r"offsets 120 to 120: "),
