@@ -28,8 +28,14 @@ _crc32c: Final = google_crc32c.value
 
 def has_unwritten(data: bytes, position: int) -> bool:
     """Whether these bytes, which stand at `position` of their file, have blocks that were never written, as zeros tell."""
-    if data.endswith(bytes(min(ZEROS_MIN, len(data)))):
-        return True
+    return _ends_in_zeros(data) or _has_empty_block(data, position)
+
+
+def _ends_in_zeros(data: bytes) -> bool:
+    return data.endswith(bytes(min(ZEROS_MIN, len(data))))
+
+
+def _has_empty_block(data: bytes, position: int) -> bool:
     return any(data[at : at + SECTOR] == _NOTHING for at in range(-position % SECTOR, len(data) - SECTOR + 1, SECTOR))
 
 
@@ -75,10 +81,12 @@ def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
         if header.size > end - at:
             return not _whole_but_for_its_length(file, at, end)
     while at < end:
-        data = file.read(at, min(CHUNK_BYTES, end - at))
-        if not data or has_unwritten(data, at):
+        data = file.read(at, min(CHUNK_BYTES - at % SECTOR, end - at))  # whole blocks: none may lie half in the next chunk
+        if not data or _has_empty_block(data, at):
             return True
         at += len(data)
+        if at >= end and _ends_in_zeros(data):
+            return True
     return False
 
 

@@ -198,3 +198,141 @@ def test_tombstones_that_got_a_horizon_and_records_that_went_are_still_of_the_sa
     again, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
     assert replayed(again) == expected
     assert sum(header.record_count for header in headers(again)) < before
+
+
+# The verdicts themselves, over folders that were laid out by hand
+
+Offsets = list[int]
+
+
+def one(offset: int, value: str = "", records: int = 1, epoch: int = 3, **rest: int) -> bytes:
+    """A batch of `records` offsets from `offset` on."""
+    made_of = [Record(n, 1_000 + n, b"k%d" % n, (value or f"v{offset}").encode()) for n in range(records)]
+    data = bytearray(build(made_of, **{"producer_id": 7, "producer_epoch": 1, "base_sequence": 5, **rest}))  # type: ignore[arg-type]
+    stamp_whole(data, offset, epoch)
+    return bytes(data)
+
+
+def laid(disk: FaultyDisk, base: int, ending: str, data: bytes) -> None:
+    overwrite(disk, f"/data/{FOLDER}/{segment_name(base)}.log{ending}", data)
+
+
+def verdict_of(disk: FaultyDisk, base: int) -> Verdict:
+    handles = Handles(disk)
+    promoted = Segment(handles, f"/data/{FOLDER}", base, ".swap")
+    assert promoted.check(from_start=True) == ""
+    handles.close()
+    verdict = judge(disk, f"/data/{FOLDER}", promoted)
+    handles.close()
+    assert disk.opened == 0
+    return verdict
+
+
+def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets) -> Verdict:
+    disk = made()
+    disk.make_folder(f"/data/{FOLDER}")
+    for some, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
+        for begin, held in some.items():
+            laid(disk, begin, ending, b"".join(one(offset) for offset in held))
+    for name in ("notes.log.deleted", "x" * 20 + ".log.deleted", "\N{ARABIC-INDIC DIGIT ONE}" * 20 + ".log.deleted", "0" * 19 + "1.log.1.clean"):
+        overwrite(disk, f"/data/{FOLDER}/{name}", b"")
+    return verdict_of(disk, base)
+
+
+@pytest.mark.parametrize(
+    ("standing", "aside", "base", "offsets", "expected"),
+    [
+        # Nothing in it.
+        ({0: [0], 1: [1]}, {}, 0, [], Verdict.COVERED),
+        ({1: [1]}, {}, 0, [], Verdict.NEEDED),
+        # What it was made from stands.
+        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], Verdict.COVERED),
+        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], Verdict.COVERED),
+        ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], Verdict.COVERED),
+        # Set aside is something else, before it or right behind it.
+        ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], Verdict.COVERED),
+        ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], Verdict.COVERED),
+        # What it was made from is set aside, all of it or a part.
+        ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
+        ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], Verdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {2: [2, 3], 9: [9]}, 0, [1, 3], Verdict.NEEDED),
+        # It is gone.
+        ({4: [4]}, {}, 0, [0, 1, 3], Verdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], Verdict.NEEDED),
+        ({0: [0, 1], 5: [5]}, {}, 2, [3], Verdict.NEEDED),
+        # A part is gone while another part stands: no exchange leaves that.
+        ({0: [0], 4: [4]}, {}, 0, [0, 3], Verdict.FOREIGN),
+        ({2: [2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
+        ({3: [3], 4: [4]}, {}, 0, [1, 3], Verdict.FOREIGN),
+        # Nothing stands behind it: a compaction leaves the last segment alone.
+        ({}, {}, 0, [0, 1], Verdict.FOREIGN),
+        ({0: [0]}, {}, 1, [1], Verdict.FOREIGN),
+        ({0: [0], 3: [3]}, {}, 1, [1, 3], Verdict.FOREIGN),
+        # It has an offset that is in none of what it would replace.
+        ({4: [4]}, {0: [0, 2]}, 0, [1, 2], Verdict.FOREIGN),
+        ({0: [0, 2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
+        ({4: [4]}, {0: [0, 2, 3]}, 0, [0, 1, 3], Verdict.FOREIGN),
+    ],
+)
+def test_a_promoted_segment_is_judged_by_what_stands_and_what_was_set_aside(
+    standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets, expected: Verdict
+) -> None:
+    assert verdict_on(standing, aside, base, offsets) is expected
+
+
+def test_an_offset_inside_a_batch_of_the_log_is_another_logs_and_one_behind_it_is_not() -> None:
+    for base, expected in ((1, Verdict.FOREIGN), (2, Verdict.FOREIGN), (3, Verdict.NEEDED)):
+        disk = made()
+        disk.make_folder(f"/data/{FOLDER}")
+        laid(disk, 0, "", one(0, records=3))
+        laid(disk, 4, "", one(4))
+        laid(disk, base, ".swap", one(base, records=4 - base))
+        assert verdict_of(disk, base) is expected
+
+
+def without(data: bytes, *gone: int, horizon: int = -1, **changed: int) -> bytes:
+    """As a compaction writes the batch."""
+    header = read_header(data, 0)
+    return rewrite(header._replace(**changed), [record for record in records(data, 0) if record.offset not in gone], horizon)
+
+
+OLD = one(0, "same", records=4)
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        (OLD, Verdict.COVERED),
+        (without(OLD, 0), Verdict.COVERED),
+        (without(OLD, 3), Verdict.COVERED),
+        (without(OLD, 0, 1, 2, horizon=9_000), Verdict.COVERED),
+        (without(OLD, 0, 1, 2, 3), Verdict.COVERED),
+        (without(one(0, "other", records=4), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=5), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=3), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=4, epoch=4), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=4, producer_id=8), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=4, producer_epoch=2), 0), Verdict.FOREIGN),
+        (without(one(0, "same", records=4, base_sequence=6), 0), Verdict.FOREIGN),
+        (without(OLD, 0, 1, 2, 3, max_timestamp=1_002), Verdict.FOREIGN),
+        (without(OLD, 0, 1, 2, 3, max_timestamp=1_004), Verdict.FOREIGN),
+    ],
+)
+def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_it_was(new: bytes, expected: Verdict) -> None:
+    disk = made()
+    disk.make_folder(f"/data/{FOLDER}")
+    laid(disk, 0, "", OLD)
+    laid(disk, 9, "", one(9))
+    laid(disk, 0, ".swap", new)
+    assert verdict_of(disk, 0) is expected
+
+
+def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:
+    for torn, expected in ((one(2)[:-1], Verdict.COVERED), (b"\1" * 100, Verdict.COVERED), (one(1)[:-1], Verdict.FOREIGN)):
+        disk = made()
+        disk.make_folder(f"/data/{FOLDER}")
+        laid(disk, 0, "", one(0) + (b"" if expected is Verdict.FOREIGN else one(1)) + torn)
+        laid(disk, 4, "", one(4))
+        laid(disk, 0, ".swap", one(0) + one(1))
+        assert verdict_of(disk, 0) is expected

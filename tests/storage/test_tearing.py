@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pytest
 
-from protocol.batch import Record, batch_end, build
+from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp_whole
 from storage import DamagedLog, Handles, Log, Recovery
 from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
-from storage.tearing import SECTOR, has_unwritten
+from storage.tearing import CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read
@@ -207,3 +208,162 @@ def test_zeros_tell_what_was_never_written() -> None:
         sector = -position % SECTOR
         assert has_unwritten(some[:sector] + bytes(SECTOR) + some, position)
         assert not has_unwritten(some[: sector + 1] + bytes(SECTOR) + some, position)
+
+
+# Where the next sound batch is, and whether an end is torn
+
+
+class Bytes:
+    """A file that is only read."""
+
+    def __init__(self, data: bytes, refuse_more_than: int = 1 << 30) -> None:
+        self._data = data
+        self._most = refuse_more_than
+
+    def read(self, at: int, size: int) -> bytes:
+        assert 0 <= size <= self._most
+        return self._data[at : at + size]
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def write(self, at: int, data: bytes | bytearray) -> None:
+        raise AssertionError
+
+    def truncate(self, size: int) -> None:
+        raise AssertionError
+
+    def sync(self) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+def sound(offset: int, padding: int = 0, count: int = 1) -> bytes:
+    data = bytearray(build([Record(n, 1_000, b"k", b"\2" * padding, []) for n in range(count)]))
+    stamp_whole(data, offset, 0)
+    return bytes(data)
+
+
+def emptied(offset: int) -> bytes:
+    return rewrite(read_header(sound(offset), 0), [])
+
+
+def resealed(data: bytes, at: int, what: bytes) -> bytes:
+    """The batch with other bytes, and the checksum of these."""
+    changed = bytearray(data)
+    changed[at : at + len(what)] = what
+    changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("before", [0, 1, 16, 60, 61, CHUNK_BYTES - 61, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 40])
+def test_a_sound_batch_is_found_wherever_it_begins_and_whatever_is_around_it(before: int) -> None:
+    filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the beginning of one
+    for whole, behind in ((sound(7, padding=100), 0), (sound(7), 5), (emptied(7), 0), (emptied(7), 1)):
+        data = filler * before + whole + filler * behind
+        assert find_sound(Bytes(data), 0, len(data), 7) == before
+        assert find_sound(Bytes(data), before, len(data), 7) == before
+        assert find_sound(Bytes(data), before + 1, len(data), 7) == len(data)
+        assert find_sound(Bytes(data), 0, before + len(whole), 7) == before
+        assert find_sound(Bytes(data), 0, before + len(whole) - 1, 7) == before + len(whole) - 1
+
+
+def test_a_batch_is_sound_with_an_offset_of_this_segment_alone() -> None:
+    far = (1 << 31) - 1
+    data = sound(1_000)
+    for lowest, found in ((0, True), (1_000, True), (1_001, False)):
+        assert (find_sound(Bytes(data), 0, len(data), lowest) == 0) is found
+    for offset, found in ((5 + far, True), (6 + far, False)):
+        data = sound(offset)
+        assert (find_sound(Bytes(data), 0, len(data), 5) == 0) is found
+
+
+def test_the_first_of_two_sound_batches_is_the_one_that_is_found() -> None:
+    data = b"\1" * 10 + sound(3) + sound(4)
+    assert find_sound(Bytes(data), 0, len(data), 0) == 10
+    assert find_sound(Bytes(data), 0, len(data), 4) == 10 + len(sound(3))
+
+
+@pytest.mark.parametrize(
+    ("at", "what", "is_sound"),
+    [
+        (57, (0).to_bytes(4, "big"), True),  # compacted, to nothing
+        (57, (2).to_bytes(4, "big"), True),
+        (57, (3).to_bytes(4, "big"), False),  # more records than offsets
+        (57, (-1).to_bytes(4, "big", signed=True), False),
+        (21, (0x78 | 0x04).to_bytes(2, "big"), True),  # each attribute that Kafka knows
+        (21, (0x80).to_bytes(2, "big"), False),
+        (21, (0x05).to_bytes(2, "big"), False),  # a compression that nobody knows
+        (21, (0x4000).to_bytes(2, "big"), False),
+    ],
+)
+def test_what_says_of_itself_what_no_batch_says_is_not_sound_in_spite_of_its_checksum(at: int, what: bytes, is_sound: bool) -> None:
+    data = resealed(sound(7, count=2), at, what)
+    assert (find_sound(Bytes(data), 0, len(data), 0) == 0) is is_sound
+
+
+def test_what_cannot_be_a_batch_is_not_read_to_compute_its_checksum() -> None:
+    whole = sound(7, padding=1_000)
+    for at, what in ((8, (1 << 30).to_bytes(4, "big")), (0, (1 << 40).to_bytes(8, "big")), (57, (9).to_bytes(4, "big")), (21, b"\7\0")):
+        changed = bytearray(whole)
+        changed[at : at + len(what)] = what
+        reads = []
+
+        class Counted(Bytes):
+            def read(self, at: int, size: int, reads: list[int] = reads) -> bytes:
+                reads.append(size)
+                return super().read(at, size)
+
+        assert find_sound(Counted(bytes(changed)), 0, len(changed), 0) == len(changed)
+        assert len(reads) == 1
+
+
+def torn(data: bytes, at: int = 0) -> bool:
+    return is_torn(Bytes(data), at, len(data), 0)
+
+
+def test_the_bytes_of_a_header_that_is_not_whole_are_torn_whatever_they_are() -> None:
+    for size in (1, 60):
+        assert torn(b"\1" * size)
+        assert torn(sound(3) + b"\1" * size, len(sound(3)))
+    assert not torn(b"\1" * 61)
+    assert not torn(emptied(3)[:60] + b"\1")
+
+
+def test_a_batch_that_is_cut_short_is_torn_unless_its_length_alone_is_wrong() -> None:
+    whole = sound(3, padding=200)
+    for size in (61, 62, 100, len(whole) - 1):
+        assert torn(whole[:size])
+        assert torn(sound(2) + whole[:size], len(sound(2)))
+    longer = bytearray(whole)
+    longer[8:12] = (len(whole) - 12 + 1).to_bytes(4, "big")
+    assert not torn(bytes(longer))
+    assert not torn(sound(2) + bytes(longer), len(sound(2)))
+    assert torn(bytes(longer[:-1]))
+    assert not torn(whole[:100] + sound(4))  # something sound behind it
+
+
+@pytest.mark.parametrize("size", [1_500, CHUNK_BYTES, CHUNK_BYTES + 3_000, 2 * CHUNK_BYTES + 3_000])
+def test_a_whole_batch_with_a_wrong_checksum_is_torn_where_a_block_of_it_was_never_written(size: int) -> None:
+    data = bytearray(build([Record(0, 1_000, b"k", b"\1" * size, [])]))
+    data[17] ^= 1
+    assert not torn(bytes(data))
+    for prefix in (b"", sound(2)):
+        last = (len(prefix) + len(data)) // SECTOR - 1
+        at_chunk = CHUNK_BYTES // SECTOR
+        for block in {1, last // 2, last, at_chunk - 1, at_chunk} & set(range(1, last + 1)):
+            holed = bytearray(prefix + data + b"\1" * 70)
+            holed[block * SECTOR : (block + 1) * SECTOR] = bytes(SECTOR)
+            assert torn(bytes(holed), len(prefix))
+            holed[block * SECTOR] = 1
+            assert not torn(bytes(holed), len(prefix))
+        ending = prefix + bytes(data[:-32]) + bytes(32)
+        assert torn(ending, len(prefix))
+        assert not torn(ending[:-32] + b"\1" + bytes(31), len(prefix))
+
+
+def test_zeros_behind_the_whole_batches_are_torn() -> None:
+    for size in (61, 1_000, CHUNK_BYTES + 1):
+        assert torn(bytes(size))

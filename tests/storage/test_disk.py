@@ -1,0 +1,355 @@
+"""The real file system behind the Disk port: short reads and writes, what is synced, descriptors, locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage import OsDisk
+from storage.disk import OsFile
+from tests.storage.logs import overwrite, read
+
+FOLDER_OF_DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+
+
+def descriptors() -> int:
+    return len(os.listdir(FOLDER_OF_DESCRIPTORS))
+
+
+class Synced:
+    """Files and folders as they are synced, by name, with what had been renamed by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.names: list[str] = []
+        self._known = folder
+        replace = os.replace
+
+        def renamed(old: str, new: str) -> None:
+            self.names.append(f"{Path(old).name} -> {Path(new).name}")
+            replace(old, new)
+
+        monkeypatch.setattr("storage.disk._sync", self._sync)
+        monkeypatch.setattr(os, "fsync", self._sync)
+        monkeypatch.setattr(os, "replace", renamed)
+
+    def _sync(self, descriptor: int) -> None:
+        wanted = os.fstat(descriptor).st_ino
+        for path in [self._known, *self._known.rglob("*")]:
+            if path.stat().st_ino == wanted:
+                self.names.append(path.name if path != self._known else ".")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 10])
+def test_a_system_that_reads_and_writes_a_part_at_a_time_is_asked_until_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    pread, pwrite = os.pread, os.pwrite
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, most), at))
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, data[:most], at))
+    file = OsDisk().open(str(tmp_path / "file"), create=True)
+    file.write(0, b"abcdefghij")
+    file.write(4, bytearray(b"EFGH"))
+    assert (tmp_path / "file").read_bytes() == b"abcdEFGHij"
+    assert [file.read(at, size) for at, size in ((0, 10), (3, 6), (0, 11), (8, 100), (9, 1), (10, 1), (11, 5), (2, 0))] == [
+        *(b"abcdEFGHij", b"dEFGHi", b"abcdEFGHij", b"ij", b"j", b"", b"", b""),
+    ]
+    file.close()
+
+
+def test_reading_asks_the_system_no_more_often_than_it_has_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"abcdef")
+    file = OsDisk().open(str(tmp_path / "file"))
+    asked = []
+    pread = os.pread
+
+    def counted(descriptor: int, size: int, at: int) -> bytes:
+        asked.append((size, at))
+        return pread(descriptor, size, at)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert file.read(1, 3) == b"bcd"
+    assert file.read(6, 3) == b""
+    assert asked == [(3, 1), (3, 6)]
+    assert file.read(4, 5) == b"ef"
+    assert asked[2:] == [(5, 4), (3, 6)]
+    file.close()
+
+
+def test_a_file_is_cut_and_grows_with_zeros_and_has_the_time_of_its_last_write(tmp_path: Path) -> None:
+    disk = OsDisk()
+    path = str(tmp_path / "file")
+    file = disk.open(path, create=True)
+    file.write(0, b"abcdef")
+    file.truncate(2)
+    assert (file.size(), read(disk, path)) == (2, b"ab")
+    file.truncate(4)
+    assert (file.size(), read(disk, path)) == (4, b"ab\0\0")
+    file.close()
+    os.utime(path, ns=(0, 1_234_567_899_999))
+    assert disk.modified_ms(path) == 1_234_567
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "none"))
+    assert not disk.exists(str(tmp_path / "none"))
+    os.symlink("nowhere", tmp_path / "link")
+    assert disk.exists(str(tmp_path / "link"))
+
+
+def test_files_that_are_made_are_their_owners_to_write_and_everybodys_to_read(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        disk = OsDisk()
+        disk.open(str(tmp_path / "file"), create=True).close()
+        lock = disk.lock(str(tmp_path / "lock"), "me")
+        assert not isinstance(lock, str)
+        lock.release()
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "lock")] == [0o644, 0o644]
+
+
+def test_a_file_is_closed_once_and_one_that_nobody_has_any_more_is_closed_too(tmp_path: Path) -> None:
+    disk = OsDisk()
+    before = descriptors()
+    file = disk.open(str(tmp_path / "file"), create=True)
+    assert descriptors() == before + 1
+    file.close()
+    other = os.open(tmp_path / "file", os.O_RDONLY)  # has the number that has become free
+    del file
+    os.fstat(other)
+    os.close(other)
+    disk.open(str(tmp_path / "file"))
+    assert descriptors() == before
+
+
+def test_the_file_with_the_lowest_descriptor_of_all_is_closed_too(tmp_path: Path) -> None:
+    """A daemon that begins with no standard input is given 0 for its first file."""
+    told = "import os; from storage import OsDisk; os.close(0); OsDisk().open('f', create=True); print(os.path.lexists('/proc/self/fd/0'))"
+    script = f"import sys; sys.path.insert(0, {os.getcwd()!r}); {told}"
+    if sys.platform == "linux":
+        assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_a_descriptor_room_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    (tmp_path / "file").write_text("text")
+    disk = OsDisk()
+    failures = 0
+    asked = []
+    system = os.open
+
+    def refusing(*arguments: object) -> int:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError(number, os.strerror(number))
+        return system(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refusing)
+    path = str(tmp_path / "file")
+    for use in (
+        lambda: disk.open(path).close(),
+        lambda: disk.read_text(path),
+        lambda: disk.list(str(tmp_path)),
+        lambda: disk.sync_folder(str(tmp_path)),
+    ):
+        disk.make_room = lambda: asked.append(1) or True  # type: ignore[func-returns-value]
+        failures = 1
+        use()
+        assert (len(asked), failures) == (1, 0)
+        failures = 2
+        with pytest.raises(OSError, match=os.strerror(number)):
+            use()
+        assert (len(asked), failures) == (2, 0)
+        disk.make_room = lambda: False
+        failures = 1
+        with pytest.raises(OSError, match=os.strerror(number)):
+            use()
+        assert failures == 0
+        asked.clear()
+
+
+def test_only_a_lack_of_descriptors_makes_it_ask_for_room(tmp_path: Path) -> None:
+    disk = OsDisk()
+    disk.make_room = lambda: pytest.fail("it was asked")  # type: ignore[assignment, return-value]
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        disk.list(str(tmp_path / "none"))
+
+
+def test_listing_and_syncing_folders_leave_no_descriptor_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk()
+    for name in ("b", "c", "a"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(os, "listdir", lambda descriptor, system=os.listdir: sorted(system(descriptor), reverse=True))
+    before = descriptors()
+    assert disk.list(str(tmp_path)) == ["a", "b", "c"]
+    disk.sync_folder(str(tmp_path))
+    assert disk.read_text(str(tmp_path / "a")) == "a"
+    assert descriptors() == before
+
+
+def test_text_that_is_none_is_read_as_far_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a\xff\xc3\xa4")
+    assert OsDisk().read_text(str(tmp_path / "file")) == "a\N{REPLACEMENT CHARACTER}\N{LATIN SMALL LETTER A WITH DIAERESIS}"
+
+
+def test_a_folder_is_made_with_those_above_it_each_name_synced_from_the_top_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk()
+    synced = Synced(monkeypatch, tmp_path)
+    disk.make_folder(str(tmp_path / "a/b/c"))
+    assert (tmp_path / "a/b/c").is_dir()
+    assert synced.names == [".", "a", "b"]
+    disk.make_folder(str(tmp_path / "a/b/c"))
+    assert synced.names == [".", "a", "b"]
+    disk.make_folder(str(tmp_path / "a/b/d/e"), safe=False)
+    assert (tmp_path / "a/b/d/e").is_dir()
+    assert synced.names == [".", "a", "b"]
+
+
+def test_a_folder_of_a_relative_path_is_made_and_synced_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    synced = Synced(monkeypatch, tmp_path)
+    OsDisk().make_folder("a/b")
+    assert (tmp_path / "a/b").is_dir()
+    assert synced.names == [".", "a"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError) as caught:
+        OsDisk().make_folder(str(tmp_path / "file"))
+    assert (caught.value.errno, caught.value.strerror) == (errno.ENOTDIR, "not a directory")
+    with pytest.raises(NotADirectoryError) as caught:
+        OsDisk().make_folder(str(tmp_path / "file/below"))
+    assert (caught.value.errno, caught.value.strerror) == (errno.ENOTDIR, f"{tmp_path}/file is not a directory")
+
+
+def test_a_text_is_replaced_in_the_order_that_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk()
+    path = str(tmp_path / "file")
+    synced = Synced(monkeypatch, tmp_path)
+    overwrite(disk, f"{path}.new", b"a longer text that an earlier process left")
+    synced.names.clear()
+    disk.replace_text(path, "one")
+    assert (read(disk, path), os.listdir(tmp_path)) == (b"one", ["file"])
+    assert synced.names == ["file.new", "file.new -> file", "."]
+    disk.replace_text(path, "two", safe=False)
+    assert (read(disk, path), os.listdir(tmp_path)) == (b"two", ["file"])
+    assert synced.names[3:] == ["file.new -> file"]
+
+
+@pytest.mark.parametrize("call", ["pwrite", "replace"])
+def test_a_text_that_could_not_be_replaced_is_the_old_one_and_nothing_is_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    disk = OsDisk()
+    path = str(tmp_path / "file")
+    disk.replace_text(path, "old")
+    before = descriptors()
+
+    def failing(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, failing)
+    with pytest.raises(OSError, match="No space left"):
+        disk.replace_text(path, "new")
+    assert (disk.read_text(path), os.listdir(tmp_path), descriptors()) == ("old", ["file"], before)
+    with pytest.raises(FileNotFoundError):  # and the error is the first one where there is nothing to remove
+        disk.replace_text(str(tmp_path / "none/file"), "new")
+
+
+def test_names_are_changed_and_removed(tmp_path: Path) -> None:
+    disk = OsDisk()
+    for name in "ab":
+        overwrite(disk, str(tmp_path / name), name.encode())
+    disk.rename(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (disk.list(str(tmp_path)), read(disk, str(tmp_path / "b"))) == (["b"], b"a")
+    disk.remove(str(tmp_path / "b"))
+    disk.make_folder(str(tmp_path / "c"))
+    disk.remove_folder(str(tmp_path / "c"))
+    assert disk.list(str(tmp_path)) == []
+
+
+def test_a_lock_tells_others_who_holds_it_and_ends_with_its_release(tmp_path: Path) -> None:
+    disk = OsDisk()
+    path = str(tmp_path / "lock")
+    overwrite(disk, path, b"a longer text of a holder that was before")
+    before = descriptors()
+    first = disk.lock(path, "process 7")
+    assert not isinstance(first, str)
+    assert read(disk, path) == b"process 7"
+    assert disk.lock(path, "process 8") == "process 7"
+    assert disk.lock(path, "process 9") == "process 7"
+    assert descriptors() == before + 1
+    (tmp_path / "lock").write_bytes(b" process \xff\n")  # as another program may have written it
+    assert disk.lock(path, "process 8") == "process \N{REPLACEMENT CHARACTER}"
+    (tmp_path / "lock").write_bytes(b"x" * 2_000)
+    assert disk.lock(path, "process 8") == "x" * 1_000
+    first.release()
+    assert descriptors() == before
+    again = disk.lock(path, "process 8")
+    assert not isinstance(again, str)
+    assert read(disk, path) == b"process 8"
+    again.release()
+
+
+def test_a_lock_is_held_against_programs_of_either_kind(tmp_path: Path) -> None:
+    """flock and the locks of POSIX know nothing of each other; Java has the latter."""
+    lock = OsDisk().lock(str(tmp_path / "lock"), "me")
+    assert not isinstance(lock, str)
+    script = """
+import fcntl
+file = open("lock", "r+")
+for take in (fcntl.flock, fcntl.lockf):
+    try:
+        take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("free")
+    except OSError:
+        print("held")
+"""
+    for expected in ("held", "free"):
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=20)
+        assert done.stdout.split() == [expected] * 2
+        if expected == "held":
+            lock.release()
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_a_lock_that_is_held_in_javas_way_alone_is_held_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    (tmp_path / "lock").write_text("a Kafka\n")
+
+    def held(descriptor: int, how: int) -> None:
+        assert how == fcntl.LOCK_EX | fcntl.LOCK_NB
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", held)
+    before = descriptors()
+    assert OsDisk().lock(str(tmp_path / "lock"), "me") == "a Kafka"
+    assert ((tmp_path / "lock").read_text(), descriptors()) == ("a Kafka\n", before)
+
+
+def test_a_file_system_without_locks_is_an_error_and_no_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    before = descriptors()
+    with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)):
+        OsDisk().lock(str(tmp_path / "lock"), "me")
+    assert descriptors() == before
+
+
+def test_syncing_a_file_reaches_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Synced(monkeypatch, tmp_path)
+    file = OsDisk().open(str(tmp_path / "file"), create=True)
+    assert isinstance(file, OsFile)
+    file.sync()
+    assert synced.names == ["file"]
+    file.close()
