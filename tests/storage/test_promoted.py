@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pytest
 
-from protocol.batch import DELETE_HORIZON, stamp_whole
-from storage import Log
-from storage.segment import segment_name
+from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, rewrite, stamp_whole
+from storage import Handles, Log
+from storage.promoted import Verdict, judge
+from storage.segment import Segment, segment_name
 from storage.swap import promote
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk
@@ -291,10 +293,18 @@ def test_an_offset_inside_a_batch_of_the_log_is_another_logs_and_one_behind_it_i
         assert verdict_of(disk, base) is expected
 
 
-def without(data: bytes, *gone: int, horizon: int = -1, **changed: int) -> bytes:
+def resealed(data: bytes, at: int, what: bytes) -> bytes:
+    """The batch with other bytes, and the checksum of these."""
+    changed = bytearray(data)
+    changed[at : at + len(what)] = what
+    changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def without(data: bytes, *gone: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
     """As a compaction writes the batch."""
-    header = read_header(data, 0)
-    return rewrite(header._replace(**changed), [record for record in records(data, 0) if record.offset not in gone], horizon)
+    new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in gone], horizon)
+    return resealed(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
 
 
 OLD = one(0, "same", records=4)
@@ -326,6 +336,17 @@ def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_i
     laid(disk, 9, "", one(9))
     laid(disk, 0, ".swap", new)
     assert verdict_of(disk, 0) is expected
+
+
+def test_a_batch_that_stayed_as_it_is_is_the_same_even_where_its_records_cannot_be_read() -> None:
+    unreadable = resealed(one(2), 21, (1).to_bytes(2, "big"))  # it says gzip
+    for last in (b"", one(3)):
+        disk = made()
+        disk.make_folder(f"/data/{FOLDER}")
+        laid(disk, 0, "", one(0) + one(1) + unreadable + last)
+        laid(disk, 4, "", one(4))
+        laid(disk, 0, ".swap", one(1) + unreadable)
+        assert verdict_of(disk, 0) is Verdict.COVERED
 
 
 def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:

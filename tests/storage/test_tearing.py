@@ -8,7 +8,7 @@ import pytest
 from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp_whole
 from storage import DamagedLog, Handles, Log, Recovery
 from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
-from storage.tearing import CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
+from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read
@@ -219,9 +219,11 @@ class Bytes:
     def __init__(self, data: bytes, refuse_more_than: int = 1 << 30) -> None:
         self._data = data
         self._most = refuse_more_than
+        self.reads: list[int] = []
 
     def read(self, at: int, size: int) -> bytes:
         assert 0 <= size <= self._most
+        self.reads.append(size)
         return self._data[at : at + size]
 
     def size(self) -> int:
@@ -309,19 +311,38 @@ def test_what_cannot_be_a_batch_is_not_read_to_compute_its_checksum() -> None:
     for at, what in ((8, (1 << 30).to_bytes(4, "big")), (0, (1 << 40).to_bytes(8, "big")), (57, (9).to_bytes(4, "big")), (21, b"\7\0")):
         changed = bytearray(whole)
         changed[at : at + len(what)] = what
-        reads = []
+        file = Bytes(bytes(changed))
+        assert find_sound(file, 0, len(changed), 0) == len(changed)
+        assert len(file.reads) == 1
 
-        class Counted(Bytes):
-            def read(self, at: int, size: int, reads: list[int] = reads) -> bytes:
-                reads.append(size)
-                return super().read(at, size)
 
-        assert find_sound(Counted(bytes(changed)), 0, len(changed), 0) == len(changed)
-        assert len(reads) == 1
+def test_a_batch_is_not_overlooked_where_a_byte_of_its_epoch_looks_like_a_beginning() -> None:
+    data = bytearray(sound(7))
+    stamp_whole(data, 7, 2)
+    data = bytearray(b"\1") + data
+    assert find_sound(Bytes(bytes(data)), 0, len(data), 0) == 1
+
+
+def test_looking_for_batches_takes_bounded_reads_and_no_batch_is_larger_than_a_request() -> None:
+    large = b"\xff" * (3 * CHUNK_BYTES) + sound(7)
+    assert find_sound(Bytes(large, CHUNK_BYTES + 61), 0, len(large), 0) == 3 * CHUNK_BYTES
+    for size, read_whole in ((BATCH_BYTES_MAX, True), (BATCH_BYTES_MAX + 1, False)):
+        header = bytearray(sound(7))
+        header[17] ^= 1
+        header[8:12] = (size - 12).to_bytes(4, "big")
+        file = Bytes(bytes(header))
+        assert find_sound(file, 0, size, 0) == size
+        assert (size in file.reads) is read_whole
+        header[8:12] = (1 << 30).to_bytes(4, "big")
+        file = Bytes(bytes(header))
+        assert is_torn(file, 0, size, 0)
+        assert (size in file.reads) is read_whole
 
 
 def torn(data: bytes, at: int = 0) -> bool:
-    return is_torn(Bytes(data), at, len(data), 0)
+    verdict = is_torn(Bytes(data + b"\1" * 9), at, len(data), 0)  # what is behind the end is not looked at
+    assert isinstance(verdict, bool)
+    return verdict
 
 
 def test_the_bytes_of_a_header_that_is_not_whole_are_torn_whatever_they_are() -> None:
@@ -343,6 +364,7 @@ def test_a_batch_that_is_cut_short_is_torn_unless_its_length_alone_is_wrong() ->
     assert not torn(sound(2) + bytes(longer), len(sound(2)))
     assert torn(bytes(longer[:-1]))
     assert not torn(whole[:100] + sound(4))  # something sound behind it
+    assert not torn(b"\1" + sound(4))
 
 
 @pytest.mark.parametrize("size", [1_500, CHUNK_BYTES, CHUNK_BYTES + 3_000, 2 * CHUNK_BYTES + 3_000])
