@@ -112,7 +112,8 @@ class Notes:
             return
         replayed = journal.replayed if what in (Coordinator.LOADED, Coordinator.RESUMED) else 0
         body = CoordinatorChange(what, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
-        dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if what == Coordinator.UNLOADED else 0
+        ends = what in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # its groups count anew when it is loaded again
+        dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:

@@ -167,7 +167,10 @@ class Rebalance:
 
     @property
     def took_ms(self) -> int:
-        return self.ended_ms - self.began_ms if self.ended_ms >= 0 and self.whole else -1
+        """By the coordinator's monotonic time where its notes say it; a wall clock that was set back meanwhile says nothing."""
+        if self.all_noted and self.rounds == 1 and min(self.join_ms, self.sync_ms) >= 0:
+            return self.join_ms + self.sync_ms
+        return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.whole else -1
 
     @property
     def joined(self) -> list[Came]:
@@ -196,8 +199,8 @@ class Rebalance:
         if not self.came or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
             return None
         gone = {one.member_id for one in self.went}
-        last = max((one for one in self.came if one.member_id not in gone), key=lambda one: one.at_ms, default=None)
-        return last if last is not None and last.at_ms - self.began_ms >= 1000 else None
+        last = next((one for one in reversed(self.came) if one.member_id not in gone), None)
+        return last if last is not None and 1000 <= last.at_ms - self.began_ms <= self.took_ms else None
 
 
 Entry = Rebalance | Missing | Came | Went | Returned | Refused | Late | Moved | Lost | Deleted

@@ -91,10 +91,12 @@ def _precedes(image: Image, note: Told, next_place: int) -> bool:
         return True
     if image.at_ms < note.at_ms:
         return True
+    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.SUSPENDED:
+        return image.at_ms == note.at_ms  # nothing is stored while it is suspended
     if not note.group or image.stored is None or image.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False
     state, generation = point_before(note)
     # An image is stored when its generation settles: while that one is COMPLETING, it is still to come.
-    return image.generation < generation or (
+    return 0 < image.generation < generation or (  # 0: one of another group of that name, which is new
         image.generation == generation and image.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
     )

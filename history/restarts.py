@@ -63,7 +63,7 @@ def _restarts(rebalances: list[Rebalance]) -> list[Restart]:
             left = gone.get((one.client_id, one.host))
             while left and not one.again:
                 went, at = left.pop(0)
-                away = one.at_ms - went.at_ms + went.since_heartbeat_ms
+                away = max(one.at_ms - went.at_ms, 0) + went.since_heartbeat_ms  # the wall clock may have been set back
                 if away <= AWAY_MAX_MS:
                     found.append(Restart(one.client_id, one.host, went.member_id, one.member_id, away, 1 if at == number else 2))
                     break

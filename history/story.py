@@ -67,6 +67,8 @@ class Story:
         self._hole_ms = UNKNOWN  # the moment of the last note before which others are missing
         self._place = UNKNOWN  # in __consumer_offsets, that it names
         self._began_anew = UNKNOWN  # the epoch in which, since that note, the coordinator began anew
+        self._orderly = True  # the coordinator before was unloaded in order, and its notes were all written
+        self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note
 
     @property
@@ -98,6 +100,7 @@ class Story:
         body = told.body
         done: list[Entry] = []
         state, generation = point_before(told)
+        known_before = self._count is not None
         lost, anew = self._missed(header)
         if self._waiting and (anew or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
             done += self._alone()
@@ -112,11 +115,13 @@ class Story:
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         elif lost and self._open is not None:
             self._open.lost = max(self._open.lost, 0) + lost
-        if anew and not self._recorded and (lost or not explained) and (generation > 0 or (lost and self._settled <= 0)):
+        untold = generation > 0 or (self._settled <= 0 and (lost or known_before))
+        if anew and not self._recorded and (lost or not explained or not self._orderly) and untold:
             # It may be another group of that name, and this one may have gone on for long.
             done.append(Missing(self._told_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
-            self._settled, self._at_least = generation - (state is COMPLETING), True
-        elif anew and not explained and not lost and generation > 0 and self._noted:
+            self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
+            self._last = self._image = None
+        elif anew and not explained and not lost and generation > 0 and (self._noted or self._image is not None):
             done.append(Lost(header.ts, UNKNOWN))
         before = self._open
         self._place = UNKNOWN
@@ -130,8 +135,9 @@ class Story:
             else:
                 found.append(Lost(header.ts, lost))
         self._noted = self._loaded = True
-        self._deleted, self._began_anew = False, UNKNOWN
+        self._deleted, self._began_anew, self._orderly = False, UNKNOWN, True
         self._epoch, self._place = header.coordinator_epoch, header.offsets_log_offset
+        self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         self._told_ms = max(self._told_ms, header.ts)
         return done + found + then
 
@@ -192,10 +198,14 @@ class Story:
             # The record of its end would have come before. Without records nobody knows.
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         begins = what in (Coordinator.LOADED, Coordinator.RESUMED)
-        orderly = None if not begins or self._loaded is None else not self._loaded
+        # An epoch of which nothing is told belongs to a coordinator of which all notes are missing.
+        follows = self._newest_epoch < 0 or header.coordinator_epoch <= self._newest_epoch + 1
+        orderly = None if not begins or self._loaded is None else not self._loaded and follows
+        self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         if what is not None:
             self._loaded = begins
             self._began_anew = header.coordinator_epoch if begins else UNKNOWN
+            self._orderly = self._orderly and orderly is not False and not header.dropped
         if begins and not orderly:
             self._members = None
         self._noted = True
@@ -343,9 +353,7 @@ class Story:
             self._settled = opened.to_generation
             self._at_least = False
         elif opened.end is End.UNKNOWN:
-            phase, generation = self._phase
-            self._settled = max(self._settled, generation if phase is PREPARING else generation - 1)
-            self._at_least = True
+            self._at_least = True  # and no more: a coordinator that begins anew goes back to the generation that was stored
         return [opened]
 
     # What a note or a record says of what was before it.
@@ -377,7 +385,9 @@ class Story:
         if 0 <= highest < first:
             done += self._anew(at_ms)
             first = 0
-        if highest != first and first >= 0 and not self._recorded:
+        if first < 0 and self._at_least and not self._recorded:
+            done.append(Missing(self._told_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
+        elif highest != first and first >= 0 and not self._recorded:
             first_known = UNKNOWN if self._at_least else first
             most = highest - first - bool(done and self._at_least)
             if most > 0:
@@ -410,7 +420,10 @@ class Story:
         if 0 <= generation < self._settled:
             done += self._anew(at_ms)
         first = self._settled
-        if first >= 0 and generation > first:
+        if first < 0 and self._at_least and generation > 0:
+            done.append(Missing(self._told_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
+            self._members = self._last = None
+        elif first >= 0 and generation > first:
             most = generation - first
             if after is not None and not self._at_least:
                 # A record without another one in between is one rebalance; one that others may have been before may be any.
@@ -451,6 +464,9 @@ class Story:
 
     def _stored(self, image: Image) -> list[Entry]:
         sure = self._recorded or image.offset == self._place  # it is of this very group
+        if image.epoch > self._newest_epoch:
+            self._newest_epoch = image.epoch
+            self._loaded = True
         done = self._alone() if image.generation != self._waiting_at[1] or not sure else []
         if self._closing:
             done += self._close()
@@ -462,19 +478,19 @@ class Story:
         if opened is not None:
             phase, then = self._phase
             before = generation <= (then if phase is PREPARING else then - 1)
-            if before and sure:
+            later = image.epoch > self._epoch >= 0  # another coordinator wrote this
+            if before and sure and not later:
                 # An instance has another member id now; the assignment is that of before.
                 self._image = image
                 self._recorded = True
                 if opened.before is not None and opened.before.generation == generation:
                     opened.before = image
                 return done
-            if image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch):
+            if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
                 # Another coordinator wrote this: if the one under way had settled, an earlier record would say so.
                 done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
-            elif not before and (self._recorded or generation == (then + 1 if phase is PREPARING else then)):
-                # The first record that is left may be a later one of that generation.
-                self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms if self._recorded else UNKNOWN, generation)
+            elif sure and not before:  # the first record that is left may be of another group of that name
+                self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
                 opened.members_after = len(image.stored.members)
                 opened.lost = opened.lost or UNKNOWN
                 done += self._close()
@@ -484,13 +500,16 @@ class Story:
         if last is not None and last.after is None and last.to_generation == generation == self._settled and sure:
             last.after = image
             last.members_after = len(image.stored.members)
-        elif not sure and self._settled == generation > 0 and not done:
+        elif not sure and (self._settled == generation or (self._settled < 0 and self._at_least)):
             # No note told of it, and records before it may be gone: perhaps of another group of that name.
-            done.append(Missing(self._told_ms, image.at_ms, UNKNOWN, generation, 0, UNKNOWN, after=image, older=not self._noted))
+            self._last = None
+            to, after = (generation, image) if generation else (UNKNOWN, None)  # a group that is new was not rebalanced
+            done.append(Missing(self._told_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
         else:
             done += self._at_rest(image.at_ms, generation, image)
         self._image = image
         self._recorded = True
+        self._deleted = False
         self._empty = not members
         self._members = image.member_ids
         self._told_ms = max(self._told_ms, image.at_ms)
@@ -500,7 +519,7 @@ class Story:
         done: list[Entry] = []
         if self._open is not None:
             done += self._close(End.UNKNOWN)
-        if self._settled >= 0 and not self._recorded:  # there may have been records before that compaction took
+        if (self._settled >= 0 or self._at_least) and not self._recorded:  # there may have been records before that compaction took
             done.append(Missing(self._told_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         if self._settled > 0 or self._image is not None or not self._recorded:
             done.append(Deleted(image.at_ms, True))

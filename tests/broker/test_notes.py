@@ -283,7 +283,7 @@ def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: Desk) -> No
         desk.notes.tell_change(partition, what)
     desk.passes()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in desk.written()} == {("", Kind.COORDINATOR, -1)}
-    assert [header.dropped for _, header, _ in desk.written()] == [0, 0, 0, 7]
+    assert [header.dropped for _, header, _ in desk.written()] == [0, 7, 0, 7]
     bodies = [body for _, _, body in desk.written()]
     assert all(isinstance(body, CoordinatorChange) for body in bodies)
     assert [(body.what, body.epoch, body.load_ms, body.groups, body.replayed) for body in bodies] == [

@@ -59,6 +59,13 @@ class NotedPlay(Play):
         self.epoch += 1
         self._next_life(Coordinator.LOADED, self.load)
 
+    def suspend(self) -> None:
+        """The log refuses an append: what is not durable is void, and the shard is replayed under the same epoch."""
+        self.coordinator(Coordinator.SUSPENDED)
+        self.log_fails()
+        self.now += 10
+        self.coordinator(Coordinator.RESUMED)
+
     def _next_life(self, what: Coordinator, begin: Callable[[], None]) -> None:
         self.now += 10
         self.coordinator(what)
