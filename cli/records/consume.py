@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cli.client import EXIT, Cluster, Failure
@@ -89,7 +89,7 @@ class Reading:
         self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
         self.talks = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[Place, int] = {}  # printed up to here
-        self.known: set[Place] = set()  # partitions that were there when reading began: --from is about these
+        self.known: set[Place] = set()  # partitions that were there when reading, of the group too, began: --from is about these
         self._ends: dict[Place, int] | None = None
         self._last_came = time.monotonic()
         self._looked = time.monotonic()
@@ -152,6 +152,8 @@ class Reading:
         commits = Commits(self.cluster, member, wanted=not options.no_commit)
         orderly = False
         try:
+            with self.interrupts.waiting():
+                self.known = known_to_group(self.known, committed_offsets(self.cluster, options.group, self.known))
             self.share(member, commits)
             orderly = True
         except (KeyboardInterrupt, BrokenPipeError):
@@ -216,6 +218,7 @@ class Reading:
             self.start({place: (committed | started)[place] for place in seat.places})
         for place in {*new, *uncommitted} & set(seat.places):
             commits.note(place, self.positions[place])
+        commits.commit(seat)  # at once: a partition without a committed offset is one that the group has not read
         lost = [place for place in uncommitted if place not in seat.places or seat.generation != (before.generation + 1 if before else 0)]
         if lost:
             self.screen.warn(f"the group rebalanced before {named(lost)} could be committed: some of it may be read again")
@@ -256,6 +259,13 @@ class Reading:
         if self._ends is not None and all(self.fetcher.positions[place] >= end for place, end in self._ends.items()):
             return True
         return self.options.idle is not None and time.monotonic() - self._last_came >= self.options.idle
+
+
+def known_to_group(places: Iterable[Place], committed: Mapping[Place, int]) -> set[Place]:
+    """Partitions that were there when the group began to read their topics. Members commit where they begin in each partition, records
+    or not: in a topic of which the group has offsets, a partition without one was added since, and is read from its beginning."""
+    topics = {topic for topic, _ in committed}
+    return {place for place in places if place in committed or place[0] not in topics}
 
 
 def named(places: Iterable[Place]) -> str:

@@ -218,3 +218,42 @@ def test_a_partition_that_is_added_meanwhile_is_read_from_its_beginning(consume,
     assert (done.code, done.out) == (0, "early\n")
     # The other new one, too, begins where a member that starts now would not look for it.
     assert committed_offsets(cluster, name, [(name, 2), (name, 3)]) == {(name, 2): 1, (name, 3): 0}
+
+
+@pytest.mark.parametrize("begin", [(), ("--from", "latest"), ("--from", "-1"), ("--instance", "desk", "--leave")])
+def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(consume, tenure, bootstrap, name, begin):
+    """Also where the group has not read a record yet: where it began is committed."""
+    assert consume("--from", "latest", "--no-follow").out == ""
+    tenure("topic", "alter", name, "--partitions", "3", "--bootstrap", bootstrap)
+    tenure("produce", name, "--partition", "2", "--bootstrap", bootstrap, stdin="early\nlate\n")
+    assert consume(*begin, "--no-follow").out == "early\nlate\n"
+    assert consume(*begin, "--no-follow").out == ""
+
+
+def test_members_that_begin_together_leave_out_what_was_there_before(cluster, name):
+    """The one finds offsets of the other in the same topic: its own partition is not new for that."""
+    from cli.records.consume import known_to_group
+
+    places = {(name, 0), (name, 1)}
+    before = committed_offsets(cluster, name, places)
+    assert known_to_group(places, before) == places
+    assert known_to_group({*places, (name, 2)}, {(name, 0): 1, (name, 1): 0}) == places
+    assert known_to_group({*places, ("other", 0)}, {(name, 0): 1}) == {(name, 0), ("other", 0)}
+
+
+def test_where_a_member_begins_is_committed_before_there_is_a_record(consume, cluster, name):
+    def watch() -> bool:
+        """Whether the offsets are there while the member is."""
+        with cluster.another() as helper:
+            until = time.monotonic() + 10
+            while time.monotonic() < until:
+                committed = committed_offsets(helper, name, [(name, 0), (name, 1)])
+                if committed == {(name, 0): 1, (name, 1): 1}:
+                    return bool(group_now(helper, name).members)
+                time.sleep(0.01)
+        return False
+
+    thread, came = in_background(watch)
+    assert consume("--from", "latest", "--idle", "1").out == ""
+    thread.join(15)
+    assert came == [True]
