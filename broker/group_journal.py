@@ -152,6 +152,15 @@ class GroupJournal(Journal):
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         if stamp != self._in_flight or hold is not self.shard.hold:
             return  # given up since; the append under way may be one of the next life, with the same stamp
+        try:
+            self._came_to_its_end(hold, stamp, facts, result)
+        except Exception as error:
+            defect("an append failed inside the broker", error, log=self.name)
+            self._in_flight = 0
+            self._to_reload = False
+            self.broken()
+
+    def _came_to_its_end(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
             # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
             self._advance_shard(now, True)
@@ -165,11 +174,7 @@ class GroupJournal(Journal):
                 self._reload(self)
             self.leave()
             return
-        try:
-            Journal._appended(self, hold, stamp, facts, result)
-        except Exception as error:
-            defect("an append failed inside the broker", error, log=self.name)
-            self.broken()
+        Journal._appended(self, hold, stamp, facts, result)
 
     def failed(self, failure: AppendFailed) -> None:
         if not self.refusal:  # otherwise the next append hears of it

@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 from broker.clock import Clock
-from broker.contain import broken
+from broker.contain import broken, defect
 
 NEVER = 1 << 62
 
@@ -113,16 +113,31 @@ class Turn:
     def _fire(self) -> None:
         self._timer = None
         due = self.armed_at
-        if self.clock.tick() - due > LATE_MS:
+        try:
+            late = self.clock.tick() - due > LATE_MS
+            if not late:
+                self._advance()
+        except Exception as error:
+            self._start_over(error)
+            return
+        if late:
             self._past_input(STEPS_PAST_INPUT)
-        else:
-            self._advance()
 
     def _past_input(self, steps: int) -> None:
         if steps:
             self._loop.call_soon(self._past_input, steps - 1)
-        else:
+            return
+        try:
             self._advance()
+        except Exception as error:
+            self._start_over(error)
+
+    def _start_over(self, error: Exception) -> None:
+        """What all actors need has failed, the clock for one: try again after a rest."""
+        defect("the timer of all deadlines failed inside the broker", error)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(REST_MS_MIN / 1000, self._fire)
 
     def _advance(self) -> None:
         now = self.clock.tick()

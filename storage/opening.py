@@ -248,7 +248,8 @@ class Repair:
         position = last.position_from(offset)
         if position < last.size:
             kept = set_aside_bytes(self._disk, self._folder, [(last.log_path, position)])
-            self.recovery = replace(self.recovery, kept=kept)
+            reason = "nobody was told that it is stored"
+            self.recovery = Recovery(last.log_path, position, last.size - position, reason, kept)
         last.cut(position)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:

@@ -84,8 +84,13 @@ class Flusher:
     def flush(self, done: Done, closed: bool = False) -> None:
         """Who comes while one is under way is served by the next. `closed`: all but the last segment, which grows."""
         flush = self.begin(done, closed)
-        if flush is not None:
+        if flush is None:
+            return
+        try:
             self._workers.submit(flush.run, partial(self.flushed, flush, done))
+        except Exception as error:  # no thread to be had, for one: it failed, and the next one may go better
+            failed(self.flush, error)
+            self.flushed(flush, done, error)
 
     def begin(self, done: Done, closed: bool = False) -> Flush | None:
         """A flush to run and to tell of with `flushed`; None: `done` will hear of another one, or has heard that it cannot be."""
@@ -97,6 +102,10 @@ class Flusher:
             flush = self.log.start_flush(closed)
         except AppendFailed as failure:
             done(failure)
+            return None
+        except Exception as error:
+            failed(self.begin, error)
+            run(done, AppendFailed("a defect in this version"))
             return None
         self.busy = True
         return flush

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.contain import run
+from broker.contain import failed, run
 from broker.stores.owned import Done, Flusher, run_all
 from broker.workers import Workers
 from storage import Disk, Flush, Handles, Log, OsDisk, told
@@ -118,7 +118,11 @@ def share_out(workers: Workers, threads: int, wanted: Sequence[tuple[Flusher, Do
     left = [len(parts)]
     for part in parts:
         told = partial(_told, part, left, partial(share_out, workers, threads, wanted[later:], at_once))
-        workers.submit(partial(run_all, [flush for _, _, flush in part]), told)
+        try:
+            workers.submit(partial(run_all, [flush for _, _, flush in part]), told)
+        except Exception as error:  # no thread to be had, for one: these flushes failed
+            failed(share_out, error)
+            told([error] * len(part))
 
 
 def _told(part: Begun, left: list[int], go_on: Callable[[], None], results: list[Exception | None]) -> None:

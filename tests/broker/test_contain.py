@@ -121,6 +121,31 @@ def test_an_actor_that_raises_keeps_no_other_from_its_deadline(world: World, pla
     assert bad.called.count("broken") == planted()
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_deadlines_go_on_after_the_clock_has_raised(
+    world: World, planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    part = Part()
+    part.at = world.clock.now + 100
+    part.period = 100
+    world.turn.attend(part)
+
+    def tick(clock: Clock) -> int:
+        raise Planted
+
+    seconds = 0.101 + late
+    if late:  # its second reading: input is read first
+        monkeypatch.setattr(Turn, "_advance", tick)
+    else:
+        monkeypatch.setattr(Clock, "tick", tick)
+    world.run(seconds)
+    monkeypatch.undo()
+    assert (part.called, planted()) == ([], 1)
+    for _ in range(4):
+        world.run(REST_MS_MIN / 1000 + 0.001)
+    assert part.called.count("advance") >= 2
+
+
 def test_an_actor_that_raises_each_time_is_asked_less_and_less(world: World, planted: Callable[[], int]) -> None:
     bad = Part("advance")
     bad.at = world.clock.now

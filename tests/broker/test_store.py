@@ -20,6 +20,7 @@ from broker.stores.turn_flushes import LOGS_MIN
 from broker.turn import TurnEnd
 from broker.workers import Workers
 from protocol.batch import build_facts
+from protocol.errors import ErrorCode
 from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
 from tests.broker.test_journal import LATE_MS, Reply, Values, turn_by_hand
 from tests.storage.faulty_disk import FaultyDisk
@@ -169,6 +170,44 @@ def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(alwa
     always.threads.run()
     assert (second.error, third.error, always.threads.jobs) == (0, 0, [])
     assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
+
+
+@pytest.mark.parametrize("raising", ["submit", "start_flush"])
+@pytest.mark.parametrize("behind", [False, True], ids=["a flush", "a flush behind another"])
+def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
+    always: Machine, monkeypatch: pytest.MonkeyPatch, raising: str, behind: bool
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def plant() -> None:
+        if raising == "submit":
+            monkeypatch.setattr(always.threads, "submit", refuse)
+        else:
+            monkeypatch.setattr(type(always.owned.log), "start_flush", refuse)
+
+    first = always.put(b"a")
+    if behind:
+        told: list[int | AppendFailed] = []
+        always.owned.append(build_facts([(b"b", b"1")], 2), 1, told.append)
+        always.loop.end_turn()
+        plant()
+        always.threads.run()
+        assert isinstance(told[0], AppendFailed)
+    else:
+        always.threads.run()
+        plant()
+        assert always.put(b"b").error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert first.error == 0
+    assert not always.owned.flusher.busy
+    monkeypatch.undo()
+    always.put(b"c")  # refused, where the log has to be repaired
+    always.threads.run_all()
+    always.retry()
+    last = always.put(b"d")
+    always.threads.run_all()
+    assert last.error == 0
+    assert {b"a", b"d"} <= always.restart_after_crash().keys()
 
 
 def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: Machine) -> None:

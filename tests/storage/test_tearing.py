@@ -166,6 +166,8 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: FaultyDis
     repair.run()
     log.finish_repair(repair)
     assert names(log) == ["told.0"]
+    found = repair.recovery
+    assert (found.path, found.position, found.cut_bytes, found.reason) == (LOG, log.size, len(cut), "nobody was told that it is stored")
     assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]
 
 
