@@ -504,6 +504,7 @@ def test_a_flipped_bit_in_a_topic_id_does_not_take_the_log_away(broker: Broker, 
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
+    broker.restart(clean=True)  # which makes the file safe
     path = "/data/orders-0/partition.metadata"
     sound = broker.disk.read_text(path)
     damaged = bytearray(sound.encode())
