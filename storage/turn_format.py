@@ -120,7 +120,7 @@ def read_turns(data: bytes, counts: int = -1) -> TurnFile:
     """`counts`: how much of the file was acknowledged, where a later file says it; else it may end in an interrupted write."""
     reader = _Reader(data, counts)
     # The header may be damaged, and the turns may not be. Of files without a header no other file says what counts.
-    if counts >= 0 or header_of(data) is not None or data.startswith(MAGIC) or reader.find(0) >= 0:
+    if counts >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()
 
@@ -157,12 +157,10 @@ class _Reader:
 
     def _read(self, at: int) -> int:
         """Every turn from `at` on; how many bytes at the end are torn."""
-        if self.may_be_torn and self._unwritten(at):
-            return self.end - at
         while at < self.end:
             head = self.head(at)
             if head is None:
-                following = self.find(at + 1)
+                following = self.find(at)
                 if following < 0:
                     if self.may_be_torn and (self.end - at < HEAD_BYTES or has_unwritten(self.data[at:], at)):
                         return self.end - at
@@ -190,9 +188,8 @@ class _Reader:
 
     def find(self, at: int) -> int:
         """Where the next turn begins, -1 for none."""
-        at = self.data.find(TURN, at)
-        while at >= 0 and self.head(at) is None:
-            at = self.data.find(TURN, at + 1)
+        while (at := self.data.find(TURN, at)) >= 0 and self.head(at) is None:
+            at += 1
         return at
 
     def _turn(self, at: int, head: _Head) -> bool:

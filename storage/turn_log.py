@@ -117,10 +117,6 @@ class Turns:
             known.pop()
         known.append(placed)
 
-    @property
-    def names(self) -> list[str]:
-        return list(self._logs)
-
     def _of(self, name: str) -> list[_Placed]:
         lost = self._logs.get(_lost_key(name_checksum(name)), [])
         return sorted([*self._logs.get(name, []), *lost], key=_order_of)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from random import Random
+
 import pytest
 
 from protocol.batch import facts_of, read_header
 from storage import DamagedLog, Handles, Log
-from storage.turn_format import Entry
+from storage.turn_format import FILE_BYTES, Entry, Kept, header_of
 from storage.turn_log import PREFIX, Leftover, TurnLog, is_turn_log
+from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import batch
+from tests.storage.logs import batch, overwrite, read
 
 FOLDER = "/data"
 
@@ -129,6 +133,115 @@ def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
     assert disk.opened == 0
     disk.crash()
     assert disk.list(FOLDER) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_written_is_there_after_any_crash_and_what_was_removed_is_gone(seed: int) -> None:
+    disk = FaultyDisk(Random(seed))
+    disk.make_folder(FOLDER)
+    first, second = stamped("x", 0), stamped("y", 1)
+    turns = TurnLog(disk, FOLDER, 1)
+    turns.write(turn(("a-0", first)))
+    turns.write(turn(("a-0", second)))
+    disk.crash()
+    assert Leftover(disk, FOLDER).batches_of("a-0") == [first, second]
+    again = TurnLog(disk, FOLDER, 2)
+    again.write(turn(("a-0", first)))
+    again.remove()
+    disk.crash()
+    assert disk.list(FOLDER) == ["turns.1"]
+
+
+def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
+    turns = TurnLog(place.disk, place.path, 1)
+    for number in range(3):
+        turns.write(turn(("a-0", stamped("x", number))))
+    if isinstance(place.disk, FaultyDisk):
+        assert (place.disk.opened, place.disk.syncs) == (1, 3)
+    turns.close()
+    turns.close()
+    leftover = Leftover(place.disk, place.path)
+    assert [read_header(one, 0).base_offset for one in leftover.batches_of("a-0")] == [0, 1, 2]
+    if isinstance(place.disk, FaultyDisk):
+        assert place.disk.opened == 0
+
+
+def test_a_full_disk_is_named_though_what_was_written_cannot_be_cut_off(disk: FaultyDisk) -> None:
+    disk.room, disk.fail_truncates = 3, 1
+    with pytest.raises(OSError, match="No space") as refused:
+        TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("x", 0))))
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_file_names_the_one_before_it_with_what_of_that_was_acknowledged(disk: FaultyDisk) -> None:
+    first = TurnLog(disk, FOLDER, 1)
+    unwritten = TurnLog(disk, FOLDER, 2, first)
+    unwritten.write(turn(("a-0", stamped("x", 0))))
+    assert header_of(read(disk, f"{FOLDER}/turns.2")) == (0, 0)  # the first one was never written
+    third = TurnLog(disk, FOLDER, 3, unwritten)
+    third.write(turn(("a-0", stamped("y", 1))))
+    assert header_of(read(disk, f"{FOLDER}/turns.3")) == (2, unwritten.size)
+    assert unwritten.size == len(read(disk, f"{FOLDER}/turns.2"))
+
+
+@pytest.mark.parametrize("number", [0, 1, 12])
+def test_the_first_file_may_have_any_number(disk: FaultyDisk, number: int) -> None:
+    TurnLog(disk, FOLDER, number).write(turn(("a-0", stamped("x", 0))))
+    leftover = Leftover(disk, FOLDER)
+    assert (len(leftover.batches_of("a-0")), leftover.torn, leftover.damage) == (1, [], [])
+
+
+def test_a_batch_whose_bytes_changed_is_damage_and_stays_for_whom_it_concerns(disk: FaultyDisk) -> None:
+    good, bad = stamped("x", 0), stamped("y", 0)
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", good), ("b-0", bad)))
+    data = bytearray(read(disk, f"{FOLDER}/turns.1"))
+    data[-1] ^= 1
+    overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
+    leftover = Leftover(disk, FOLDER)
+    assert leftover.damage == [(f"{FOLDER}/turns.1", Kept("b-0", 0, 1, None, len(data) - len(bad)))]
+    for _ in range(2):  # with damage nothing is given away: the file stays for the next start
+        log, _ = Log.open(Handles(disk), f"{FOLDER}/again/a-0", 1 << 20, 0, False)
+        leftover.restore("a-0", log)
+        assert keys(log) == keys_of(good)
+        assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.used_up) == ([good], [], False)
+
+
+def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: FaultyDisk) -> None:
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("x", 0))))
+    data = bytearray(read(disk, f"{FOLDER}/turns.1"))
+    data[FILE_BYTES] ^= 1
+    overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
+    leftover = Leftover(disk, FOLDER)
+    assert (leftover.batches_of("a-0"), len(leftover.damage), leftover.used_up) == ([], 1, False)
+
+
+def test_a_log_that_has_another_batch_at_its_first_offset_lacks_nothing(disk: FaultyDisk) -> None:
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 0, 3))))
+    log = opened(disk)
+    log.restore(stamped("x", 0))
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert log.next_offset == 1
+
+
+def test_what_came_behind_a_batch_that_was_cut_off_is_taken(disk: FaultyDisk) -> None:
+    """The batch in its place went into the log itself, the one behind that into the turns again."""
+    behind = stamped("behind", 2)
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 1, 2)), ("a-0", behind)))
+    log = opened(disk)
+    for number, name in enumerate("xy"):
+        log.restore(stamped(name, number))
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 1
+    assert keys(log)[2:] == keys_of(behind)
+
+
+def test_a_log_that_lacks_nothing_is_not_flushed_once_more(disk: FaultyDisk) -> None:
+    whole = stamped("x", 0)
+    TurnLog(disk, FOLDER, 1).write(turn(("a-0", whole)))
+    log = opened(disk)
+    log.restore(whole)
+    changes = len(disk.changes)
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert len(disk.changes) == changes
 
 
 @pytest.mark.parametrize("name", ["turns.", "turns", "turns.x", "turns.1.old", "returns.1", "turns-1", "turns.\u0661"])
