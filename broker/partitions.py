@@ -30,6 +30,7 @@ __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Parti
 log = get_logger("broker.partitions")
 
 OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
+OPENED_IN_A_PASS = 64  # then everything else has its turn: logs without a folder need no thread
 RETRY_SECONDS_MIN = 0.25
 BUSY_SECONDS = 0.05  # until the folder of a deleted topic is tried again, where something was at work in it
 RETRY_SECONDS_MAX = 15.0
@@ -85,6 +86,7 @@ class Partitions:
         self._complained: dict[Partition, float] = {}  # until when nothing more is said of what cannot be written
         self._stopped = False
         self._shares = False  # the threads that open logs get their part of the processor quickly
+        self._in_pass = False
         # Hears when Serving.leader_epoch may be another one than before; not of internal topics, whose logs others open.
         self.epoch_changed: Callable[[Partition], None] = _nobody
 
@@ -312,10 +314,24 @@ class Partitions:
             owned.flusher.grown = partition.wake
 
     def _open_next(self) -> None:
+        if self._in_pass:  # a log without a folder is open at once, and the pass goes on
+            return
+        self._in_pass = True
+        try:
+            self._open_some()
+        finally:
+            self._in_pass = False
+
+    def _open_some(self) -> None:
+        opened = 0
         while len(self._opening) < OPENED_AT_ONCE and not self._stopped:
             queue = self._asked or self._queue
             if not queue:
                 break
+            if opened == OPENED_IN_A_PASS:
+                self._loop.call_soon(Contained(self._open_next))
+                break
+            opened += 1
             partition = next(iter(queue))
             del queue[partition]
             if partition.id in self._leaving:

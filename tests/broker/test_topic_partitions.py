@@ -548,3 +548,14 @@ def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: Broker) 
     broker.threads.run_all()
     assert broker.find("orders") is partition
     assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.retention_ms) == (2_000_000, 5, 7)
+
+
+def test_two_thousand_partitions_without_a_folder_open_at_a_start(broker: Broker) -> None:
+    broker.topic("orders", 2_000)
+    broker.registry.end_turn()
+    broker.restart()
+    broker.partitions.open_all()
+    broker.settle()
+    for _ in range(100):
+        broker.loop.pass_time(0)
+    assert all(broker.find("orders", index).error == 0 for index in range(2_000))
