@@ -186,6 +186,7 @@ def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, 
     assert not world.journal.shard.stalled
 
 
+@pytest.mark.plain
 def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     advanced: list[int] = []

@@ -142,6 +142,7 @@ class HeldProcess:
 STEPS = ("remove_unfinished", "run_cleaner", "promote", "remove_deleted", "checkpoint")
 
 
+@pytest.mark.plain
 @pytest.mark.once
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("step", STEPS)

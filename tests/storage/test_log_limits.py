@@ -79,6 +79,7 @@ def test_a_batch_begins_a_segment_when_it_is_later_than_the_first_by_more_than_a
     assert bases(log) == ([0, 1] if rolls else [0])
 
 
+@pytest.mark.plain
 def test_a_segment_that_can_take_no_more_refuses_while_its_flush_does_not_end(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 2 * len(batch("a")))
     log = opened(disk, segment_bytes=len(batch("a")))
