@@ -16,19 +16,20 @@ from pathlib import Path
 
 from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
+from tests.soak.consumers import consumers_soaked
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
 from tests.soak.segments import unreadable
 from tests.soak.topics import topics_soaked
 from tests.soak.world import World
 
-GROUP_KILLS, RECORD_KILLS, HISTORIES = 100, 50, 50
+GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_DEEDS = 100, 50, 50, 60
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES})")
+    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES}); consume: deeds ({CONSUMER_DEEDS})")
     parser.add_argument("--seed", type=int, default=None, help="the same seed does the same deeds; moments differ by what the machine does")
-    parser.add_argument("--only", choices=("groups", "records", "topics"), default=None, help="one part alone")
+    parser.add_argument("--only", choices=("groups", "records", "topics", "consume"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
@@ -41,6 +42,8 @@ def main(arguments: list[str]) -> int:
     failed = False
     if given.only in (None, "topics"):
         failed |= topics_soaked(given.kills or HISTORIES, seed, tell)
+    if given.only in (None, "consume"):
+        failed |= consumers_soaked(given.kills or CONSUMER_DEEDS, seed, tell)
     if given.only in (None, "groups"):
         plan = Plan(given.kills or GROUP_KILLS, seed, given.groups, given.flush, silent_deaths=True)
         failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)

@@ -1,0 +1,179 @@
+"""Each record once: members of `tenure consume --group` come, go and are killed while records are produced.
+
+Members that are stopped by a signal commit what they have printed: no record is printed twice for them, and none is lost. A member
+that is killed may have printed what it had not committed: that alone may be printed again.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cli.client import Cluster
+from cli.records.commits import committed_offsets
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from tests.running import ROOT, broker, environment
+
+TOPIC = GROUP = "numbers"
+PARTITIONS = 6
+MEMBERS_MAX = 4
+LINES = 200  # produced between two deeds
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+SECONDS = 60
+ARGUMENTS = (TOPIC, "--group", GROUP, "--from-beginning", "--heartbeat", "0.1", "--session-timeout", "6")
+
+
+class Running(NamedTuple):
+    process: subprocess.Popen[bytes]
+    printed: Path
+
+
+class Consumers:
+    def __init__(self, folder: Path, bootstrap: str, seed: int) -> None:
+        self.wrong: list[str] = []
+        self.produced = 0
+        self.kills = 0
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self._chance = random.Random(seed)
+        self._members: list[Running] = []
+        self._ended: list[tuple[Path, bool]] = []  # what it has printed, and whether it was killed
+
+    def run(self, deeds: int, *, kills: bool) -> None:
+        host, _, port = self._bootstrap.rpartition(":")
+        with Cluster([(host, int(port))], 10) as cluster:
+            self._tenure("topic", "create", TOPIC, "--partitions", str(PARTITIONS))
+            try:
+                self._start()
+                for _ in range(deeds):
+                    self._produce(LINES)
+                    self._do(kills)
+                    # The next deed meets a rebalance, or members at rest.
+                    if self._chance.random() < 0.6:
+                        self._await_members(cluster)
+                if not self._members:
+                    self._start()
+                self._await_committed(cluster)
+                while self._members:
+                    self._stop()
+            finally:
+                for member in self._members:
+                    member.process.kill()
+                    member.process.wait()
+        self._judge()
+
+    def _do(self, kills: bool) -> None:
+        if not self._members or (len(self._members) < MEMBERS_MAX and self._chance.random() < 0.5):
+            self._start()
+        elif kills and self._chance.random() < 0.3:
+            self._kill()
+        else:
+            self._stop()
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "tenure", *words, "--bootstrap", self._bootstrap]
+
+    def _tenure(self, *words: str, lines: str = "") -> None:
+        subprocess.run(self._command(*words), input=lines.encode(), check=True, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL)
+
+    def _produce(self, lines: int) -> None:
+        numbered = "".join(f"{number}:{number}\n" for number in range(self.produced, self.produced + lines))
+        self._tenure("produce", TOPIC, "--key-separator", ":", lines=numbered)
+        self.produced += lines
+
+    # Members
+
+    def _start(self) -> None:
+        printed = self._folder / f"printed-{len(self._ended) + len(self._members)}"
+        with printed.open("wb") as out:
+            process = subprocess.Popen(self._command("consume", *ARGUMENTS), env=environment(), cwd=ROOT, stdout=out)
+        self._members.append(Running(process, printed))
+
+    def _taken(self) -> Running:
+        return self._members.pop(self._chance.randrange(len(self._members)))
+
+    def _stop(self) -> None:
+        member = self._taken()
+        number = self._chance.choice(SIGNALS)
+        member.process.send_signal(number)
+        code = member.process.wait(SECONDS)
+        # Before Python has the command, a signal ends the process by itself.
+        if code not in (128 + number, -number):
+            self.wrong.append(f"a member ended with {code} after {number.name}")
+        self._ended.append((member.printed, False))
+
+    def _kill(self) -> None:
+        member = self._taken()
+        member.process.kill()
+        member.process.wait(SECONDS)
+        self._ended.append((member.printed, True))
+        self.kills += 1
+
+    # Waiting
+
+    def _await_members(self, cluster: Cluster) -> None:
+        """Until the group is at rest; a killed member is in it until its session is over."""
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            group = cluster.coordinator(GROUP, DescribeGroupsRequest([GROUP])).groups[0]
+            if group.group_state in ("Stable", "Empty", "Dead") and len(group.members) == len(self._members):
+                return
+            time.sleep(0.05)
+        self.wrong.append(f"the group is {group.group_state} with {len(group.members)} members, not {len(self._members)}")
+
+    def _await_committed(self, cluster: Cluster) -> None:
+        until = time.monotonic() + SECONDS
+        while True:
+            committed = sum(committed_offsets(cluster, GROUP, [(TOPIC, number) for number in range(PARTITIONS)]).values())
+            if committed == self.produced:
+                return
+            if time.monotonic() > until:
+                self.wrong.append(f"{committed} of {self.produced} records are committed")
+                return
+            time.sleep(0.05)
+
+    # What came of it
+
+    def _judge(self) -> None:
+        times: Counter[int] = Counter()
+        by_killed: Counter[int] = Counter()
+        for printed, killed in self._ended:
+            numbers = Counter(map(int, printed.read_text().split()))
+            times += numbers
+            if killed:
+                by_killed += numbers
+        lost = [number for number in range(self.produced) if not times[number]]
+        if lost:
+            self.wrong.append(f"{len(lost)} records were printed by no member, the first is {lost[0]}")
+        twice = [number for number, count in times.items() if count > 1 + by_killed[number]]
+        twice += [number for number, count in times.items() if count > 1 and not by_killed[number]]
+        if twice:
+            self.wrong.append(f"{len(set(twice))} records were printed more often than killed members explain, the first is {min(twice)}")
+
+
+def consumed(deeds: int, seed: int, *, kills: bool) -> Consumers:
+    """One life of a group, on a broker of its own."""
+    with tempfile.TemporaryDirectory(prefix="tenure-soak-consume-") as folder, broker("--profile", "test") as started:
+        consumers = Consumers(Path(folder), f"127.0.0.1:{started.port}", seed)
+        consumers.run(deeds, kills=kills)
+        return consumers
+
+
+def consumers_soaked(deeds: int, seed: int, tell: Callable[[str], None]) -> bool:
+    """Whether a promise was broken: in lives without kills, and in lives with them."""
+    broken = 0
+    for number, kills in ((seed, False), (seed + 1, True)):
+        found = consumed(deeds, number, kills=kills)
+        for wrong in found.wrong:
+            tell(f"BROKEN {wrong}, seed {number}")
+        broken += len(found.wrong)
+        tell(f"soak: consume, {deeds} deeds, {found.kills} kills, {found.produced} records, seed {number}: {len(found.wrong)} broken promises")
+    return broken > 0
