@@ -1,0 +1,303 @@
+"""One cleaning at its boundaries: what counts as dirty, how much it remembers, reads and writes, and which segments become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.batch import BatchHeader, Record, build, iterate, records, stamp_whole
+from protocol.compression import Compression
+from storage import DamagedLog
+from storage.compaction import Compaction
+from storage.segment import segment_name
+from storage.swap import Closed
+from storage.verifying import CHUNK_BYTES
+from tests.storage.faulty_disk import FaultyDisk, FaultyFile
+from tests.storage.logs import FOLDER, overwrite, read
+
+PATH = f"/data/{FOLDER}"
+FAR = (1 << 31) - 1
+
+
+class CountedFile(FaultyFile):
+    def __init__(self, disk: CountedDisk, path: str) -> None:
+        super().__init__(disk, path, disk._content(path))
+        self._counted = disk
+
+    def read(self, at: int, size: int) -> bytes:
+        self._counted.reads.append(size)
+        return super().read(at, size)
+
+    def write(self, at: int, data: bytes | bytearray) -> None:
+        self._counted.writes.append(len(data))
+        super().write(at, data)
+
+
+class CountedDisk(FaultyDisk):
+    """Remembers how much was read and written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+        self.make_folder(PATH)
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        super().open(path, create).close()
+        return CountedFile(self, path)
+
+
+def batch(offset: int, *facts: tuple[bytes | None, bytes | None], codec: Compression = Compression.NONE, **rest: int) -> bytes:
+    data = bytearray(build([Record(n, 5_000, key, value) for n, (key, value) in enumerate(facts)], compression=codec, **rest))  # type: ignore[arg-type]
+    stamp_whole(data, offset, 0)
+    return bytes(data)
+
+
+def one(offset: int, key: bytes = b"a", value: bytes | None = b"v", **rest: Any) -> bytes:
+    return batch(offset, (key, value), **rest)
+
+
+def cleaned(disk: FaultyDisk, segments: dict[int, list[bytes]], end: int, **settings: Any) -> Compaction:
+    """Segments of these batches, after a cleaning that is still to be exchanged."""
+    for base, some in segments.items():
+        overwrite(disk, f"{PATH}/{segment_name(base)}.log", b"".join(some))
+    return again(disk, [Closed(base, len(b"".join(some))) for base, some in segments.items()], end, **settings)
+
+
+def again(disk: FaultyDisk, segments: list[Closed], end: int, **settings: Any) -> Compaction:
+    given: dict[str, Any] = {"first_dirty": 0, "now": 0, "delete_retention_ms": 1_000, "segment_bytes": 1 << 30, "map_bytes_max": 1 << 20}
+    before = disk.opened
+    job = Compaction(disk, PATH, segments, end, **given | settings)
+    try:
+        for _ in job.steps():
+            pass
+    finally:
+        assert disk.opened == before
+    return job
+
+
+def held(disk: FaultyDisk, base: int, token: str = "0") -> list[BatchHeader]:
+    data = read(disk, f"{PATH}/{segment_name(base)}.log.{token}.cleaned")
+    return list(iterate(data, 0, len(data)))
+
+
+def offsets(disk: FaultyDisk, base: int) -> list[int]:
+    data = read(disk, f"{PATH}/{segment_name(base)}.log.0.cleaned")
+    found = []
+    at = 0
+    for header in iterate(data, 0, len(data)):
+        found += [record.offset for record in records(data, at)]
+        at += header.size
+    return found
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_the_map_is_full_when_the_next_key_is_more_than_it_may_hold(codec: Compression) -> None:
+    batches = {0: [batch(0, (b"a", b"1"), (b"bb", b"1"), (b"a", b"2"), codec=codec)], 3: [one(3, b"c")], 4: [one(4, None)]}  # type: ignore[arg-type]
+    first, both = 2 * 180 + 3, 3 * 180 + 4
+    for map_bytes_max, clean_to in ((first - 1, 3), (first, 4), (both - 1, 4), (both, 5)):
+        assert cleaned(CountedDisk(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
+
+
+def test_what_is_behind_the_end_of_a_cleaning_that_ended_early_stays_as_it_is() -> None:
+    nothing = (None, b"x")  # a record without a key, which a cleaning removes
+    disk = CountedDisk()
+    segments = {0: [batch(0, nothing, (b"a", b"1"))], 2: [batch(2, nothing, (b"b", b"1"))]}
+    job = cleaned(disk, segments, 4, map_bytes_max=1)
+    assert (job.clean_to, offsets(disk, 0)) == (2, [1, 2, 3])
+    job = cleaned(disk, segments, 4)
+    assert (job.clean_to, offsets(disk, 0)) == (4, [1, 3])
+
+
+@pytest.mark.parametrize(("first_dirty", "stays"), [(0, [2, 4]), (1, [2, 4]), (2, [2, 4]), (3, [0, 2, 4]), (4, [0, 2, 4]), (5, None), (9, None)])
+def test_a_batch_counts_as_dirty_if_its_last_record_is(first_dirty: int, stays: list[int] | None) -> None:
+    """Of the batches before `first_dirty` an earlier cleaning has left no two records of one key."""
+    disk = CountedDisk()
+    job = cleaned(disk, {0: [one(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one(3, b"b"), one(4, b"b")]}, 5, first_dirty=first_dirty)
+    assert job.clean_to == 5
+    if stays is None:
+        assert job.cleaned == [(0, job.bytes_after, 5, (0, 3))]
+        assert offsets(disk, 0) == [0, 1, 2, 3, 4]
+    else:
+        assert offsets(disk, 0) == stays
+
+
+def test_from_the_first_moment_on_a_tombstone_gets_its_time_to_go() -> None:
+    segments = {0: [batch(0, (b"a", None), (b"b", b"1"))]}
+    for now, retention, expected in ((0, 1_000, 1_000), (0, 0, 0), (1, 0, 1)):
+        disk = CountedDisk()
+        cleaned(disk, segments, 2, now=now, delete_retention_ms=retention)
+        (header,) = held(disk, 0)
+        assert (header.attributes, header.base_timestamp) == (0x40, expected)
+        data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
+        for later, there in ((expected - 1, [0, 1]), (expected, [1])):
+            disk = CountedDisk()
+            job = cleaned(disk, {0: [data]}, 2, now=later)
+            assert (offsets(disk, 0) if job.cleaned else [0, 1]) == there
+    assert cleaned(CountedDisk(), segments, 2, now=-1).cleaned == []
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, 1), (-1, 2)])
+def test_segments_become_one_as_long_as_they_fit_into_one(more: int, count: int) -> None:
+    parts = {0: [one(0, b"a"), one(1, b"x")], 2: [one(2, b"b"), one(3, b"x")]}
+    first, second = (len(b"".join(some)) for some in parts.values())
+    assert first == second
+    stays = first // 2  # of the first, whose x has a newer one
+    disk = CountedDisk()
+    job = cleaned(disk, parts, 4, segment_bytes=stays + second + more)
+    assert sum(len(new.replaces) for new in job.cleaned) == (2 if count == 1 else 1)
+    assert (len(job.cleaned), job.cleaned[0].replaces) == (1, (0, 2) if count == 1 else (0,))
+    assert (job.bytes_before, job.bytes_after) == (first + second, job.cleaned[0].size + (0 if count == 1 else second))
+
+
+def test_segments_become_one_as_far_as_offsets_reach_that_an_index_can_tell() -> None:
+    for behind, replaced in ((FAR, [(0, 5)]), (FAR + 1, [(0,)])):
+        disk = CountedDisk()
+        job = cleaned(disk, {0: [one(0, b"x"), one(1, b"a")], 5: [one(5, b"x"), one(behind - 1, b"b")]}, behind)
+        assert [new.replaces for new in job.cleaned] == replaced
+
+
+def test_small_segments_of_which_everything_stays_become_one_too() -> None:
+    disk = CountedDisk()
+    job = cleaned(disk, {3: [one(3, b"a")], 4: [one(4, b"b")], 5: [one(5, b"c")]}, 6, token="9")
+    size = 3 * len(one(3, b"a"))
+    assert job.cleaned == [(3, size, 6, (3, 4, 5))]
+    assert (job.bytes_before, job.bytes_after) == (size, size)
+    assert [header.base_offset for header in held(disk, 3, "9")] == [3, 4, 5]
+    assert [name for name in disk.list(PATH) if name.startswith(segment_name(3))] == [
+        f"{segment_name(3)}{ending}" for ending in (".index.9.cleaned", ".log", ".log.9.cleaned", ".timeindex.9.cleaned")
+    ]
+
+
+def test_each_new_segment_begins_with_nothing_of_the_one_before() -> None:
+    """The first ends in a batch of which nothing stays, the second is as it was, and the third changes."""
+    disk = CountedDisk()
+    parts = {0: [one(0, b"a"), one(1, b"x")], 2: [one(2, b"b"), one(3, b"c")], 4: [one(4, b"x"), one(5, b"x")]}
+    job = cleaned(disk, parts, 6, segment_bytes=1)
+    assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,)), (4, 6, (4,))]
+    assert [(header.base_offset, header.record_count) for header in held(disk, 0)] == [(0, 1), (1, 0)]
+    assert [(header.base_offset, header.record_count) for header in held(disk, 4)] == [(5, 1)]
+    assert not [name for name in disk.list(PATH) if name.startswith(segment_name(2)) and "cleaned" in name]
+    assert job.bytes_after == job.cleaned[0].size + job.cleaned[1].size + len(b"".join(parts[2]))
+    # What stayed as an emptied end does not make the next cleaning write it again.
+    data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
+    assert cleaned(CountedDisk(), {0: [data]}, 2, segment_bytes=1).cleaned == []
+
+
+def test_what_is_left_of_an_earlier_try_is_written_over() -> None:
+    disk = CountedDisk()
+    overwrite(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned", bytes(10_000))
+    job = cleaned(disk, {0: [one(0), one(1)]}, 2)
+    assert job.cleaned == [(0, len(one(1)), 2, (0,))]
+    assert offsets(disk, 0) == [1]
+
+
+def test_reading_and_writing_take_bounded_parts_after_a_large_batch_too() -> None:
+    disk = CountedDisk()
+    large = one(0, b"large", b"x" * (2 * CHUNK_BYTES + 500_000))
+    rest = [one(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
+    data = b"".join([large, *rest])
+    overwrite(disk, f"{PATH}/{segment_name(0)}.log", data)
+    disk.writes.clear()
+    job = again(disk, [Closed(0, len(data))], 61)
+    assert {size for size in disk.reads if size > CHUNK_BYTES} == {len(large)}
+    assert max(disk.writes) < len(large) + CHUNK_BYTES
+    assert job.bytes_after == len(large) + sum(map(len, rest[20:]))
+    assert offsets(disk, 0) == [0, *range(21, 61)]
+    assert len([size for size in disk.writes if size >= CHUNK_BYTES]) >= 3
+
+
+def test_bytes_behind_the_size_of_a_segment_are_not_its_own() -> None:
+    disk = CountedDisk()
+    data = one(0) + one(1)
+    overwrite(disk, f"{PATH}/{segment_name(0)}.log", data + one(2, b"behind"))
+    job = again(disk, [Closed(0, len(data))], 2)
+    assert (job.cleaned, offsets(disk, 0)) == ([(0, len(one(1)), 2, (0,))], [1])
+
+
+@pytest.mark.parametrize("gone", [1, 20, 70])
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_segment_that_ends_in_the_middle_of_a_batch_is_damaged(which: int, gone: int) -> None:
+    parts = {0: [one(0), one(1)], 2: [one(2), one(3)]}
+    parts[which] = [parts[which][0], parts[which][1][: -gone if gone < 70 else 10]]
+    with pytest.raises(DamagedLog, match="cut short") as caught:
+        cleaned(CountedDisk(), parts, 4)
+    assert caught.value.path == f"{PATH}/{segment_name(which)}.log"
+    assert caught.value.position == len(one(0))
+
+
+@pytest.mark.parametrize(("offset", "sound"), [(4, False), (5, False), (6, True), (60, True)])
+def test_offsets_grow_from_batch_to_batch_and_from_segment_to_segment(offset: int, sound: bool) -> None:
+    first = batch(0, *[(b"%d" % number, b"v") for number in range(6)])
+    for parts in ({0: [first, one(offset)]}, {0: [first], 6: [one(offset)]}):
+        if sound:
+            assert cleaned(CountedDisk(), parts, offset + 1).clean_to == offset + 1
+        else:
+            with pytest.raises(DamagedLog, match=f"offset {offset} behind 5"):
+                cleaned(CountedDisk(), parts, 7)
+
+
+def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays() -> None:
+    disk = CountedDisk()
+    batches = [
+        one(0, producer_id=0, producer_epoch=0, base_sequence=0),
+        one(1, producer_id=0, producer_epoch=0, base_sequence=1),
+        one(2, producer_id=5, producer_epoch=0, base_sequence=0),
+        one(3),
+        one(4),
+    ]
+    cleaned(disk, {0: batches}, 5)
+    assert [(header.base_offset, header.producer_id, header.record_count) for header in held(disk, 0)] == [(1, 0, 0), (2, 5, 0), (4, -1, 1)]
+    for living, kept in (({}, [4]), ({0: 0}, [0, 4]), ({0: 1}, [1, 4]), ({0: 2}, [4]), ({5: 2, 0: 1}, [1, 2, 4])):
+        disk = CountedDisk()
+        cleaned(disk, {0: batches}, 5, producers=living)
+        assert [header.base_offset for header in held(disk, 0)] == kept
+
+
+def test_what_a_cleaning_says_it_made_is_there_after_a_crash() -> None:
+    """Its bytes are synced and its names too, before anybody is told of it."""
+    disk = CountedDisk()
+    job = cleaned(disk, {0: [one(0), one(1)]}, 2)
+    assert job.cleaned
+    disk.crash()
+    assert {name for name in disk.list(PATH) if name.endswith(".cleaned")} == {
+        f"{segment_name(0)}{ending}.0.cleaned" for ending in (".log", ".index", ".timeindex")
+    }
+    assert offsets(disk, 0) == [1]
+
+
+@pytest.mark.parametrize("first_dirty", [0, 9])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("at", "what", "reason"),
+    [
+        (16, b"\1", "a batch of magic 1"),
+        (16, b"\3", "a batch of magic 3"),
+        (8, (48).to_bytes(4, "big"), "a batch of 60 bytes"),
+        (8, (0).to_bytes(4, "big"), "a batch of 12 bytes"),
+        (8, (-100).to_bytes(4, "big", signed=True), "a batch of -88 bytes"),
+        (21, b"\1", "a batch's checksum is wrong"),
+    ],
+)
+def test_what_is_no_batch_is_named_whether_its_segment_was_cleaned_before_or_not(
+    at: int, what: bytes, reason: str, which: int, first_dirty: int
+) -> None:
+    batches = [one(0), one(1, b"b")]
+    changed = bytearray(batches[which])
+    changed[at : at + len(what)] = what
+    batches[which] = bytes(changed)
+    with pytest.raises(DamagedLog, match=reason) as caught:
+        cleaned(CountedDisk(), {0: batches}, 2, first_dirty=first_dirty)
+    assert caught.value.path == f"{PATH}/{segment_name(0)}.log"
+    if at != 21:  # of a checksum it says where the part begins that was read
+        assert caught.value.position in (0, which * len(one(0)))
+
+
+def test_of_a_producer_that_was_not_read_again_no_batch_goes() -> None:
+    """Without a word of who lives, its last batch is not known to be followed by another."""
+    sent = [one(0, producer_id=5, producer_epoch=0, base_sequence=0), one(1, producer_id=5, producer_epoch=0, base_sequence=1)]
+    for first_dirty, kept in ((1, [1, 2]), (2, [0, 1, 2])):
+        disk = CountedDisk()
+        cleaned(disk, {0: sent, 2: [one(2)]}, 3, first_dirty=first_dirty)
+        assert [header.base_offset for header in held(disk, 0)] == kept
