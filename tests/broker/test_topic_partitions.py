@@ -13,6 +13,7 @@ import pytest
 
 from broker.clock import Clock
 from broker.config import load_config
+from broker.contain import DEFECTS
 from broker.journal import Journal, owned_or_fail
 from broker.partitions import FAILED, GONE, OPENING, Partition, Partitions
 from broker.stores import together
@@ -550,12 +551,18 @@ def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: Broker) 
     assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.retention_ms) == (2_000_000, 5, 7)
 
 
-def test_two_thousand_partitions_without_a_folder_open_at_a_start(broker: Broker) -> None:
+def test_two_thousand_partitions_without_a_folder_open_when_they_are_asked_for_while_others_open(broker: Broker) -> None:
     broker.topic("orders", 2_000)
-    broker.registry.end_turn()
+    for index in range(5):
+        put(broker.find("orders", index), "a")
+    broker.settle()
+    defects = DEFECTS.count
     broker.restart()
     broker.partitions.open_all()
+    wanted = [broker.find("orders", index) for index in range(2_000)]
+    assert wanted[-1].error == OPENING
     broker.settle()
     for _ in range(100):
         broker.loop.pass_time(0)
-    assert all(broker.find("orders", index).error == 0 for index in range(2_000))
+    assert DEFECTS.count == defects
+    assert {partition.error for partition in wanted} == {0}
