@@ -18,6 +18,7 @@ import pytest
 from coordinator.notes import Coordinator
 from coordinator.states import State
 from history import Deleted, End, Entry, Image, Lost, Missing, Moved, Rebalance, Returned, Told, avoidable, moves_of, story_of
+from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE
@@ -442,3 +443,14 @@ def test_what_moved_is_told_only_where_the_record_before_is_of_the_generation_be
     for records, known in (([first, last], False), (images, True)):
         told = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
         assert (moves_of(told[-1]) is not None) is known
+
+
+def test_a_record_of_the_moment_of_a_suspension_was_stored_before_it(play: NotedPlay) -> None:
+    play.join("a", rebalance=4_000)
+    play.after(4_000)
+    play.sync("a", {"a": 1})
+    play.suspend()
+    suspended = [note for note in play.told if not note.group]
+    order = Order()
+    events = [*order.feed(suspended, play.images), *order.rest()]
+    assert events.index(suspended[0]) == len(play.images) > 0
