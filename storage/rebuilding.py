@@ -39,7 +39,7 @@ def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, 
     bases = {segment.base for segment in segments}
     with contextlib.suppress(OSError):  # these do no harm
         _remove(disk, folder, [offset for offset in offsets if offset < newest and offset not in bases])
-    if newest < 0 and clean and not offsets:
+    if clean and not offsets:
         return  # an orderly stop leaves a snapshot, unless there was nobody to tell of
     for segment in segments:
         if segment.next_offset > newest:

@@ -1,0 +1,209 @@
+"""Snapshots of producers: Kafka's bytes, and what an opening takes of them."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import google_crc32c
+import pytest
+
+from protocol.batch import Record, build, read_header
+from storage import DamagedLog, Handles, Log, Producers
+from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
+from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
+from storage.swap import remove_deleted
+from storage.verifying import CHUNK_BYTES
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, overwrite, read
+
+Entry = tuple[int, int, int, int, int, int, int, int]
+
+
+def stored(*entries: Entry) -> bytes:
+    """As Kafka's ProducerStateManager writes it."""
+    body = pack(">i", len(entries)) + b"".join(pack(">qhiqiqiq", *entry) for entry in entries)
+    return pack(">hI", 1, google_crc32c.value(body)) + body
+
+
+def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
+    producers = Producers()
+    producers.put(9, Producer(3, 77, 5, 12))  # a Kafka's: nothing of what it wrote is left
+    known = Producer(4, 1_500, 6, 30)
+    known.batches = [(SEQUENCE_MAX, 1, 20, 1_100), (2, 2, 30, 1_200)]
+    producers.put(7, known)
+    assert snapshot_bytes(producers) == stored(
+        (9, 3, -1, -1, 0, 77, 5, 12),
+        (7, 4, 1, 22, 2, 1_100, 6, -1),
+        (7, 4, 2, 30, 0, 1_500, 6, 30),
+    )
+    assert snapshot_bytes(Producers()) == stored()
+
+
+def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
+    producers = Producers()
+    producers.put(1, Producer())  # what was known before does not count
+    old = [(7, 3, 5 + number, 5 + number, 0, 900, 0, -1) for number in range(2)]
+    new = [(7, 4, 2 * number + 1, 100 + 2 * number + 1, 1, 1_000 + number, 0, -1) for number in range(NEWEST_BATCHES + 2)]
+    assert parse_snapshot(stored(*old, *new, (8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)), producers)
+    found = {id: known for id in producers if (known := producers.get(id)) is not None}
+    assert list(found) == [7, 8, 9, 10]
+    assert (found[7].epoch, found[7].last_timestamp) == (4, 1_006)
+    assert found[7].batches == [(2 * number, 2 * number + 1, 100 + 2 * number, 1_000 + number) for number in range(2, NEWEST_BATCHES + 2)]
+    assert (found[8].batches, found[8].transaction_offset, found[8].coordinator_epoch) == ([(0, 1, 0, 500)], 0, 2)
+    assert found[9].batches == [(SEQUENCE_MAX - 1, 0, 58, 600)]
+    assert (found[10].batches, found[10].last_timestamp) == ([], 700)
+
+
+def test_a_snapshot_of_another_version_is_none_though_its_checksum_is_right() -> None:
+    data = stored((7, 0, 0, 0, 0, 1_000, 0, -1))
+    assert parse_snapshot(data, Producers())
+    for version in (0, 2):
+        assert parse_snapshot(pack(">h", version) + data[2:], Producers()) is False
+    body = pack(">i", 2) + data[10:]  # says two, has one
+    assert parse_snapshot(pack(">hI", 1, google_crc32c.value(body)) + body, Producers()) is False
+    assert parse_snapshot(b"", Producers()) is False
+
+
+def test_only_files_that_are_named_by_an_offset_are_snapshots() -> None:
+    names = [f"{20:020}.snapshot", f"{3:020}.snapshot", "3.snapshot", f"{4:021}.snapshot", f"{5:020}.snapshot.deleted", f"{6:020}.log", "x" * 20 + ".snapshot"]
+    assert snapshot_offsets([*names, "\u0661" * 20 + ".snapshot"]) == [3, 20]
+
+
+@pytest.mark.parametrize("before", [b"", b"?", b"longer than a snapshot can be " * 20, None])
+def test_a_snapshot_takes_the_place_of_any_other_file_and_one_that_is_right_is_not_written_again(before: bytes | None) -> None:
+    disk = FaultyDisk()
+    producers = Producers()
+    producers.note_batch(7, 0, 0, 0, 10, 1_000, 0)
+    data = snapshot_bytes(producers)
+    path = f"/{11:020}.snapshot"
+    overwrite(disk, path, before if before is not None else data[:-1] + b"?")
+    write_snapshot(disk, "", 11, producers)
+    assert read(disk, path) == data
+    changes = len(disk.changes)
+    write_snapshot(disk, "", 11, producers)
+    assert len(disk.changes) == changes
+    assert disk.opened == 0
+    again = Producers()
+    assert read_snapshot(disk, "", 11, again)
+    assert disk.opened == 0
+    assert snapshot_bytes(again) == data
+    disk.unreadable = path
+    assert read_snapshot(disk, "", 11, again) is False
+    assert read_snapshot(disk, "", 12, again) is False
+    assert disk.opened == 0
+
+
+# An opening that reads the batches
+
+
+def batch(producer: int, sequence: int, padding: int = 0) -> bytes:
+    return build([Record(0, 1_000, b"key", bytes(padding))], producer_id=producer, producer_epoch=0, base_sequence=sequence)
+
+
+def opened(place: Place, clean: bool) -> tuple[Log, Producers]:
+    producers = Producers()
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, clean, deferred=True, producers=producers)
+    return log, producers
+
+
+def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
+    """A log that was closed in order, and its snapshot then torn; its file and what is in it."""
+    log, producers = opened(place, False)
+    for one in batches:
+        log.append(one, log.epoch)
+    producers.note_batch(1, 0, 0, 0, 0, 0, 0)  # so that there is a snapshot
+    log.flush()
+    log.close()
+    folder = f"{place.path}/{FOLDER}"
+    for name in place.disk.list(folder):
+        if name.endswith(".snapshot"):
+            overwrite(place.disk, f"{folder}/{name}", b"")
+    path = f"{folder}/{0:020}.log"
+    return path, read(place.disk, path)
+
+
+def test_batches_of_any_size_are_noted_and_those_without_an_id_are_not(place: Place) -> None:
+    stopped(place, batch(0, 0), batch(-1, -1), batch(7, 0, CHUNK_BYTES - 200), batch(7, 1, CHUNK_BYTES), batch(7, 2), batch(8, 5, 3 * CHUNK_BYTES))
+    _, known = opened(place, True)
+    assert sorted(known) == [0, 7, 8]
+    assert {id: producer.last_offset for id in known if (producer := known.get(id)) is not None} == {0: 0, 7: 4, 8: 5}
+    seven = known.get(7)
+    assert seven is not None
+    assert [(first, base) for first, _, base, _ in seven.batches] == [(0, 2), (1, 3), (2, 4)]
+
+
+@pytest.mark.parametrize(("at", "put"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
+def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(at: int, put: bytes) -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    path, data = stopped(place, *[batch(7, number) for number in range(5)])
+    size = len(data) // 5
+    begin = 2 * size + at
+    overwrite(disk, path, data[:begin] + put + data[begin + len(put) :])
+    with pytest.raises(DamagedLog, match=f"{FOLDER}/{0:020}.log is damaged at byte {2 * size}"):
+        opened(place, True)
+
+
+def test_behind_a_snapshot_in_the_middle_of_a_segment_only_what_follows_is_read(place: Place) -> None:
+    """Who was forgotten before it stays forgotten."""
+    log, producers = opened(place, False)
+    for producer, sequence in ((8, 0), (7, 0), (7, 1)):
+        one = batch(producer, sequence)
+        producers.note(read_header(one, 0), log.append(one, log.epoch))
+    assert [producers.expire(moment, 10) for moment in (0, 5)] == [0, 0]
+    one = batch(7, 2)
+    producers.note(read_header(one, 0), log.append(one, log.epoch))
+    assert producers.expire(12, 10) == 1
+    log.flush()
+    log.close()
+    log, _ = opened(place, True)
+    log.append(batch(7, 3), log.epoch)
+    log.flush()
+    producers = Producers()
+    producers.put(9, Producer())  # from before
+    Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
+    assert list(producers) == [7]
+    seven = producers.get(7)
+    assert seven is not None
+    assert seven.batches == [(number, number, number + 1, 1_000) for number in range(4)]
+
+
+def test_a_snapshot_where_what_is_left_of_the_log_begins_tells_of_what_is_gone(place: Place) -> None:
+    producers = Producers()
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, False, deferred=True, producers=producers)
+    for number in range(3):
+        one = batch(7 + number, 0)
+        producers.note(read_header(one, 0), log.append(one, log.epoch))
+        assert log.roll(0)
+    log.delete_before(1)
+    remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
+    log.flush()
+    _, known = opened(place, False)
+    assert sorted(known) == [7, 8, 9]
+
+
+def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    place = Place(disk, "/data")
+    log, producers = opened(place, False)
+    for number in range(3):
+        one = batch(7, number)
+        producers.note(read_header(one, 0), log.append(one, log.epoch))
+        write_snapshot(disk, log.folder, number + 1, producers)
+    log.flush()
+    original = disk.remove
+
+    def refuse(path: str) -> None:
+        if path.endswith(".snapshot"):
+            raise OSError(5, "error")
+        original(path)
+
+    disk.remove = refuse  # type: ignore[method-assign]
+    _, known = opened(place, False)
+    assert list(known) == [7]
+    disk.remove = original  # type: ignore[method-assign]
+    opened(place, False)
+    assert snapshot_offsets(disk.list(log.folder)) == [3]
