@@ -446,11 +446,10 @@ def test_what_moved_is_told_only_where_the_record_before_is_of_the_generation_be
 
 
 def test_a_record_of_the_moment_of_a_suspension_was_stored_before_it(play: NotedPlay) -> None:
-    play.join("a", rebalance=4_000)
-    play.after(4_000)
-    play.sync("a", {"a": 1})
+    play.d1()
     play.suspend()
     suspended = [note for note in play.told if not note.group]
+    assert play.images[-1].at_ms == suspended[0].at_ms
     order = Order()
     events = [*order.feed(suspended, play.images), *order.rest()]
     assert events.index(suspended[0]) == len(play.images) > 0
