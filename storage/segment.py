@@ -260,6 +260,8 @@ class Segment:
         known = self.places.get(offset, -1)
         if known >= 0:
             return known
+        if offset <= self.base:
+            return 0  # whatever its first batch says now: who reads from the start on meets a wrong offset there
         at = self.near(offset)
         unpack = _PLACE.unpack_from
         base: int

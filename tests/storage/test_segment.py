@@ -1,0 +1,272 @@
+"""One segment at its boundaries, compared with the list of batches that it was made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from protocol.batch import CorruptBatch, Record, build, facts_of, read_header, stamp_whole
+from storage import DamagedLog, Handles
+from storage.segment import PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite, read
+
+PATH = "/data"
+BASE = 100
+
+
+class Batch(NamedTuple):
+    base: int
+    last: int
+    data: bytes
+
+
+def one(base: int, records: int = 1, padding: int = 0, timestamp: int = 1_000, epoch: int = 0) -> Batch:
+    data = bytearray(build([Record(n, timestamp + n, b"%d" % (base + n), b"x" * padding) for n in range(records)]))
+    stamp_whole(data, base, epoch)
+    return Batch(base, base + records - 1, bytes(data))
+
+
+# Offsets 100 to 102, 103, 110 to 114 (a compaction took what was between), 115, 120.
+SOME = [one(100, 3), one(103, padding=30), one(110, 5, timestamp=3_000), one(115, epoch=2), one(120, timestamp=2_000, epoch=2)]
+NEXT = 121
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(PATH)
+    return disk
+
+
+def laid(disk: FaultyDisk, batches: list[Batch], more: bytes = b"") -> Segment:
+    """Not looked at yet."""
+    segment = Segment(Handles(disk), PATH, BASE)
+    overwrite(disk, segment.log_path, b"".join(one.data for one in batches) + more)
+    return segment
+
+
+def known(segment: Segment) -> tuple[object, ...]:
+    return (segment.size, segment.next_offset, segment.max_timestamp, segment.max_timestamp_offset)
+
+
+def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
+    for name in (segment_name(7), segment_name(12), segment_name(0)):
+        overwrite(disk, f"{PATH}/{name}.log", b"")
+    for name in (  # none of ours
+        "7.log", "x" * 20 + ".log", "\N{ARABIC-INDIC DIGIT ONE}" * 20 + ".log", segment_name(9) + ".txt", segment_name(9) + ".log.swap", "0" * 21 + ".log",
+    ):
+        overwrite(disk, f"{PATH}/{name}", b"")
+    assert segment_bases(disk, PATH) == [0, 7, 12]
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(disk: FaultyDisk, from_start: bool) -> None:
+    written = Segment(Handles(disk), PATH, BASE)
+    written.handles.file(written.log_path, create=True)
+    for batch in SOME:
+        header = read_header(batch.data, 0)
+        written.append(batch.data, batch.base, batch.last, header.max_timestamp, header.leader_epoch)
+    again = Segment(Handles(disk), PATH, BASE)
+    assert again.check(from_start) == ""
+    whole = b"".join(batch.data for batch in SOME)
+    assert known(again) == known(written) == (len(whole), NEXT, 3_004, 114)
+    assert (again.epoch, again.epoch_start) == (written.epoch, written.epoch_start) == (2, 115)
+    assert read(disk, written.log_path) == whole
+    assert (again.verified, written.verified) == (from_start, True)
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_start: bool) -> None:
+    good = b"".join(batch.data for batch in SOME)
+    for wrong, reason in (
+        (one(120), "offset 120 where at least 121 must be"),
+        (one(99), "offset 99 where at least 121 must be"),
+        (one(BASE + (1 << 31)), "too far"),
+    ):
+        segment = laid(disk, [*SOME, wrong])
+        assert reason in segment.check(from_start)
+        assert (segment.size, segment.next_offset) == (len(good), NEXT)
+    for fine in (one(121), one(BASE + (1 << 31) - 1)):
+        segment = laid(disk, [*SOME, fine])
+        assert segment.check(from_start) == ""
+        assert segment.next_offset == fine.base + 1
+    segment = laid(disk, SOME, one(121).data[:-1])
+    assert "cut short" in segment.check(from_start)
+    assert (segment.size, segment.next_offset) == (len(good), NEXT)
+    assert laid(disk, [one(99)]).check(from_start) == "offset 99 where at least 100 must be"
+
+
+def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
+    segment = laid(disk, batches)
+    assert segment.check(from_start) == ""
+    return segment
+
+
+def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: FaultyDisk) -> None:
+    segment = opened(disk, SOME)
+    sizes = [len(batch.data) for batch in SOME]
+    limits = sorted({0, 1, 60, 61, 62} | {sum(sizes[a:b]) + more for a in range(5) for b in range(a + 1, 6) for more in (-1, 0, 1)})
+    for offset in range(BASE, NEXT + 2):
+        first = next((n for n, batch in enumerate(SOME) if batch.last >= offset), len(SOME))
+        for end in range(BASE, NEXT + 2):
+            stop = len(SOME) if end >= NEXT else next(n for n, batch in enumerate(SOME) if batch.last >= end)
+            for limit in limits:
+                count = min(stop - first, 1)
+                while first + count < stop and sum(sizes[first : first + count + 1]) <= limit:
+                    count += 1
+                expected = b"".join(batch.data for batch in SOME[first : first + max(count, 0)])
+                assert segment.read(offset, limit, end) == expected
+    assert len(segment.places) <= PLACES_MAX
+
+
+@pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
+def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: FaultyDisk, limit: int) -> None:
+    batches = [one(BASE + n, padding=900 + n % 7) for n in range(400)]
+    segment = opened(disk, batches)
+    whole = b"".join(batch.data for batch in batches)
+    ends = [sum(len(batch.data) for batch in batches[:n]) for n in range(len(batches) + 1)]
+    offset = BASE
+    at = 0
+    while at < len(whole):
+        data = segment.read(offset, limit, BASE + 400)
+        assert data == whole[at : at + len(data)]
+        at += len(data)
+        assert at in ends
+        offset = BASE + ends.index(at)
+        assert len(data) <= limit
+        assert len(data) > limit - 6_000 or at == len(whole)
+
+
+def test_a_batch_that_is_larger_than_the_limit_is_read_whole_wherever_it_is(disk: FaultyDisk) -> None:
+    batches = [one(100), one(101, padding=200_000), one(102, padding=200_000), one(103)]
+    segment = opened(disk, batches)
+    for _ in range(2):
+        for batch in batches:
+            for limit in (1, 70, PART_BYTES, PART_BYTES + 5_000):
+                expected = batch.data + (batches[1].data if batch.base == 100 and limit > 300_000 else b"")
+                assert segment.read(batch.base, limit, 104)[: len(batch.data)] == expected[: len(batch.data)]
+                if batch.base in (101, 102):
+                    assert segment.read(batch.base, limit, 104) == batch.data
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: FaultyDisk, verified: bool) -> None:
+    for offset in range(BASE, NEXT + 1):
+        for end in range(BASE, NEXT + 2):
+            segment = opened(disk, SOME, verified)
+            expected = b"".join(batch.data for batch in SOME if offset <= batch.last < end)
+            assert b"".join(segment.chunks(offset, end)) == expected
+            assert segment.verified is (verified or (offset <= 102 and end >= NEXT))
+
+
+def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) -> None:
+    for end in range(BASE, NEXT + 2):
+        segment = opened(disk, SOME, False)
+        expected = [fact for batch in SOME if batch.last < end for fact in facts_of(batch.data)]
+        assert [fact for some in segment.facts(end) for fact in some] == expected
+        assert segment.verified is (end >= NEXT)
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: FaultyDisk, which: int) -> None:
+    before = b"".join(batch.data for batch in SOME[:which])
+    for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset")):
+        segment = opened(disk, SOME, False)
+        data = bytearray(b"".join(batch.data for batch in SOME))
+        for at, bit in changes.items():
+            data[len(before) + at % len(SOME[which].data)] ^= bit
+        overwrite(disk, segment.log_path, bytes(data))
+        found: list[bytes] = []
+        with pytest.raises(DamagedLog, match=reason) as caught:
+            found.extend(segment.chunks(BASE, NEXT))
+        assert (b"".join(found), caught.value.position) == (before, len(before))
+        assert not segment.verified
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 62, 70, 100, 200, 1 << 20])
+def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chunk_bytes: int) -> None:
+    segment = opened(disk, SOME)
+    found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(0, segment.size, True, chunk_bytes)]
+    assert found == [batch.data for batch in SOME]
+    first = len(SOME[0].data)
+    found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(first, segment.size - len(SOME[-1].data), False, chunk_bytes)]
+    assert found == [batch.data for batch in SOME[1:-1]]
+    for cut in (1, 30):
+        with pytest.raises(CorruptBatch, match="cut short"):
+            list(segment.batches(0, segment.size - cut, True, chunk_bytes))
+    with pytest.raises(CorruptBatch, match="shorter than it was"):
+        list(segment.batches(0, segment.size + 100, True, chunk_bytes))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("count", range(6))
+def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: FaultyDisk, count: int, indexed: bool) -> None:
+    padding = 5_000 if indexed else 0  # so that the index has each of them
+    batches = [one(batch.base, batch.last - batch.base + 1, padding, 1_000 * (3 - abs(2 - n))) for n, batch in enumerate(SOME)]
+    segment = opened(disk, batches)
+    for batch in batches:
+        segment.read(batch.base, 1, NEXT)  # places are remembered
+    kept = batches[:count]
+    position = sum(len(batch.data) for batch in kept)
+    segment.unsynced = False
+    segment.cut(position)
+    assert segment.unsynced is (count < 5)
+    assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
+    fresh = opened(disk, kept)
+    assert known(segment) == known(fresh)
+    assert segment.read(BASE, 1 << 20, NEXT) == b"".join(batch.data for batch in kept)
+    following = one(segment.next_offset, padding=50)
+    segment.append(following.data, following.base, following.last, 1_000, 0)
+    assert segment.read(following.base, 1 << 20, NEXT + 1) == following.data
+    assert [segment.position_from(batch.base) for batch in kept] == [fresh.position_from(batch.base) for batch in kept]
+
+
+@pytest.mark.parametrize("fault", ["write", "room"])
+def test_an_append_that_fails_leaves_the_file_and_what_is_known_as_they_were(disk: FaultyDisk, fault: str) -> None:
+    segment = opened(disk, SOME)
+    before, file = known(segment), read(disk, segment.log_path)
+    if fault == "write":
+        disk.fail_writes = 1
+    else:
+        disk.room = 20
+    more = one(NEXT)
+    with pytest.raises(OSError, match=r"error|space"):
+        segment.append(more.data, more.base, more.last, 9_000, 7)
+    assert (known(segment), read(disk, segment.log_path), segment.epoch) == (before, file, 2)
+    assert segment.unsynced
+    disk.room = None
+    segment.append(more.data, more.base, more.last, 9_000, 7)
+    assert known(segment) == (len(file) + len(more.data), NEXT + 1, 9_000, NEXT)
+    assert (segment.epoch, segment.epoch_start) == (7, NEXT)
+
+
+def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) -> None:
+    segment = opened(disk, SOME)
+    segment.keep_for_readers()
+    assert segment.kept is None  # nobody reads
+    segment.hold()
+    segment.hold()
+    segment.keep_for_readers()
+    disk.remove(segment.log_path)
+    segment.handles.forget(segment.log_path)
+    for _ in range(2):
+        assert segment.read(103, 1, NEXT) == SOME[1].data
+        segment.let_go()
+    assert segment.kept is None
+    segment.handles.close()
+    assert disk.opened == 0
+    with pytest.raises(OSError, match="No such file"):
+        segment.read(115, 1 << 20, NEXT)
+
+
+def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> None:
+    segment = opened(disk, SOME)
+    at = len(SOME[0].data)
+    header = segment.header_at(at)
+    assert header is not None
+    assert header.base_offset == 103
+    assert segment.header_at(at + 1) is None
+    assert segment.header_at(segment.size) is None
+    assert segment.header_at(segment.size - 60) is None
