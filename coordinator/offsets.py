@@ -14,11 +14,8 @@ from protocol.errors import ErrorCode
 
 def refusal(group: Group, commit: Commit) -> int:
     """Why this commit is not for a group that is there; 0 when it is. The state has the last word (`rules.py`)."""
-    if commit.generation < 0:
-        if group.state == State.EMPTY:
-            return ErrorCode.NONE  # nobody is there to be disturbed: tools reset offsets so, whatever ids they give
-        if not commit.member_id and commit.instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+    if commit.generation < 0 and group.state == State.EMPTY:
+        return ErrorCode.NONE  # nobody is there to be disturbed: tools reset offsets so, whatever ids they give
     error = identity.refusal(group, commit.member_id, commit.instance_id)
     if not error and commit.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION

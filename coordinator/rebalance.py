@@ -80,6 +80,7 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
     for member in group.members.values():
         member.assignment = b""
         answer_sync(out, member, error)
+    group.altered = True  # the last image still has the assignments of the generation before
 
 
 def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:

@@ -18,6 +18,7 @@ from tests.coordinator.playbook import (
     REBALANCE_IN_PROGRESS,
     STABLE,
     UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
     Play,
     row,
     scenario,
@@ -190,6 +191,18 @@ def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
     play.wrote("W5")
     play.after(play.config.offsets_retention_check_interval_ms)
     play.no_group()
+
+
+@pytest.mark.parametrize("retention", [1, 1_000])
+def test_an_offset_that_expires_and_has_no_metadata_has_empty_ones(play: Play, retention: int) -> None:
+    play.commit(None, {T00: 5}, retention=retention, metadata=None)
+    play.fetch().expect(5, metadata="", expire_ms=play.now + retention)
+
+
+def test_a_topic_whose_name_no_key_can_hold_is_refused_and_nothing_beside_it_is_kept(play: Play) -> None:
+    play.commit(None, {T00: 5, ("t" * 32_768, 0): 6}).expect(UNKNOWN_SERVER_ERROR)
+    play.wrote()
+    play.fetch().expect(-1)
 
 
 @scenario("OC-15", "OF-11")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.notes import ABOUT_CHARS_MAX
+import pytest
+
+from coordinator.notes import ABOUT_CHARS_MAX, allowed
 from tests.coordinator.playbook import (
     COORDINATOR_NOT_AVAILABLE,
     EMPTY,
@@ -184,3 +186,52 @@ def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its
     play.at(10_000)
     play.group_is(PREPARING, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+
+
+@pytest.mark.parametrize(
+    ("leavers", "cause", "about"),
+    [
+        (["p", "b"], Cause.MEMBER_LEFT, "b"),
+        (["b", "p"], Cause.MEMBER_LEFT, "b"),
+        (["b", "c"], Cause.MEMBER_LEFT, "c"),
+        (["b", "x"], Cause.MEMBER_LEFT, "b"),
+        (["b", ("", "ic")], Cause.ADMIN_REMOVED, "ic"),
+        ([("", "ic"), "b"], Cause.MEMBER_LEFT, "b"),
+        ([("", "ix"), ("", "ic"), ("", None)], Cause.ADMIN_REMOVED, "ic"),
+    ],
+)
+def test_of_several_that_leave_at_once_the_last_member_is_the_cause(
+    play: Play, leavers: list[str | tuple[str, str | None]], cause: Cause, about: str
+) -> None:
+    play.settled("a", "b", "c", static={"c"})
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.leave(*leavers)
+    play.noted(Kind.STATE_CHANGE, reason=cause, reason_text=about)
+
+
+def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: Play) -> None:
+    play.d1()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.at(2_000).leave("p", reason="not needed").expect(NONE)
+    nothing = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT, client_reason="not needed", **nothing)
+    play.join("q").expect(MEMBER_ID_REQUIRED)
+    play.alive("a").after(10_000)
+    play.noted(Kind.MEMBER_GONE, member_id="q", how=How.PENDING_EXPIRED, client_reason=None, **nothing)
+
+
+def test_a_group_that_has_told_too_much_tells_of_no_departure_and_counts_it(play: Play) -> None:
+    play.settled("a", "b")
+    for name in ("p", "q"):
+        play.join(name).expect(MEMBER_ID_REQUIRED)
+    play.alive("a", "b").at(9_999)
+    while allowed(play.group(), play.now):
+        pass
+    dropped = play.group().notes_dropped
+    play.leave("p").expect(NONE)
+    assert play.group().notes_dropped == dropped + 2  # who left, and the change of state
+    play.at(10_000)  # q's time is over
+    assert play.group().notes_dropped == dropped + 3
+    play.leave("b").expect(NONE)
+    assert play.group().notes_dropped == dropped + 4
+    assert [note.kind for note in play.notes if note.kind == Kind.MEMBER_GONE] == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.coordinator.playbook import (
     COMPLETING,
     EMPTY,
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL,
+    NONE,
     PREPARING,
     REBALANCE_IN_PROGRESS,
     STABLE,
@@ -351,3 +354,16 @@ def test_asking_for_an_assignment_is_a_sign_of_life(play: Play) -> None:
     play.after(5_000).sync("b")
     play.after(2_000).leave("b")
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.LEFT, since_heartbeat_ms=2_000)
+
+
+@pytest.mark.parametrize("said", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
+def test_a_sync_that_names_the_type_or_the_protocol_alone_is_right_where_that_one_is(play: Play, said: dict[str, str]) -> None:
+    play.c2()
+    play.sync("a", {"a": 1, "b": 2}, **said).expect(NONE, 1)
+    play.sync("b", **said).expect(NONE, 2)
+
+
+def test_before_a_protocol_is_chosen_none_can_be_the_wrong_one(play: Play) -> None:
+    play.join("a", version=3).parks()
+    play.sync("a", protocol="other").expect(REBALANCE_IN_PROGRESS)
+    play.sync("a", type="other").expect(INCONSISTENT_GROUP_PROTOCOL)

@@ -77,6 +77,42 @@ def test_a_group_that_makes_too_many_notes_is_told_how_many_were_dropped(play: P
     assert sum(dropped) == 1_500 - len(told)
 
 
+@pytest.mark.plain
+def test_sums_of_late_heartbeats_have_a_limit_and_begin_anew_once_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "KEPT_MAX", 2)
+    play.settled("a", "b", "c")
+    for ms in range(6_000, 126_000, 6_000):
+        play.at(ms)
+        for name in ("a", "b", "c") if ms < 66_000 else ("c", "b", "a"):
+            play.heartbeat(name).expect()
+    assert gaps(play) == [{play.id_of("a"): (6_000, 10), play.id_of("b"): (6_000, 10)}]
+    play.at(126_000)
+    assert gaps(play)[1:] == [{play.id_of("c"): (6_000, 10), play.id_of("b"): (6_000, 10)}]
+
+
+@pytest.mark.parametrize("tells", ["late heartbeats", "refused commits"])
+@pytest.mark.parametrize("silent", ["the group was deleted", "the group has told too much"])
+def test_no_sum_is_told_of_a_group_that_is_gone_or_has_told_too_much(play: Play, tells: str, silent: str) -> None:
+    play.d1()
+    if tells == "late heartbeats":
+        play.at(6_000).heartbeat("a").expect()
+        due = 66_000
+    else:
+        play.commit("x", generation=1).expect(UNKNOWN_MEMBER_ID)
+        due = 10_000
+    play.leave("a").expect()
+    if silent == "the group was deleted":
+        play.delete().expect()
+        play.at(due)
+    else:
+        play.at(due - 1)
+        told_of(play.group(), play.now, NOTES_AT_ONCE)
+        dropped = play.group().notes_dropped
+        play.at(due)
+        assert play.group().notes_dropped == dropped + 1
+    assert (gaps(play), refusals(play)) == ([], [])
+
+
 def told_of(group: Group, ms: int, most: int) -> int:
     """How many notes it may make at that moment."""
     return next(number for number in range(most + 1) if not allowed(group, ms))

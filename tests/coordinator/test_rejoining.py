@@ -1,0 +1,154 @@
+"""What a member says anew when it joins again, what is told of it, and what a rebalance keeps of the one before."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.notes import allowed
+from tests.coordinator.playbook import (
+    COMPLETING,
+    EMPTY,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    PREPARING,
+    STABLE,
+    T0_T1,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
+    Cause,
+    How,
+    Kind,
+    Play,
+    Replacement,
+)
+
+
+@pytest.mark.parametrize(("session", "rebalance"), [(30_000, 20_000), (10_000, 40_000), (30_000, 40_000), (10_000, 20_000)])
+def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Play, session: int, rebalance: int) -> None:
+    play.d2()
+    play.join("b", session=session, rebalance=rebalance, metadata=T0_T1).parks()
+    assert play.phase_left() == rebalance
+    play.join("a").expect(generation=2)
+    assert (play.session_left("a"), play.session_left("b")) == (10_000, session)
+
+
+@pytest.mark.plain
+def test_a_join_that_another_one_replaced_is_not_taken_for_the_last_one(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    play.d1()
+    play.join("a").expect(generation=2)  # from here on this request comes as the same object
+    monkeypatch.setattr(type(play.shard), "will_repeat", lambda shard, request: False)
+    play.join("a", metadata=T0_T1).expect(generation=3)
+    monkeypatch.undo()
+    play.join("a", protocols=["range"]).expect(generation=4)
+    play.sync("a", {"a": 1}).expect(NONE, 1)
+    assert play.group().subscribed == {"t0"}
+
+
+def test_who_joins_is_told_with_its_part_in_the_group(play: Play) -> None:
+    play.d2()
+    play.join("b", metadata=T0_T1, reason="more topics").parks()
+    play.noted(Kind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
+    play.join("a").expect(generation=2)
+    play.noted(Kind.MEMBER_JOIN, member_id="a", leader=True, known_id=True)
+    play.join("c", version=3).parks()
+    play.noted(Kind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
+
+
+def test_a_restarted_static_member_is_told_with_the_time_since_its_last_sign_of_life(play: Play) -> None:
+    play.s2()
+    play.at(1_000).heartbeat("b").expect(NONE)
+    play.at(4_000).join("b'").expect(generation=1)
+    play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE)
+
+
+def test_a_group_that_has_told_too_much_counts_what_it_does_not_tell(play: Play) -> None:
+    play.s2()
+    while allowed(play.group(), play.now):
+        pass
+    before = play.group().notes_dropped
+    for count, act in enumerate([lambda: play.join("b'"), lambda: play.heartbeat("a")]):
+        act()
+        assert play.group().notes_dropped == before + 1, count
+    play.join("b'", metadata=T0_T1).parks()
+    assert play.group().notes_dropped == before + 3  # the join, and the change of state
+    play.join("a").expect(generation=2)
+    assert play.group().notes_dropped == before + 5  # the join, and the change of state
+    play.sync("a", {"a": 1, "b'": 2}).expect(NONE)
+    assert play.group().notes_dropped == before + 7  # the end of the round, and the change of state
+    assert play.notes == []
+
+
+def test_a_parked_member_may_join_again_where_the_group_is_full(play: Play) -> None:
+    play.configure(group_max_size=2)
+    first = play.join("a", version=3)
+    play.join("b", version=3).parks()
+    play.join("a").parks()
+    first.expect(UNKNOWN_MEMBER_ID)
+    play.group_is(PREPARING, members=["a", "b"])
+
+
+def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the_next_beginning(play: Play) -> None:
+    play.d1()
+    play.join("b", version=3).parks()
+    play.join("c", version=3).parks()
+    play.leave("a", "b", "c")
+    play.group_is(EMPTY)
+    joined = play.join("d", version=3)
+    play.after(3_000)
+    joined.expect(generation=3)
+
+
+def test_of_those_who_have_not_synced_when_one_is_restarted_the_others_are_still_expected(play: Play) -> None:
+    play.s3(synced=["a"])
+    play.join("b'").expect(generation=1)
+    play.sync("b'").expect(NONE, 2)
+    play.alive("a", "b'", "c").at(20_000)
+    play.group_is(PREPARING, members=["a", "b'"])
+    play.noted(Kind.MEMBER_GONE, member_id="c", how=How.SYNC_TIMEOUT)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
+
+
+def test_a_static_member_may_restart_before_the_group_has_an_image(play: Play) -> None:
+    play.join("a", instance="ia").parks()
+    joined = play.join("a'")
+    joined.parks()
+    play.after(6_000)
+    joined.expect(generation=1, leader="a'", members=["a'"])
+
+
+def test_the_leader_of_a_group_of_another_type_is_told_of_all_in_each_generation(play: Play) -> None:
+    play.d2(type="connect")
+    for generation in (2, 3):
+        play.join("a").parks()
+        play.join("b").expect(generation=generation, members=[])
+        play.expect("a", generation=generation, members=["a", "b"])
+        play.sync("a", {"a": 1, "b": 2}).expect(NONE, 1)
+        play.sync("b").expect(NONE, 2)
+
+
+def test_an_id_that_is_never_used_does_not_end_the_join_phase_of_others(play: Play) -> None:
+    play.d2()
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.alive("b")
+    parked = play.join("a")
+    play.at(10_001)
+    parked.parks()
+    play.group_is(PREPARING, members=["a", "b"], pending=[])
+    play.at(20_000)
+    parked.expect(generation=2, members=["a"])
+
+
+def test_what_was_assigned_before_a_refused_assignment_is_not_in_the_next_image(play: Play) -> None:
+    play.configure(batch_bytes_max=2_000)
+    play.d2()
+    play.join("a").parks()
+    play.join("b").expect(generation=2)
+    play.sync("a", {"a": b"x" * 2_000}).expect(UNKNOWN_SERVER_ERROR)
+    play.group_is(PREPARING)
+    play.join("a").parks()
+    play.join("b").expect(generation=3)
+    play.group_is(COMPLETING)
+    play.sync("a", {}).expect(NONE, b"")
+    play.group_is(STABLE, generation=3)
+    play.failover()
+    play.sync("b").expect(NONE, b"")

@@ -1,0 +1,33 @@
+"""The vote for a protocol, with more protocols than Java's map of them has room for at first."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.voting import vote
+
+FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # none of them is voted for twice, and none stands for a smaller bucket than those that are
+
+
+@pytest.mark.parametrize(
+    ("tied", "count", "chosen"),
+    [
+        ("ap", 2, "p"),  # of 16 buckets: 1 and 0
+        ("ap", 12, "p"),
+        ("ap", 13, "a"),  # of 32: 1 and 16
+        ("Ba", 24, "a"),  # of 32: 2 and 1
+        ("Ba", 25, "B"),  # of 64: 2 and 33
+        ("qa", 2, "q"),  # both in bucket 1: the first that was voted for
+        ("aq", 2, "a"),
+    ],
+)
+def test_a_tie_follows_the_buckets_of_a_java_map_that_grows_when_it_is_three_quarters_full(tied: str, count: int, chosen: str) -> None:
+    names = [*tied, *[name for name in FILLING if name not in tied]][:count]
+    assert len(names) == count
+    voted = [*names, *tied]
+    assert vote([[(name, b"") for name in [first, *[one for one in names if one != first]]] for first in voted]) == chosen
+
+
+def test_what_one_member_does_not_support_gets_no_vote() -> None:
+    offers = [["x", "b", "a"], ["x", "b", "a"], ["a", "b"]]
+    assert vote([[(name, b"") for name in offer] for offer in offers]) == "b"
