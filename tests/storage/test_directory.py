@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
-from tests.running import environment
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
@@ -123,32 +120,6 @@ def test_a_second_owner_hears_who_is_the_first(place: Place) -> None:
     with pytest.raises(DirectoryLocked, match="data is in use by process 7"):
         opened(place)
     first.close()
-    opened(place).close()
-
-
-LOCKER = """
-import fcntl, sys
-file = open(sys.argv[1], "w")
-getattr(fcntl, sys.argv[2])(file, fcntl.LOCK_EX)
-file.write("process of another kind")
-file.flush()
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("way", ["flock", "lockf"])  # ours, and the one of Java and so of Kafka
-def test_another_process_keeps_it_while_it_lives(tmp_path: Path, way: str) -> None:
-    place = Place(OsDisk(), str(tmp_path))
-    stopped(place)
-    command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), way]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"locked\n"
-        for _ in range(2):
-            with pytest.raises(DirectoryLocked, match="in use by process of another kind"):
-                opened(place)
-        other.kill()
     opened(place).close()
 
 
@@ -291,3 +262,71 @@ def test_what_was_cleaned_and_what_was_dropped_is_remembered_as_kafka_does(place
     assert again.cleaner_points == {("orders", 0): 5, ("orders", 1): 7}
     assert (again.log_starts, again.recovery_points) == ({("notes", 0): 9}, {})
     again.close()
+
+
+def test_an_id_of_the_directory_is_made_once(place: Place) -> None:
+    first = opened(place)
+    assert (first.directory_id, first.cluster_id, first.is_new) == ("id-1", "id-2", True)
+    first.close()
+    again = opened(place, cluster_id="id-2")
+    assert (again.directory_id, again.cluster_id, again.is_new) == ("id-1", "id-2", False)
+    again.close()
+    with pytest.raises(DirectoryForeign, match="belongs to cluster id-2, not other"):
+        opened(place, cluster_id="other")
+
+
+def test_what_is_gone_is_forgotten_in_every_checkpoint_and_the_rest_stays(place: Place) -> None:
+    directory = opened(place)
+    points = {("orders", 0): 5, ("orders", 1): 6, ("notes", 0): 7}
+    directory.checkpoint(points)
+    directory.checkpoint_cleaned(points)
+    directory.checkpoint_starts(points)
+    directory.forget([("orders", 0), ("orders", 1), ("nobody", 3)])
+    left = {("notes", 0): 7}
+    assert (directory.recovery_points, directory.cleaner_points, directory.log_starts) == (left, left, left)
+    directory.close()
+    again = opened(place)
+    assert (again.recovery_points, again.cleaner_points, again.log_starts) == (left, left, left)
+
+
+def test_a_start_never_goes_back_and_other_points_do(place: Place) -> None:
+    directory = opened(place)
+    for points in ({("orders", 0): 5, ("orders", 1): 1}, {("orders", 0): 4, ("orders", 1): 2}):
+        directory.checkpoint(points)
+        directory.checkpoint_cleaned(points)
+        directory.checkpoint_starts(points)
+    assert directory.recovery_points == directory.cleaner_points == {("orders", 0): 4, ("orders", 1): 2}
+    assert directory.log_starts == {("orders", 0): 5, ("orders", 1): 2}
+
+
+def test_a_directory_that_cannot_begin_is_free_again() -> None:
+    disk = FaultyDisk()
+    place = Place(disk, "/place")
+    stopped(place)
+    directory = opened(place)
+    disk.fail_folder_syncs = 1
+    with pytest.raises(DirectoryUnusable, match="data directory /place/data: Input/output error"):
+        directory.begin()
+    assert disk.locks == {}
+    opened(place).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0\n2\norders 0 5\nmy topic 1 7\n", {("orders", 0): 5, ("my topic", 1): 7}),
+        ("0\n1\norders 0 5\nnotes 1 7\n", {("orders", 0): 5}),
+        ("0\n0\n", {}),
+        ("0\n2\norders 0 5\n", {}),  # it ends before it should
+        ("0\n1\norders 0\n", {}),
+        ("0\n", {}),
+        ("", {}),
+    ],
+)
+def test_a_checkpoint_has_as_many_lines_as_it_says(place: Place, text: str, found: dict[tuple[str, int], int]) -> None:
+    overwrite(place.disk, f"{place.path}/points", text.encode())
+    assert read_offsets(place.disk, f"{place.path}/points") == found
+    assert read_offsets(place.disk, f"{place.path}/none") == {}
+    write_offsets(place.disk, f"{place.path}/points", found)
+    lines = "".join(f"{topic} {partition} {offset}\n" for (topic, partition), offset in found.items())
+    assert read(place.disk, f"{place.path}/points").decode() == f"0\n{len(found)}\n{lines}"

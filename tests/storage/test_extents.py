@@ -130,3 +130,26 @@ def test_where_no_batch_is_there_is_no_extent(place: Place, log: Log) -> None:
     file.close()
     with pytest.raises(DamagedLog):
         log.extent(0, 100)
+
+
+def test_an_extent_says_how_much_there_is_within_the_limit(place: Place) -> None:
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
+    log.claim()
+    for _ in range(10):
+        log.append(batch("b"), log.epoch)
+    one = log.size // 10
+
+    def found(offset: int, bytes_max: int, end: int = -1) -> tuple[int, int, int] | None:
+        extent = log.extent(offset, bytes_max, end)
+        return None if extent is None else (extent.at // one, extent.size // one, extent.within)
+
+    assert found(0, 0) == found(0, 1) == found(0, one) == (0, 1, one)
+    assert found(2, 3 * one - 1) == (2, 2, 3 * one - 1)
+    assert found(2, 3 * one) == (2, 3, 3 * one)
+    assert found(2, 3 * one + 1) == (2, 3, 3 * one + 1)
+    assert found(2, 8 * one - 1) == (2, 7, 8 * one - 1)
+    assert found(2, 8 * one) == found(2, 8 * one + 1) == found(2, 1 << 30) == (2, 8, 8 * one)
+    assert found(2, 1 << 30, 5) == found(2, 3 * one, 5) == (2, 3, 3 * one)
+    assert found(2, 3 * one - 1, 5) == (2, 2, 3 * one - 1)
+    assert found(5, 1 << 30, 5) is None
+    assert found(10, 1 << 30) is None
