@@ -195,3 +195,113 @@ def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> No
     turn.wake_by(turn.clock.now)
     crank.pass_once()
     assert session.expired_at is None
+
+
+def pass_at(crank: Crank, turn: Turn, ms: int) -> None:
+    """One pass of the loop at this moment of the clock."""
+    crank.lives((ms - turn.clock.tick()) / 1000)
+    assert turn.clock.tick() == ms
+    crank.pass_once()
+
+
+class Raising:
+    """An actor that is always due, and raises as long as it is told to."""
+
+    name = "groups-3"
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.raises = True
+        self.wake_at = turn.clock.tick()
+        self.advanced: list[int] = []
+
+    def advance(self, now: int) -> None:
+        self.advanced.append(now)
+        if self.raises:
+            raise ZeroDivisionError
+        self.wake_at = NEVER
+
+
+def test_an_actor_that_raises_rests_twice_as_long_each_time_until_it_does_not_raise(turn: Turn, crank: Crank) -> None:
+    begin = turn.clock.tick()
+    raising = Raising(turn)
+    turn.attend(raising)
+    crank.pass_once()
+    expected = [begin]
+    for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
+        at = expected[-1] + pause
+        assert turn.armed_at == at
+        turn.wake_by(at - 1)  # of another actor
+        pass_at(crank, turn, at - 1)
+        assert raising.advanced == expected
+        pass_at(crank, turn, at)
+        expected.append(at)
+        assert raising.advanced == expected
+    raising.raises = False
+    pass_at(crank, turn, expected[-1] + 15_000)
+    assert turn.armed_at == NEVER
+    raising.raises, raising.wake_at = True, turn.clock.tick() + 10
+    turn.wake_by(raising.wake_at)
+    pass_at(crank, turn, raising.wake_at)
+    assert turn.armed_at == raising.advanced[-1] + 250
+
+
+def test_beside_an_actor_that_rests_the_others_are_advanced_in_time(turn: Turn, crank: Crank) -> None:
+    begin = turn.clock.tick()
+    raising = Raising(turn)
+    turn.attend(raising)
+    first, second = Session(turn, 100), Session(turn, 260)
+    crank.pass_once()
+    assert turn.armed_at == begin + 100
+    pass_at(crank, turn, begin + 100)
+    assert (first.expired_at, turn.armed_at) == (begin + 100, begin + 250)
+    pass_at(crank, turn, begin + 250)
+    assert (raising.advanced, turn.armed_at) == ([begin, begin + 250], begin + 260)
+    pass_at(crank, turn, begin + 260)
+    assert (second.expired_at, turn.armed_at) == (begin + 260, begin + 750)
+
+
+@pytest.mark.parametrize(("late_ms", "at_once"), [(0, True), (50, True), (51, False)])
+def test_a_timer_that_fires_more_than_fifty_milliseconds_late_lets_input_be_read_first(
+    turn: Turn, crank: Crank, late_ms: int, at_once: bool
+) -> None:
+    session = Session(turn, 500)
+    pass_at(crank, turn, session.wake_at + late_ms)
+    assert (session.expired_at is not None) == at_once
+    for _ in range(3):
+        crank.pass_once()
+    assert session.expired_at is not None
+
+
+def test_one_timer_at_a_time_is_set_and_an_equal_deadline_sets_no_other(turn: Turn, crank: Crank) -> None:
+    session = Session(turn, 500)
+    live = [timer for timer in crank.timers if not timer.cancelled]
+    turn.wake_by(session.wake_at)
+    turn.wake_by(session.wake_at + 1)
+    assert [timer for timer in crank.timers if not timer.cancelled] == live
+    turn.wake_by(session.wake_at - 1)
+    (earlier,) = [timer for timer in crank.timers if not timer.cancelled]
+    assert live[0].cancelled
+    assert earlier.at < live[0].at
+    pass_at(crank, turn, session.wake_at - 1)
+    assert [timer.cancelled for timer in crank.timers] == [False]
+    turn.close()
+    assert [timer.cancelled for timer in crank.timers] == [True]
+
+
+@pytest.mark.plain
+def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, crank: Crank, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, str, dict[str, object]]] = []
+    monkeypatch.setattr("broker.turn.broken", lambda owner, event, error, **details: told.append((owner, event, details)))
+    raising = Raising(turn)
+    turn.attend(raising)
+    no_list: Any = None
+    journal, connection = Ends("journal", no_list), Ends("connection", no_list)
+    turn.touch(journal)
+    turn.later(connection)
+    crank.pass_once()
+    assert told == [
+        (raising, "a deadline failed inside the broker", {"log": "groups-3"}),
+        (journal, "the end of a turn failed inside the broker", {"part": "Ends"}),
+        (connection, "the end of a turn failed inside the broker", {"part": "Ends"}),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator import Commit
+from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.playbook import (
     COMPLETING,
@@ -278,3 +279,23 @@ def test_a_fetch_behind_a_commit_waits_for_the_log_and_shows_the_new_offset(play
     fetched.parks()
     play.confirm()
     fetched.expect(6)
+
+
+@pytest.mark.parametrize("retention", [-1, 1_000])
+def test_a_commit_fills_a_batch_to_the_byte_and_one_that_is_larger_is_refused_whole(play: Play, retention: int) -> None:
+    offsets = {("t0", 0): 5, ("t0", 1): 6, ("u", 0): 7}
+    play.commit(None, offsets, metadata="m", retention=retention).expect(NONE)
+    size = BATCH_OVERHEAD_BYTES + facts_bytes(play.log)
+    for room, code in ((size, NONE), (size - 1, UNKNOWN_SERVER_ERROR)):
+        other = Play()
+        other.configure(batch_bytes_max=room)
+        other.commit(None, offsets, metadata="m", retention=retention).expect(code)
+        assert other.fetch_all() == ({} if code else offsets)
+        other.close()
+
+
+def test_a_partition_whose_metadata_is_too_large_is_named_beside_others_of_the_same_commit(play: Play) -> None:
+    long = "m" * 4_097
+    wrong = [("t0", 0), ("t0", 2), ("u", 0)]
+    play.commit(None, {("t0", 0): 5, ("t0", 1): 6, ("t0", 2): 7, ("u", 0): 8}, metadata=dict.fromkeys(wrong, long)).expect(NONE, too_large=wrong)
+    assert play.fetch_all() == {("t0", 1): 6}

@@ -79,3 +79,12 @@ def test_a_value_that_cannot_be_read_is_refused_wherever_it_stands(again: bool) 
     for wrong in (value[:-1], value[:20], value[:3], b"", b"\0\x63" + value[2:], value[:14] + b"\0\x09" + value[16:]):
         with pytest.raises(ProtocolError):
             Replay({}, {}).fold([*before, (key, wrong)])
+
+
+def test_what_is_folded_is_counted_over_all_parts_of_a_log_and_so_is_what_is_not_known() -> None:
+    replay = Replay({}, {})
+    assert (replay.facts, replay.unknown) == (0, 0)
+    replay.fold([an_offset("g", "t", 1, 10), (b"\0\3", b"v"), an_offset("g", "t", 1, 11), (b"\0\3abcd", b"v" * 24)])
+    assert (replay.facts, replay.unknown) == (4, 2)
+    replay.fold([an_offset("g", "t", 1, 12), an_offset("g", "t", 1, None), (group_key("g"), None)])
+    assert (replay.facts, replay.unknown) == (7, 2)
