@@ -8,6 +8,7 @@ import pytest
 
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
+from storage.flush import METADATA, read_topic_id
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
@@ -256,3 +257,11 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
     assert not place.disk.exists(metadata)
     Log.open(Handles(place.disk), path, 1 << 20, 0, True, "iRZ7lAlfQrWo7gLtEdup9A")
     assert place.disk.exists(metadata)
+
+
+def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> None:
+    id = "iRZ7lAlfQrWo7gLtEdup9A"
+    overwrite(place.disk, f"{place.path}/{METADATA}", f"# by hand\n\nversion: 0\ntopic_id: {id}\n".encode())
+    assert read_topic_id(place.disk, place.path) == id
+    overwrite(place.disk, f"{place.path}/{METADATA}", b"version: 0\n")
+    assert read_topic_id(place.disk, place.path) == ""

@@ -413,3 +413,17 @@ def test_a_transaction_at_the_first_offset_is_one() -> None:
     assert known is not None
     assert known.transaction_offset == 0
     assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
+
+
+def test_a_producer_of_whom_only_the_epoch_is_known_begins_at_0_and_is_forgotten_as_others_are() -> None:
+    producers = Producers()
+    producers.put(7, Producer(2))
+    assert asked(producers, header(7, 0, epoch=2)) == (ErrorCode.NONE, -1)
+    assert asked(producers, header(7, 5, epoch=2)) == (OUT_OF_ORDER, -1)
+    assert asked(producers, header(7, 0, epoch=1)) == (OLD_EPOCH, -1)
+    assert [producers.expire(moment, 10) for moment in (1_000, 1_009, 1_010)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(0, ErrorCode.NONE), (-1, ErrorCode.NONE), (-2, OLD_EPOCH)])
+def test_who_is_not_known_may_have_any_epoch_that_is_one(epoch: int, error: ErrorCode) -> None:
+    assert asked(Producers(), header(7, 5, epoch=epoch)) == (error, -1)
