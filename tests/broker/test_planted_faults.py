@@ -196,7 +196,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     folder = tmp_path_factory.mktemp("planting")
     (folder / "sitecustomize.py").write_text(PLANTING)
     path = f"{folder}{os.pathsep}{environment()['PYTHONPATH']}"
-    settings = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=1", "log.retention.check.interval.ms=50", "log.retention.ms=-1")
+    settings = (
+        "group.initial.rebalance.delay.ms=0",
+        "offsets.topic.num.partitions=1",
+        "offsets.flush=interval",
+        "offsets.flush.interval.ms=50",
+        "log.retention.check.interval.ms=50",
+        "log.retention.ms=-1",
+    )
     with started_broker(*on("uvloop", *settings), PYTHONPATH=path, POINTS=" ".join(POINTS), CONTROL=str(folder / "control")) as ours:
         create_topic(ours.port, TOPIC, 1)
         create_topic(ours.port, LARGE, 1)
