@@ -115,7 +115,7 @@ def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, bootstrap: s
     *_, emptied = entries_of(tenure, bootstrap, lived, 4)
     told = entries_of(tenure, bootstrap, lived, 1, "--since", emptied["at"])
     assert told[-1] == emptied
-    assert all(max(one["at"], one["ended"]) >= emptied["at"] for one in told)
+    assert all(max(one["at"], one.get("ended", one["at"])) >= emptied["at"] for one in told)
     assert len(told) <= 2  # the one before may have ended in the same millisecond
     done = tenure("group", "history", lived, "--bootstrap", bootstrap, "--since", "2100-01-01")
     assert (done.code, done.out) == (0, "nothing is noted of group lived since 2100-01-01T00:00:00Z\n")
