@@ -22,7 +22,7 @@ from protocol.batch import Record, read_header, records
 from protocol.errors import ProtocolError
 from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreateTopicsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -61,7 +61,7 @@ def places() -> dict[str, Place]:
 def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
     counts = {kind: 1 + max((place.partition for place in number_of.values() if place.topic == kind), default=0) for kind in KINDS}
     return [
-        CreatableTopic(kind, counts[kind], 1, [], [CreatableTopicConfigs(name, value) for name, value in configs.items()])
+        CreatableTopic(kind, counts[kind], 1, [], [CreatableTopicConfig(name, value) for name, value in configs.items()])
         for kind, configs in KINDS.items()
     ]
 

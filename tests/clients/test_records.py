@@ -11,7 +11,7 @@ from subprocess import Popen
 
 import pytest
 
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreateTopicsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.clients.each import java_probe
 from tests.clients.records import BEGINNING, RECORDS_PROBE, Aiokafka, Confluent, Java, KafkaPython, RecordClient, Sent
 from tests.kafka_process import free_ports
@@ -57,7 +57,7 @@ def client(connect: Open, serving: Broker) -> RecordClient:
 
 def make_topic(port: int, **settings: str) -> str:
     name = f"records-{uuid.uuid4().hex[:8]}"
-    configs = [CreatableTopicConfigs(key.replace("_", "."), value) for key, value in settings.items()]
+    configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()]
     with Client(port) as asking:
         reply = asking.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 5_000, False), 5)
     assert reply.topics[0].error_code == 0
