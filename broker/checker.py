@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple
 
 from broker.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
-from broker.children import child_command, child_environment
+from broker.children import child_command, child_environment, end_child, set_niceness
 from broker.contain import alone, defect, run
 from broker.logs import get_logger
 from broker.topic_settings import LogSettings
@@ -177,8 +176,7 @@ class Lane:
         process = await asyncio.create_subprocess_exec(
             *self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=child_environment()
         )
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, self._niceness)
+        set_niceness(process, self._niceness)
         return process
 
     async def _exchange(self, process: asyncio.subprocess.Process, request: bytes) -> bytes:
@@ -198,11 +196,6 @@ class Lane:
         process = self.process  # until it has ended: this may be interrupted by a stop, which then does it again
         if process is None:
             return None
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        await end_child(process)
         self.process = None
         return process.returncode

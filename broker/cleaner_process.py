@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 
-from broker.children import child_environment
+from broker.children import child_environment, end_child, set_niceness
 from storage.cleaner import Report
 
 REPORT_BYTES_MAX = 1 << 24
@@ -23,8 +21,7 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
         *command, folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX, env=child_environment()
     )
     try:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+        set_niceness(process, niceness)
         async with asyncio.timeout(limit_seconds):
             assert process.stdin is not None
             assert process.stdout is not None
@@ -35,12 +32,7 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
     except TimeoutError:
         raise CleaningFailed(f"it took longer than {limit_seconds:g} s") from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        await end_child(process)
     if code:
         said = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise CleaningFailed(said or (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
