@@ -10,6 +10,7 @@ import signal
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from broker import logs
 from broker.acceptor import Acceptor
@@ -82,6 +83,7 @@ FLUSH_SECONDS = 0.8
 ADDRESSES_OF_A_LISTENER = 2  # `localhost` and an empty host are mostly IPv4 and IPv6
 
 TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(config: Config) -> int:
@@ -90,7 +92,13 @@ def serve(config: Config) -> int:
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(Server(config, runner.get_loop(), descriptors, buffered).run())
+        server = Server(config, runner.get_loop(), descriptors, buffered)
+        # uvloop hears of a signal as soon as it runs, and so would the handler of before: one signal must not count as two.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            return runner.run(server.run())
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
@@ -144,8 +152,9 @@ class Server:
         self.journals: list[Journal] = []
 
     async def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._signalled, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if asked_to_stop:
             self._signalled(signal.Signals(asked_to_stop.pop()))
         self._loop.set_exception_handler(uncontained)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +38,7 @@ from tests.broker.peers import (
     send_until_stuck,
     start,
 )
-from tests.running import Broker, Client, broker
+from tests.running import Broker, Client, broker, environment
 
 pytestmark = pytest.mark.once  # the system more than Python
 
@@ -218,4 +220,32 @@ def test_sigterm_while_it_starts_ends_it_quickly_and_quietly(tmp_path: Path, del
     output, errors = started.communicate(timeout=STOP_SECONDS)
     assert started.returncode == 0 or (started.returncode, output) == (-signal.SIGTERM, "")
     assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+SIGNALLED_AS_IT_RUNS = """
+import os, signal, sys
+from broker.server import Server
+from cli import main
+
+run = Server.run
+
+async def signalled(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):  # time for a handler of Python's
+        pass
+    return await run(self)
+
+Server.run = signalled
+sys.exit(main(["serve", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.plain  # it replaces a method
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_signal_as_the_loop_begins_to_run_counts_once(tmp_path: Path, loop: str) -> None:
+    """The loop hears of it then, and so may a handler of before."""
+    command = (sys.executable, "-P", "-c", SIGNALLED_AS_IT_RUNS, *on(loop))
+    done = subprocess.run(command, env=environment(TMPDIR=str(tmp_path)), timeout=10, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert list(tmp_path.iterdir()) == []
