@@ -50,7 +50,7 @@ soak: setup ## kill the broker 100 times under groups, 50 under producers (ARGS=
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-check: setup ## ruff, mypy, import contracts, generated code, licences
+check: setup ## ruff, mypy, import contracts, generated code, licences, the list of equivalent mutants
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
@@ -60,6 +60,7 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m docs.commands --check
 	$(BIN)/python -m project.licences
+	$(BIN)/python -m project.mutants --check
 
 generate: setup ## write what is generated: protocol/messages, and pages and parts of pages in docs
 	$(BIN)/python -m protocol.generate

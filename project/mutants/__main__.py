@@ -1,4 +1,4 @@
-"""`make mutants`: everything; ARGS="coordinator storage/log.py", ARGS="--sample 150", ARGS="--show ID"."""
+"""`make mutants`: everything; ARGS="coordinator storage/log.py", ARGS="--sample 150", ARGS="--show ID". `make check` has --check."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from project.mutants.equivalents import WrongList, equivalents, problems, stale
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
-from project.mutants.results import KEPT, Results, Sources, digest, equivalents
+from project.mutants.results import KEPT, Results, Sources, digest, write_whole
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
 # Of these at least so many mutations have to be noticed; fast paths are counted by themselves.
-JUDGED = ("coordinator", "storage", "broker/turn.py", "broker/journal.py", "broker/group_journal.py")
+JUDGED = ("coordinator", "storage", "broker/turn.py", "broker/contain.py", "broker/journal.py", "broker/group_journal.py", "broker/shards.py")
 FAST_PATHS = (
     "coordinator/repeats.py",
     "broker/handlers/commit_again.py",
@@ -31,6 +32,7 @@ FAST_PATHS = (
     "broker/handlers/heartbeat_again.py",
     "broker/handlers/rejoining.py",
     "broker/handlers/produce_shape.py",
+    "broker/handlers/holding.py",
 )
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
@@ -52,7 +54,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fresh", action="store_true", help="verdicts of before do not count")
     parser.add_argument("--list", action="store_true", help="only list the mutations")
     parser.add_argument("--show", metavar="ID", help="only show one mutation")
+    parser.add_argument("--check", action="store_true", help="only check the list of equivalent mutations")
     given = parser.parse_args(arguments)
+    if given.check:
+        found = problems()
+        print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+        return int(bool(found))
     files = files_of(given.paths or [*JUDGED, *FAST_PATHS])
     trees = {file: mutations_of(file, (ROOT / file).read_text()) for file in files}
     mutations = [mutation for _, some in trees.values() for mutation in some]
@@ -61,12 +68,15 @@ def main(arguments: list[str]) -> int:
     if compiled := [file for file in files if list((ROOT / file).parent.glob(f"{Path(file).stem}.*.so"))]:
         print(f"mutants: {compiled[0]} is compiled: `make uncompile` first", file=sys.stderr)
         return 2
-    listed = equivalents()
-    stale = [key for key in listed if key.file in trees and key not in {mutation.key for mutation in mutations}]
+    try:
+        listed = equivalents()
+    except WrongList as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 2
     if given.sample:
         judged = [mutation for mutation in mutations if mutation.key.file not in FAST_PATHS and mutation.key not in listed]
         mutations = Random(given.seed or commit()).sample(judged, min(given.sample, len(judged)))
-    report = Report(stale if not given.sample else [])  # a sample judges tests, and no lists
+    report = Report(list(stale({key: reason for key, reason in listed.items() if key.file in trees})) if not given.sample else [])
     work = Work(trees, mutations, listed, report, Results(fresh=given.fresh))
     use_hypothesis()
     code = pytest.main([*OPTIONS, *tests_to_collect()], plugins=[Runner(work, given.workers)])
@@ -144,7 +154,7 @@ class Work:
         sources = Sources()
         folders = ("tests", "coordinator", "storage", "broker", "protocol")
         others = [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_")]
-        state = sources.together(others)
+        state = digest(sources.together(others), *files)
         kept = KEPT / "touched.json"
         known: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
         by_file: dict[str, list[str]] = {}
@@ -155,8 +165,7 @@ class Work:
         found = runner.touch([test for file in new for test in by_file[file]], files)
         for file in new:
             known[file] = [states[file], {test: found[test] for test in by_file[file] if test in found}]
-        KEPT.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(known))
+        write_whole(kept, json.dumps(known))
         return {test: Touched(*one) for file in by_file for test, one in known[file][1].items()}
 
     def _jobs(self) -> Iterator[Job]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from project.mutants.equivalents import described
 from project.mutants.mutations import Key, Mutation
 from project.mutants.running import KILLED, SURVIVED, TIMEOUT, UNTOUCHED, Verdict
 
@@ -37,7 +38,7 @@ class Report:
             touched = ", touched by no test" if verdict.what == UNTOUCHED else ""
             print(f"{key.file}:{mutation.number} {key.function} [{key.id}]{touched}\n    {key.line}\n    {key.change}")
         for key in self._stale:
-            print(f"listed as equivalent, but no such mutation: {key.file} {key.function}: {key.line}: {key.change}")
+            print(f"listed as equivalent, but no such mutation: {described(key)}")
         print(f"\n{'':36}{'mutations':>10}{'killed':>8}{'equivalent':>12}{'survived':>10}{'share':>8}")
         judged = [file for file in sorted(self._counts) if file not in fast_paths]
         fast = [file for file in sorted(self._counts) if file in fast_paths]

@@ -1,23 +1,32 @@
-"""Verdicts of before, which hold while the function and its tests are what they were; and the mutations that change nothing."""
+"""Verdicts of before, which hold while the function and its tests are what they were."""
 
 from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from project.mutants.mutations import Key, Mutation
+from project.mutants.mutations import Mutation
 from project.mutants.running import KILLED, ROOT, TIMEOUT, Verdict
 
-EQUIVALENT = ROOT / "project" / "mutants_equivalent.toml"
 KEPT = ROOT / "build" / "mutants"
 
 
 def digest(*texts: str) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """In the place of the file that is there, which a run beside this one may read: all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 class Sources:
@@ -69,24 +78,6 @@ class Results:
 
     def save(self) -> None:
         """Beside what another run has found meanwhile."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         kept = json.loads(self._path.read_text()) if self._path.exists() else {}
-        whole = self._path.with_suffix(f".{os.getpid()}")
-        whole.write_text(json.dumps(kept | self._new, indent=0))
-        whole.replace(self._path)
+        write_whole(self._path, json.dumps(kept | self._new, indent=0))
         self._new.clear()
-
-
-def equivalents(path: Path = EQUIVALENT) -> dict[Key, str]:
-    """Mutations that no test can notice, each with the reason."""
-    if not path.exists():
-        return {}
-    found: dict[Key, str] = {}
-    for one in tomllib.loads(path.read_text()).get("equivalent", []):
-        changes = one["change"] if isinstance(one["change"], list) else [one["change"]]
-        for change in changes:
-            key = Key(one["file"], one["function"], one["line"], change)
-            if key in found or not one["reason"]:
-                raise SystemExit(f"mutants: {path.name}: {key} is there twice, or without a reason")
-            found[key] = one["reason"]
-    return found

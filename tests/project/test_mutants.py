@@ -10,9 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from project.mutants.__main__ import main
+from project.mutants.equivalents import equivalents, problems
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
-from project.mutants.results import Results, equivalents
+from project.mutants.results import Results, write_whole
 from project.mutants.running import KILLED, SURVIVED, Verdict, tracer
 from project.mutants.swapping import NotSwapped, swap
 
@@ -185,14 +187,74 @@ def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path:
     assert Results(kept, fresh=True).known(mutation, tests) is None
 
 
-def test_equivalents_are_listed_by_content_with_a_reason(tmp_path: Path) -> None:
+ENTRY = """\
+[[equivalent]]
+file = "bucket.py"
+function = "fits"
+line = "if size < 0:"
+change = ["< -> <=", "0 -> 1"]
+reason = "nobody asks for no size"
+"""
+
+
+def listed(tmp_path: Path, text: str) -> list[str]:
+    """What is wrong with this list, beside the source."""
+    (tmp_path / "bucket.py").write_text(SOURCE)
     path = tmp_path / "equivalent.toml"
-    words = 'file = "bucket.py"\nfunction = "fits"\nline = "if size < 0:"\nchange = ["< -> <=", "0 -> 1"]\n'
-    path.write_text(f'[[equivalent]]\n{words}reason = "nobody asks for no size"\n')
-    assert list(equivalents(path)) == [Key("bucket.py", "fits", "if size < 0:", change) for change in ("< -> <=", "0 -> 1")]
-    path.write_text(f'[[equivalent]]\n{words}reason = ""\n')
-    with pytest.raises(SystemExit, match="without a reason"):
-        equivalents(path)
+    path.write_text(text)
+    return problems(path, tmp_path)
+
+
+def test_equivalents_are_listed_by_content_with_a_reason(tmp_path: Path) -> None:
+    assert listed(tmp_path, ENTRY) == []
+    assert equivalents(tmp_path / "equivalent.toml") == {
+        Key("bucket.py", "fits", "if size < 0:", change): "nobody asks for no size" for change in ("< -> <=", "0 -> 1")
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('reason = "nobody asks for no size"', 'reason = ""', "not of the form"),
+        ('reason = "nobody asks for no size"\n', "", "not of the form"),
+        ('["< -> <=", "0 -> 1"]', "[]", "not of the form"),
+        ('file = "bucket.py"', "file = 7", "not of the form"),
+        ("reason =", "reasons =", "not of the form"),
+        ('"0 -> 1"]', '"< -> <="]', "bucket.py fits: if size < 0:: < -> <= is there twice"),
+        ("[[equivalent]]", "[[equivalent]", "line 1"),
+        ('"0 -> 1"', '"0 -> 2"', "no such mutation: bucket.py fits: if size < 0:: 0 -> 2"),
+        ("if size < 0:", "if size <= 0:", "no such mutation: bucket.py fits: if size <= 0:: < -> <="),
+        ("bucket.py", "basket.py", "no such mutation: basket.py fits: if size < 0:: < -> <="),
+    ],
+)
+def test_a_list_of_equivalents_that_is_malformed_or_stale_has_a_line_for_each_problem(
+    tmp_path: Path, before: str, after: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert before in ENTRY
+    problems = listed(tmp_path, ENTRY.replace(before, after))
+    assert problems
+    assert says in problems[0]
+    assert all("\n" not in problem and problem.startswith("equivalent.toml: ") for problem in problems)
+    monkeypatch.setattr("project.mutants.__main__.problems", lambda: problems)
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err.splitlines() == problems
+    monkeypatch.setattr("project.mutants.__main__.problems", list)
+    assert main(["--check"]) == 0
+
+
+def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "build" / "touched.json"
+    write_whole(path, "before")
+    written = Path.write_text
+
+    def half(self: Path, text: str) -> int:
+        written(self, text[: len(text) // 2])
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="full"):
+        write_whole(path, "afterwards")
+    assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == [("touched.json", "before")]
 
 
 @pytest.mark.parametrize(("killed", "stale", "code"), [(19, 0, 0), (18, 0, 1), (19, 1, 1)])
