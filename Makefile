@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup setup-analyze run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -17,6 +17,9 @@ help: ## list these words
 
 setup: ## make .venv from the lock (a second time: nothing to do)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
+
+setup-analyze: setup ## add to .venv what `tenure analyze` needs: PySpark, half a gigabyte (Java 17 comes from your system)
+	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --analyze
 
 run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs and no more)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --serving

@@ -1,7 +1,7 @@
 """Makes a virtual environment from the locks: `python project/install.py .venv`. Needs the standard library only.
 
-With `--serving` it holds what `tenure` itself needs, a tenth of the whole, and a later run without that adds the rest. A second run
-changes nothing: a stamp inside the environment, written last, says what it was made of. With another lock, with half an
+With `--serving` it holds what `tenure` itself needs, a tenth of the whole, and a later run without that adds the rest; `--analyze`
+adds what `tenure analyze` needs, half a gigabyte. A second run changes nothing: a stamp inside the environment, written last, says what it was made of. With another lock, with half an
 environment or with a Python that has moved away, it is made anew.
 """
 
@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,10 +22,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SERVING = ROOT / "requirements" / "serving.txt"
 DEVELOPMENT = ROOT / "requirements" / "development.txt"
+ANALYZE = ROOT / "requirements" / "analyze.txt"
 STAMP = "tenure.json"
 WHEELS = "serving-wheels"  # what tests/project installs into an empty environment, without asking a package index again
 OLDEST = (3, 11)
 LOCKED = ("--require-hashes", "--only-binary=:all:", "--no-deps")
+FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # no wheel of it is published
 REDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 
 
@@ -36,6 +39,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--this-python", action="store_true", help="make it anew when it was made with another Python")
     parser.add_argument("--serving", action="store_true", help="what serving needs is enough")
+    parser.add_argument("--analyze", action="store_true", help="what `tenure analyze` needs as well")
     options = parser.parse_args()
     if sys.version_info[:2] < OLDEST:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
@@ -43,7 +47,7 @@ def main() -> int:
     with DEVELOPMENT.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second waits and finds the work done
         try:
-            make_ready(options.folder.absolute(), options.this_python, development=not options.serving)
+            make_ready(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
             return 1
@@ -53,17 +57,18 @@ def main() -> int:
     return 0
 
 
-def make_ready(folder: Path, this_python: bool, development: bool) -> None:
+def make_ready(folder: Path, this_python: bool, development: bool, analyze: bool) -> None:
     had = stamp(folder)
     if had is None or had["serving"] != lock_of(folder, SERVING) or (this_python and had["python"] != python()):
         had = create(folder)
-    wanted = lock_of(folder, DEVELOPMENT)
-    if development and had["development"] not in ("", wanted):
+    wanted = {name: lock_of(folder, lock) for name, lock, asked in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if asked}
+    if any(had[name] not in ("", made_of) for name, made_of in wanted.items()):
         had = create(folder)  # what another lock has installed must not stay
-    if development and had["development"] != wanted:
-        install_development(folder)
-        had["development"] = wanted
-        write_stamp(folder, had)
+    for name, made_of in wanted.items():
+        if had[name] != made_of:
+            {"development": install_development, "analyze": install_analyze}[name](folder)
+            had[name] = made_of
+            write_stamp(folder, had)
 
 
 def create(folder: Path) -> dict[str, str]:
@@ -75,7 +80,7 @@ def create(folder: Path) -> dict[str, str]:
     pip(folder, "download", *LOCKED, "--dest", wheels, "--requirement", str(SERVING))
     pip(folder, "install", *LOCKED, "--no-index", "--find-links", wheels, "--requirement", str(SERVING))
     install_project(folder)
-    made = {"serving": lock_of(folder, SERVING), "development": "", "python": python()}
+    made = {"serving": lock_of(folder, SERVING), "development": "", "analyze": "", "python": python()}
     write_stamp(folder, made)
     return made
 
@@ -85,6 +90,17 @@ def install_development(folder: Path) -> None:
     (folder / STAMP).unlink(missing_ok=True)
     pip(folder, "install", *LOCKED, "--find-links", str(folder / WHEELS), "--requirement", str(DEVELOPMENT))
     pip(folder, "check")
+
+
+def install_analyze(folder: Path) -> None:
+    print(f"setup: {folder.name}, from {ANALYZE.relative_to(ROOT)} (once; half a gigabyte, some minutes)", flush=True)
+    (folder / STAMP).unlink(missing_ok=True)
+    blocks = re.split(r"^(?=\w)", ANALYZE.read_text(), flags=re.MULTILINE)
+    wheels = folder / "analyze-wheels.txt"
+    wheels.write_text("".join(block for block in blocks if not block.startswith("pyspark==")))
+    pip(folder, "install", *LOCKED, "--requirement", str(wheels))
+    pip(folder, "install", *LOCKED, *FROM_SOURCE, "--requirement", str(ANALYZE))
+    wheels.unlink()
 
 
 def install_project(folder: Path) -> None:
@@ -111,7 +127,7 @@ def stamp(folder: Path) -> dict[str, str] | None:
         found = json.loads((folder / STAMP).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or found.keys() != {"serving", "development", "python"}:
+    if not isinstance(found, dict) or found.keys() != {"serving", "development", "analyze", "python"}:
         return None
     if not os.access(folder / "bin" / "python", os.X_OK) or not os.access(folder / "bin" / "tenure", os.X_OK):
         return None

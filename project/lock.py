@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SERVING = "requirements/serving.txt"
 DEVELOPMENT = "requirements/development.txt"
+ANALYZE = "requirements/analyze.txt"
 HEADER = "# Written by `make lock` from pyproject.toml; change that. Linux x86_64 and aarch64, macOS arm64, Python 3.11 and newer.\n"
 COMPILE = [
     *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--only-binary", ":all:"),
@@ -25,6 +26,8 @@ def main(upgrades: list[str]) -> int:
     write(SERVING, ["pyproject.toml"], newer)
     # Everything in one: an environment for development also serves, with the very versions that are served with.
     write(DEVELOPMENT, ["pyproject.toml", "--group", "development", "--constraints", SERVING], newer)
+    # PySpark is published as sources alone.
+    write(ANALYZE, ["pyproject.toml", "--extra", "analyze", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"], newer)
     return 0
 
 

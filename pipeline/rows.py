@@ -1,0 +1,469 @@
+"""Every table of the warehouse: one class a table, one field a column. `schema.py` makes Arrow schemas of them.
+
+Times are milliseconds since 1970, UTC. None is "not known", never 0. A pair `..._lo_ms`, `..._hi_ms` is an interval that holds the
+true value; where it is known exactly both are equal. `confidence` is exact (notes say so), strong, weak, or none.
+`final` is False for what later records may still change: such rows are replaced by the next run.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Record(NamedTuple):
+    """Bronze: one record of __consumer_offsets or __coordinator_notes."""
+
+    cluster: str
+    log: str  # offsets, notes
+    partition: int
+    offset: int
+    append_ms: int
+    batch_base: int
+    leader_epoch: int
+    producer_id: int
+    txn: bool
+    kind: str  # offset, group, note, control, other (KIP-848 and whatever is newer), unreadable
+    key_version: int
+    value_version: int  # -1: a tombstone
+    group: str | None
+    topic: str | None
+    topic_partition: int | None
+    committed: int | None
+    commit_leader_epoch: int | None
+    commit_ms: int | None
+    expire_ms: int | None
+    metadata: str | None
+    tombstone: bool
+    key_raw: bytes | None  # of everything but offset commits, for the fold reads it again
+    value_raw: bytes | None
+    segment: str
+    file_pos: int  # of the batch
+
+
+class Segment(NamedTuple):
+    """Bronze: one segment file as one run read it."""
+
+    cluster: str
+    log: str
+    partition: int
+    path: str
+    size: int
+    base_offset: int
+    first_offset: int | None
+    last_offset: int | None
+    first_ms: int | None
+    last_ms: int | None
+    batches: int
+    records: int
+    missing_offsets: int  # that compaction took, or an aborted transaction
+    codecs: str  # comma separated
+    torn_bytes: int
+    damaged_batches: int
+    quarantined_bytes: int
+    aborted: int  # records of transactions that were aborted
+
+
+class Coverage(NamedTuple):
+    """Bronze: a stretch of one log of which every record is there, or is not."""
+
+    cluster: str
+    log: str
+    partition: int
+    from_offset: int
+    to_offset: int  # the last one
+    from_ms: int | None
+    to_ms: int | None
+    complete: bool
+    why: str  # "", compacted, torn, damaged, retention (before the first offset that is kept), missing-segment
+
+
+class Commit(NamedTuple):
+    """Silver: one committed offset, beside the one before it of the same group and partition."""
+
+    cluster: str
+    group: str
+    topic: str
+    topic_partition: int
+    offset: int
+    commit_ms: int
+    append_ms: int
+    committed: int | None  # None: removed
+    prev_committed: int | None
+    delta: int | None
+    gap_ms: int | None  # since the commit before
+    rewind: bool
+    tombstone: bool
+    metadata: str | None
+    txn: bool
+
+
+class Generation(NamedTuple):
+    """Silver: one group metadata record."""
+
+    cluster: str
+    group: str
+    generation: int
+    offset: int
+    append_ms: int
+    state_ms: int | None
+    sync_ms: int | None
+    protocol_type: str | None
+    protocol: str | None
+    leader: str | None
+    members: int
+    static_members: int
+    rounds_aborted: int | None
+    empty: bool
+    tombstone: bool
+    is_replacement: bool  # the same generation again: a static member got another id
+
+
+class Member(NamedTuple):
+    """Silver: one member in one group metadata record, and who it is for `commits` of that time."""
+
+    cluster: str
+    group: str
+    generation: int
+    offset: int
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    topics: list[str]  # subscribed; empty where the protocol is not `consumer`
+    assigned: list[str]  # topic-partition
+    subscription_hash: int
+    assignment_hash: int
+
+
+class NoteRow(NamedTuple):
+    """Silver: one note, its body as JSON."""
+
+    cluster: str
+    partition: int
+    offset: int
+    at_ms: int
+    group: str
+    kind: int
+    name: str
+    seq: int
+    epoch: int
+    generation: int
+    state: int
+    place: int  # in __consumer_offsets
+    dropped: int
+    body: str
+
+
+class EndOffset(NamedTuple):
+    """Silver: where a partition ended at a moment."""
+
+    cluster: str
+    topic: str
+    topic_partition: int
+    at_ms: int
+    end_offset: int
+    log_start: int | None
+    origin: str  # notes, live, segments, checkpoint
+
+
+class Edge(NamedTuple):
+    """Silver: the commits around one group metadata record, per partition: parallel lists."""
+
+    cluster: str
+    group: str
+    offset: int  # of the group metadata record
+    partitions: list[str]  # topic-partition, all that the group ever committed before it or right after
+    last_before_ms: list[int]  # -1: none
+    first_after_ms: list[int]  # -1: none yet
+    usual_gap_ms: list[int]  # the median of the last ten gaps before, -1: fewer than two commits
+
+
+class Group(NamedTuple):
+    """Gold: one group, one line."""
+
+    cluster: str
+    group: str
+    protocol_type: str | None
+    first_ms: int
+    last_ms: int
+    state: str  # stable, rebalancing, empty, deleted, unknown
+    members: int
+    static_members: int
+    generation: int | None
+    rebalances: int
+    rebalances_per_day: float
+    unstable_ms: int | None
+    partition_seconds_lost: float | None
+    avoidable: int
+    saved: int
+    commits: int
+    commits_per_s: float
+    partitions: int
+    lag: int | None
+    time_lag_ms: int | None
+    worst_status: str | None
+    coverage: float  # share of its time of which every record is there
+    notes: str  # exact (all notes), partial, none
+    flags: list[str]
+
+
+class Spell(NamedTuple):
+    """Gold: one member from its joining to its end."""
+
+    cluster: str
+    group: str
+    member_key: str  # instance id, or member id
+    instance_id: str | None
+    member_id: str
+    client_id: str
+    host: str
+    session_timeout_ms: int | None
+    joined_lo_ms: int | None
+    joined_hi_ms: int | None
+    ended_lo_ms: int | None
+    ended_hi_ms: int | None
+    end_kind: str  # left, expired, evicted, replaced, fenced, removed, open, unknown
+    from_generation: int | None
+    to_generation: int | None
+    partitions: int | None
+    last_commit_ms: int | None
+    last_heartbeat_ms: int | None  # notes alone know
+    replaced_by: str | None  # member id
+    max_heartbeat_gap_ms: int | None
+    confidence: str
+    final: bool
+
+
+class Replaced(NamedTuple):
+    """Gold: a static member that came back under another member id."""
+
+    cluster: str
+    group: str
+    instance_id: str
+    old_member_id: str
+    new_member_id: str
+    at_ms: int
+    generation: int
+    caused_rebalance: bool
+    gap_lo_ms: int | None
+    gap_hi_ms: int | None
+    session_timeout_ms: int | None
+    partitions_held: int | None
+    verdict: str  # saved, not_saved_expired, not_saved_protocol, not_saved_during_rebalance
+    saved_rebalances: int
+    confidence: str
+
+
+class Episode(NamedTuple):
+    """Gold: one rebalance, from when the group is called together until it has an assignment again or nobody is left."""
+
+    cluster: str
+    group: str
+    episode: int  # numbered in each group from 0
+    start_lo_ms: int | None
+    start_hi_ms: int | None
+    join_done_ms: int | None
+    end_ms: int | None
+    end: str  # stable, empty, interrupted, unknown, open
+    from_generation: int | None
+    to_generation: int | None
+    rounds: int
+    rounds_aborted: int
+    cause: str  # a name of coordinator.notes.Cause in lower case, or formation, restart, mixed, unknown
+    cause_detail: str | None
+    contributing: list[str]
+    trigger_member: str | None  # member key
+    trigger_client: str | None  # client id @ host
+    evidence: str  # one sentence
+    confidence: str
+    members_before: int | None
+    members_after: int | None
+    joined: list[str]  # member keys
+    left: list[str]
+    expired: list[str]
+    rejoined: list[str]  # came back as another member id: restarts
+    laggards: list[str]  # for whom the others waited
+    laggard_ms: int | None
+    protocol_change: bool
+    subscription_change: bool
+    moved_partitions: int | None
+    join_ms: int | None
+    sync_ms: int | None
+    stalled_lo_ms: int | None  # how long its partitions stood still, together
+    stalled_hi_ms: int | None
+    partition_seconds_lost: float | None  # upper bound without notes
+    cooperative: bool
+    storm: int | None  # number of the first episode of its storm
+    avoidable: str  # yes, no, unknown
+    avoidable_by_ms: int | None  # the session timeout that would have bridged all of it
+    deploy: int | None
+    missing: int  # 0; otherwise this line stands for so many rebalances of which too little is known (-1: any number)
+    final: bool
+
+
+class Deploy(NamedTuple):
+    """Gold: most members of a group restarted close to each other."""
+
+    cluster: str
+    group: str
+    deploy: int
+    start_ms: int
+    end_ms: int
+    members: int
+    restarted: int
+    mode: str  # static, dynamic, mixed
+    rebalances: int
+    with_static: int  # rebalances that would be left
+    partition_seconds_lost: float | None
+    confidence: str
+
+
+class Gap(NamedTuple):
+    """Gold: how long a member was away."""
+
+    cluster: str
+    group: str
+    member_key: str
+    at_ms: int  # when it went
+    gap_lo_ms: int
+    gap_hi_ms: int | None
+    source: str  # static_replacement, dynamic_pair, heartbeat_gap, expired_returned, death
+    returned: bool
+    partitions: int | None
+    episodes: list[int]  # rebalances that this made
+    confidence: str
+
+
+class CurvePoint(NamedTuple):
+    """Gold: what one session timeout would have bridged, and what it would have cost."""
+
+    cluster: str
+    group: str
+    timeout_ms: int
+    bridged: int
+    not_bridged: int
+    unknown: int
+    rebalances_avoided: int
+    deaths: int
+    added_detection_ms: int
+    added_stalled_partition_ms: int
+
+
+class Advice(NamedTuple):
+    """Gold: which session timeout a group should have, in one sentence."""
+
+    cluster: str
+    group: str
+    current_min_ms: int | None
+    current_max_ms: int | None
+    recommended_ms: int | None  # None: no timeout is advised, `text` says why
+    quantile: float
+    samples: int
+    avoided: int  # rebalances, by replay through the coordinator
+    of_rebalances: int
+    cost_partition_ms: int
+    deaths: int
+    floor_ms: int | None
+    static_share: float
+    confidence: str
+    setting: str  # what to change, ready to be copied
+    text: str
+
+
+class CommitMinute(NamedTuple):
+    """Gold: commits of one partition in one minute."""
+
+    cluster: str
+    group: str
+    topic: str
+    topic_partition: int
+    minute_ms: int
+    commits: int
+    advanced: int
+    rewinds: int
+    committed: int | None  # at its end
+
+
+class LagMinute(NamedTuple):
+    """Gold: how far behind a group was in one minute of one partition."""
+
+    cluster: str
+    group: str
+    topic: str
+    topic_partition: int
+    minute_ms: int
+    committed: int | None
+    end_offset: int | None
+    lag_min: int | None  # None: no end offset is known
+    lag_max: int | None
+    lag_last: int | None
+    time_lag_ms: int | None
+    time_lag_at_least: bool  # older than the samples
+    growth_5m_per_s: float | None
+    growth_60m_per_s: float | None
+    drain_ms: int | None  # -1: never
+    origin: str | None
+
+
+class Status(NamedTuple):
+    """Gold: a stretch of time over which one partition had one status."""
+
+    cluster: str
+    group: str
+    topic: str
+    topic_partition: int
+    ruleset: str  # burrow, tenure
+    from_ms: int
+    to_ms: int
+    status: str  # OK, WARN, STOP, STALL, REWIND, and of ours UNKNOWN, UNOWNED, LOST
+    rule: str
+    lag: int | None
+    complete: float
+    owner: str | None  # member key
+    final: bool
+
+
+class Hygiene(NamedTuple):
+    """Gold: something to tidy up."""
+
+    cluster: str
+    group: str
+    topic: str | None
+    topic_partition: int | None
+    kind: str  # dead_group, commits_without_members, unowned_partition, idle_member, host_shared_instance, duplicate_instance,
+    # session_out_of_policy, data_lost, metadata_bloat, offsets_about_to_expire
+    detail: str
+    at_ms: int
+
+
+class Table(NamedTuple):
+    layer: str
+    row: type[tuple[object, ...]]
+    key: tuple[str, ...]  # sorted by these; no two rows have the same
+
+
+TABLES: Final[dict[str, Table]] = {
+    "records": Table("bronze", Record, ("cluster", "log", "partition", "offset")),
+    "segments": Table("bronze", Segment, ("cluster", "log", "partition", "base_offset", "path")),
+    "coverage": Table("bronze", Coverage, ("cluster", "log", "partition", "from_offset")),
+    "commits": Table("silver", Commit, ("cluster", "group", "topic", "topic_partition", "offset")),
+    "generations": Table("silver", Generation, ("cluster", "group", "offset")),
+    "members": Table("silver", Member, ("cluster", "group", "offset", "member_id")),
+    "notes": Table("silver", NoteRow, ("cluster", "partition", "offset")),
+    "end_offsets": Table("silver", EndOffset, ("cluster", "topic", "topic_partition", "at_ms", "origin")),
+    "edges": Table("silver", Edge, ("cluster", "group", "offset")),
+    "groups": Table("gold", Group, ("cluster", "group")),
+    "member_spells": Table("gold", Spell, ("cluster", "group", "member_id", "joined_hi_ms")),
+    "replacements": Table("gold", Replaced, ("cluster", "group", "at_ms", "new_member_id")),
+    "rebalances": Table("gold", Episode, ("cluster", "group", "episode")),
+    "deploys": Table("gold", Deploy, ("cluster", "group", "deploy")),
+    "gap_samples": Table("gold", Gap, ("cluster", "group", "at_ms", "member_key", "source")),
+    "timeout_curve": Table("gold", CurvePoint, ("cluster", "group", "timeout_ms")),
+    "timeout_advice": Table("gold", Advice, ("cluster", "group")),
+    "commit_rate_1m": Table("gold", CommitMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms")),
+    "lag_1m": Table("gold", LagMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms")),
+    "status": Table("gold", Status, ("cluster", "group", "topic", "topic_partition", "ruleset", "from_ms")),
+    "hygiene": Table("gold", Hygiene, ("cluster", "group", "kind", "topic", "topic_partition", "detail")),
+}
