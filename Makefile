@@ -38,10 +38,10 @@ clients-test: setup ## real clients through restarts, kills and rebalances, and 
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
 
-spark-test: setup ## Apache Spark reads and writes topics (needs Java 17; the first time it fetches half a gigabyte into .cache)
+spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark reads and writes (needs Java 17; the first time it fetches half a gigabyte)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
-	@$(BIN)/python -m pytest -m spark tests/spark $(ARGS)
+	@$(BIN)/python -m pytest -m spark tests/spark tests/pipeline $(ARGS)
 
 suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)
 

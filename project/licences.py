@@ -66,7 +66,7 @@ def locked(lock: Path) -> dict[str, bool]:
     for line in lock.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             pin = Requirement(line.removesuffix("\\").strip())
-            found[pin.name] = pin.marker is None or pin.marker.evaluate()
+            found[pin.name] = found.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # one release may be for older Pythons
     return found
 
 

@@ -32,14 +32,15 @@ class Recorded:
         self.done.append(" ".join([verb, *(Path(arguments[-1]).stem for _ in arguments[:1])]))
         assert verb == "check" or "--require-hashes" in arguments
 
-    def ready(self, this_python: bool = False, development: bool = True) -> list[str]:
+    def ready(self, this_python: bool = False, development: bool = True, analyze: bool = False) -> list[str]:
         self.done = []
-        install.make_ready(self.folder, this_python, development)
+        install.make_ready(self.folder, this_python, development, analyze)
         return self.done
 
 
 SERVING = ["create", "download serving", "install serving"]
 REST = ["install development", "check"]
+ANALYZE = ["install analyze-wheels", "install analyze"]
 
 
 @pytest.fixture
@@ -71,6 +72,12 @@ def test_serving_installs_what_serving_needs_and_development_adds_the_rest(envir
     assert environment.ready(development=False) == SERVING
     assert environment.ready(development=False) == []
     assert environment.ready() == REST
+    assert environment.ready() == []
+
+
+def test_what_analyses_need_is_added_when_it_is_asked_for(environment: Recorded) -> None:
+    assert environment.ready(development=False, analyze=True) == SERVING + ANALYZE
+    assert environment.ready(analyze=True) == REST
     assert environment.ready() == []
 
 

@@ -8,9 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from project.install import DEVELOPMENT, ROOT, SERVING
-
-SPARK = ROOT / "requirements" / "spark.txt"
+from project.install import ANALYZE, DEVELOPMENT, ROOT, SERVING
 
 
 def pins(text: str) -> dict[str, set[str]]:
@@ -21,13 +19,14 @@ def pins(text: str) -> dict[str, set[str]]:
         if line and line[0] not in " #":
             name = line.split()[0]
             assert re.fullmatch(r"[a-z0-9-]+==[^ ;]+", name), line
+            assert name not in found, line
             found[name] = set()
         elif "--hash=" in line:
             found[name].add(line.strip().removesuffix(" \\"))
     return found
 
 
-@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT, SPARK], ids=["serving", "development", "spark"])
+@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT, ANALYZE], ids=["serving", "development", "analyze"])
 def test_every_pin_has_hashes(lock: Path) -> None:
     found = pins(lock.read_text())
     assert found
@@ -42,7 +41,9 @@ def test_development_uses_the_very_packages_that_are_served_with() -> None:
 def test_every_declared_dependency_is_locked_as_declared() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     serving = declared["project"]["dependencies"]
-    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, serving + declared["dependency-groups"]["development"])):
+    development = serving + declared["dependency-groups"]["development"]
+    analyze = serving + declared["project"]["optional-dependencies"]["analyze"]
+    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, development), (ANALYZE, analyze)):
         locked = dict(name.split("==") for name in pins(lock.read_text()))
         for requirement in map(Requirement, requirements):
             assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), f"{requirement}: make lock"
@@ -51,12 +52,14 @@ def test_every_declared_dependency_is_locked_as_declared() -> None:
 def test_every_dependency_has_its_reason_in_contributing() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     reasons = (ROOT / "CONTRIBUTING.md").read_text()
-    names = [Requirement(one).name for one in declared["project"]["dependencies"] + declared["dependency-groups"]["development"]]
+    analyze = declared["project"]["optional-dependencies"]["analyze"]
+    declared_all = declared["project"]["dependencies"] + declared["dependency-groups"]["development"] + analyze
+    names = [Requirement(one).name for one in declared_all]
     assert not [name for name in names if f"| {name} |" not in reasons]
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements/serving.txt", "requirements/development.txt", "requirements/spark.txt", "pyproject.toml", "Makefile", ".ci/run"]
+    "name", ["requirements/serving.txt", "requirements/development.txt", "requirements/analyze.txt", "pyproject.toml", "Makefile", ".ci/run"]
 )
 def test_no_address_of_a_package_index_is_written_down(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index|find-links", (ROOT / name).read_text())

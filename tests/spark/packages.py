@@ -1,8 +1,4 @@
-"""Apache Spark and the jars of its Kafka connector: fetched once into `.cache` by `make spark-test`, never by a test.
-
-PySpark is half a gigabyte and pure Python with jars, so it gets a folder beside `.venv` that every Python can use, instead of a
-place in the lock that everybody installs.
-"""
+"""The jars of Spark's Kafka connector: fetched once into `.cache` by `make spark-test`, never by a test. PySpark is in `.venv`."""
 
 from __future__ import annotations
 
@@ -12,13 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.oracle import CACHE
-from tests.running import ROOT
 
-PINS = ROOT / "requirements" / "spark.txt"
 JAVA_MIN = 17
 FETCH_TIMEOUT_S = 600
 
@@ -36,33 +30,21 @@ class Unavailable(Exception):
     """Why there is no Spark here."""
 
 
-class Packages(NamedTuple):
-    python: Path  # to be put on sys.path
-    jars: tuple[Path, ...]
+def folder() -> Path:
+    return CACHE / f"spark-kafka-{next(iter(CONNECTOR)).rpartition(':')[2]}"
 
 
-def version() -> str:
-    found = re.search(r"^pyspark==(\S+)", PINS.read_text(), re.MULTILINE)
-    assert found
-    return found[1]
-
-
-def folders() -> tuple[Path, Path]:
-    connector = next(iter(CONNECTOR)).rpartition(":")[2]
-    return CACHE / f"pyspark-{version()}", CACHE / f"spark-kafka-{connector}"
-
-
-def find() -> Packages | str:
+def find() -> tuple[Path, ...] | str:
     """Where they are, or why a test has to be skipped."""
     try:
         check_java()
     except Unavailable as reason:
         return str(reason)
-    for folder in folders():
-        if not folder.is_dir():
-            return f"Spark needs {folder.name} in .cache, and `make spark-test`, which fetches it, has not (it says why)"
-    python, jars = folders()
-    return Packages(python, tuple(sorted(jars.glob("*.jar"))))
+    if find_spec("pyspark") is None:
+        return "Spark needs PySpark in .venv: `make setup-analyze`"
+    if not folder().is_dir():
+        return f"Spark needs {folder().name} in .cache, and `make spark-test`, which fetches it, has not (it says why)"
+    return tuple(sorted(folder().glob("*.jar")))
 
 
 def check_java() -> None:
@@ -80,39 +62,30 @@ def fetch() -> None:
     check_java()
     CACHE.mkdir(exist_ok=True)
     (CACHE / ".gitignore").write_text("*\n")
-    for folder, fetched in zip(folders(), (fetch_python, fetch_jars), strict=True):
-        if folder.is_dir():
-            continue
-        print(f"spark-test: fetching {folder.name} into .cache", flush=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
-            complete = fetched(Path(temporary))
-            if not folder.is_dir():  # another process may have been faster
-                complete.rename(folder)
+    if folder().is_dir():
+        return
+    print(f"spark-test: fetching {folder().name} into .cache", flush=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
+        complete = fetch_jars(Path(temporary))
+        if not folder().is_dir():  # another process may have been faster
+            complete.rename(folder())
 
 
-def fetch_python(folder: Path) -> Path:
-    """PySpark comes as a source distribution only: it is built here, with the setuptools of this environment."""
-    pinned = ["--require-hashes", "--no-deps", "--no-build-isolation", "--requirement", str(PINS)]
-    pip = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet"]
-    run([*pip, "install", *pinned, "--target", str(folder / "python")], folder)
-    return folder / "python"
-
-
-def fetch_jars(folder: Path) -> Path:
+def fetch_jars(into: Path) -> Path:
     if shutil.which("mvn") is None:
         raise Unavailable("Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH")
-    (folder / "pom.xml").write_text(pom())
-    run(["mvn", "-q", "-B", "dependency:copy"], folder)
+    (into / "pom.xml").write_text(pom())
+    run(["mvn", "-q", "-B", "dependency:copy"], into)
     for coordinates, checksum in CONNECTOR.items():
         _, artifact, release = coordinates.split(":")
-        jar = folder / "jars" / f"{artifact}-{release}.jar"
+        jar = into / "jars" / f"{artifact}-{release}.jar"
         if hashlib.sha256(jar.read_bytes()).hexdigest() != checksum:
             raise Unavailable(f"Spark's Kafka connector: {jar.name} is not the file that was tried")
-    return folder / "jars"
+    return into / "jars"
 
 
 def run(command: list[str], folder: Path) -> None:
-    name = "pip" if "pip" in command else command[0]
+    name = command[0]
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False

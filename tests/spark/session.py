@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from tests.spark.packages import Packages
 
 SECONDS = 60.0  # the machine may be busy: nothing takes a tenth of it otherwise
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
@@ -34,9 +32,8 @@ SETTINGS = {
 
 
 @contextmanager
-def session(packages: Packages, folder: Path) -> Iterator[Any]:
+def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
     """A SparkSession whose files are under `folder`; its JVM ends with it."""
-    sys.path.append(str(packages.python))
     had, cwd = dict(os.environ), os.getcwd()
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))]:
         del os.environ[name]  # another Spark is not meant
@@ -48,7 +45,7 @@ def session(packages: Packages, folder: Path) -> Iterator[Any]:
         builder = SparkSession.builder.master("local[2]").appName("tenure")
         for name, value in SETTINGS.items():
             builder = builder.config(name, value)
-        builder = builder.config("spark.jars", ",".join(map(str, packages.jars)))
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
         spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").config("spark.local.dir", f"{folder}/local").getOrCreate()
     finally:
         os.chdir(cwd)

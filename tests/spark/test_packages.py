@@ -42,36 +42,34 @@ def test_with_an_old_java_the_tests_skip(cache: Path, version: str) -> None:
     assert str(packages.find()).startswith("Spark needs Java 17 or newer, and java says")
 
 
-def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Path) -> None:
+def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(cache)
-    assert f"Spark needs pyspark-{packages.version()} in .cache" in str(packages.find())
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    assert packages.find() == "Spark needs PySpark in .venv: `make setup-analyze`"
+    monkeypatch.setattr(packages, "find_spec", lambda name: object())
+    assert f"Spark needs {packages.folder().name} in .cache" in str(packages.find())
     assert not cache.exists()
 
 
 def test_without_maven_it_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
-    packages.folders()[0].mkdir(parents=True)
     assert packages.main() == 0
     assert capsys.readouterr().err == "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH\n"
 
 
-def test_what_pip_cannot_fetch_is_said_and_nothing_of_it_stays(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_maven_cannot_fetch_is_said_and_nothing_of_it_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
-    program(cache, "python", "echo 'no such package'; exit 1")
-    monkeypatch.setattr("sys.executable", str(cache.parent / "bin" / "python"))
+    program(cache, "mvn", "echo 'no such jar'; exit 1")
     assert packages.main() == 0
-    assert capsys.readouterr().err == "spark-test: Spark: pip could not fetch it: no such package\n"
+    assert capsys.readouterr().err == "spark-test: Spark: mvn could not fetch it: no such jar\n"
     assert [path.name for path in cache.iterdir()] == [".gitignore"]
 
 
 def test_jars_that_are_not_those_that_were_tried_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
-    packages.folders()[0].mkdir(parents=True)
     named = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
     mkdir = shutil.which("mkdir", path=os.defpath)
     program(cache, "mvn", f"{mkdir} jars; for jar in {' '.join(named)}; do echo other > jars/$jar; done")
     assert packages.main() == 0
     assert "is not the file that was tried" in capsys.readouterr().err
-    assert not packages.folders()[1].exists()
+    assert not packages.folder().exists()
