@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 
 # SPDX names. All permissive, except MPL-2.0: its copyleft ends at its own files, and we change none of them.
-ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense"}
+ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
 
 # Not good enough for what is served with, and used as it is in development, one by one:
 IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # kio's checksum: a library of its own, never changed, shipped or linked
