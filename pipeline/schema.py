@@ -1,0 +1,55 @@
+"""Arrow schemas of the tables, made from the classes of `rows.py`, and rows to tables and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+
+from pipeline.rows import TABLES
+
+R = TypeVar("R", bound=tuple[object, ...])
+
+SIMPLE = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), bytes: pa.binary()}
+
+
+@cache
+def schema_of(name: str) -> pa.Schema:
+    hints = get_type_hints(TABLES[name].row)
+    return pa.schema([_field(column, hint) for column, hint in hints.items()])
+
+
+def _field(name: str, hint: Any) -> pa.Field:
+    if get_origin(hint) is list:
+        return pa.field(name, pa.list_(SIMPLE[get_args(hint)[0]]), nullable=False)
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)] if get_origin(hint) is not None else [hint]
+    assert len(kinds) == 1, f"{name}: {hint}"
+    return pa.field(name, SIMPLE[kinds[0]], nullable=_is_optional(hint))
+
+
+def _is_optional(hint: Any) -> bool:
+    return type(None) in get_args(hint) or get_origin(hint) is Union
+
+
+def table_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """In the order in which they are given."""
+    schema = schema_of(name)
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.Table.from_arrays([pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+def rows_of(row: type[R], table: pa.Table) -> list[R]:
+    columns = [table.column(name).to_pylist() for name in cast(Any, row)._fields]
+    return [cast(Any, row)(*values) for values in zip(*columns, strict=True)]
+
+
+def in_order(name: str, table: pa.Table) -> pa.Table:
+    """Sorted by the table's key, unknown values last, with the columns and types of its schema."""
+    table = table.select(schema_of(name).names).cast(schema_of(name))
+    return table.sort_by([(column, "ascending") for column in TABLES[name].key]).combine_chunks()
+
+
+def joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([schema_of(name).empty_table(), *tables])

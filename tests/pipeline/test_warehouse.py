@@ -1,0 +1,106 @@
+"""What is published exists, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.rows import TABLES, Deploy, Hygiene
+from pipeline.schema import in_order, rows_of, schema_of, table_of
+from pipeline.warehouse import Current, Warehouse, WarehouseError
+from tests.running import ROOT
+
+ROWS = [Hygiene("c", "g", None, None, "idle_member", "m", 5), Hygiene("c", "a", "t", 1, "data_lost", "3 records", 6)]
+
+
+def publish(warehouse: Warehouse, run: int, rows: list[Hygiene]) -> Current:
+    current = warehouse.current()
+    file = warehouse.write("hygiene", run, "c/0", table_of("hygiene", rows))
+    after = replace(current, run=run, files=current.replacing((), [file]))
+    warehouse.publish(after)
+    return after
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse.open(tmp_path / "out", create=True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_a_schema_and_a_key_of_its_columns(name: str) -> None:
+    schema = schema_of(name)
+    assert set(TABLES[name].key) <= set(schema.names)
+    assert in_order(name, table_of(name, [])).schema == schema
+
+
+def test_rows_come_back_as_they_were_given() -> None:
+    row = Deploy("c", "g", 0, 1, 2, 3, 4, "static", 5, 0, None, "exact")
+    assert rows_of(Deploy, table_of("deploys", [row])) == [row]
+
+
+def test_what_was_published_is_read_in_the_order_of_its_key(warehouse: Warehouse) -> None:
+    publish(warehouse, 1, ROWS[:1])
+    publish(warehouse, 2, ROWS[1:])
+    assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[::-1]
+
+
+def test_a_run_that_was_not_published_leaves_nothing(warehouse: Warehouse) -> None:
+    publish(warehouse, 1, ROWS[:1])
+    file = warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS))
+    beside = warehouse.write("hygiene", 1, "c/0", table_of("hygiene", ROWS))
+    assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
+    with warehouse.locked():
+        assert not (warehouse.folder / file.path).exists()
+        assert not (warehouse.folder / beside.path).exists()
+    assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
+
+
+def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse: Warehouse) -> None:
+    script = "import sys, time; from pathlib import Path; from pipeline.warehouse import Warehouse\n"
+    script += "with Warehouse.open(Path(sys.argv[1])).locked(): print('locked', flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", script, warehouse.folder], stdout=subprocess.PIPE, cwd=ROOT)
+    assert other.stdout is not None
+    other.stdout.readline()
+    with pytest.raises(WarehouseError, match=f"another run is at work in it .process {other.pid}"), warehouse.locked():
+        pass
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    with warehouse.locked():
+        assert (warehouse.folder / "LOCK").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: None, "there is no such folder"),
+        (lambda folder: folder.mkdir(), "empty; `tenure analyze run`"),
+        (lambda folder: (folder.mkdir(), (folder / "a.txt").touch()), "not a folder of analyses, and not empty"),
+        (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_text("0\n")), "written by another version of Tenure"),
+        (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_bytes(b"\xff")), "written by another version of Tenure"),
+        (lambda folder: folder.write_text("a file"), "FORMAT: Not a directory"),
+    ],
+)
+def test_what_is_no_warehouse_is_refused_in_a_line(tmp_path: Path, make: object, said: str) -> None:
+    make(tmp_path / "out")  # type: ignore[operator]
+    with pytest.raises(WarehouseError, match=said) as refused:
+        Warehouse.open(tmp_path / "out")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_first_run_that_died_before_it_began_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / ".FORMAT.123").touch()
+    (tmp_path / "LOCK").touch()
+    assert Warehouse.open(tmp_path, create=True).current() == Current()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 1}', '{"run":1,"files":[["x"]]}'])
+def test_a_damaged_list_of_what_exists_is_said(warehouse: Warehouse, text: str) -> None:
+    (warehouse.folder / "CURRENT.json").write_text(text)
+    with pytest.raises(WarehouseError, match=r"CURRENT.json: cannot be read"):
+        warehouse.current()
