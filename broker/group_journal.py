@@ -29,8 +29,7 @@ NOT_OURS = ErrorCode.NOT_COORDINATOR
 # An append older than this says that the log is slow: who waits for it is not held to a deadline.
 STALLED_MS = 100
 
-
-_FOLDERS = re.compile(r"\S*/")
+_FOLDERS = re.compile(r"\S*/(?!output error)")  # "Input/output error" is what a disk says
 
 
 def without_folders(reason: str) -> str:
@@ -146,7 +145,7 @@ class GroupJournal(Journal):
             Journal.end_turn(self)
         except Exception as error:
             defect("an append failed inside the broker", error, log=self.name)
-            self._in_flight = 0
+            self._none_under_way()
             self.broken()
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
@@ -156,18 +155,19 @@ class GroupJournal(Journal):
             self._came_to_its_end(hold, stamp, facts, result)
         except Exception as error:
             defect("an append failed inside the broker", error, log=self.name)
-            self._in_flight = 0
-            self._to_reload = False
-            self.broken()
+            self._none_under_way()
+            if self.refusal == SUSPENDED:  # it was to begin anew already
+                self._reload(self)
+            else:
+                self.broken()
 
     def _came_to_its_end(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
+        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
             # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
             self._advance_shard(now, True)
         if self._to_reload:
             self._to_reload = False
-            self._in_flight = 0
-            self._alarm = NEVER
+            self._none_under_way()
             if isinstance(result, AppendFailed):
                 self._suspend(result)
             elif self._unloaded is None:
@@ -175,6 +175,10 @@ class GroupJournal(Journal):
             self.leave()
             return
         Journal._appended(self, hold, stamp, facts, result)
+
+    def _none_under_way(self) -> None:
+        self._in_flight = 0
+        self._alarm = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
         if not self.refusal:  # otherwise the next append hears of it
@@ -213,26 +217,20 @@ class GroupJournal(Journal):
             self._advance_shard(now, bool(self._in_flight) and now - self._began > STALLED_MS)
 
     def _advance_shard(self, now: int, stalled: bool) -> None:
-        if self.refusal:
-            return
         shard = self.shard
         shard.stalled = stalled
         try:
             shard.advance(now, self._clock.wall, self._clock.steady_ms)
-        except Exception as error:
-            defect("a deadline failed inside the broker", error, log=self.name)
-            self.broken()
-        else:
-            self.stepped()
-        shard.stalled = False
+        finally:
+            shard.stalled = False
+        self.stepped()
 
     # Loading and unloading.
 
     def await_load(self) -> None:
         """It is ours, or will be, and is not replayed yet."""
-        if self.refusal == NOT_OURS:
-            self.refusal = LOADING
-            self.trouble = ""
+        self.refusal = LOADING
+        self.trouble = ""
 
     def own(self, owned: OwnedLog) -> None:
         self._owned = owned
@@ -280,10 +278,7 @@ class GroupJournal(Journal):
         """Somebody else's from now on, or the broker stops: no fact, no answer but 16."""
         self.refusal = NOT_OURS
         self._unloaded = done
-        if self.writable:
-            self.when_settled(self.leave)
-        else:
-            self.leave()
+        self.when_settled(self.leave)
 
     def leave(self) -> None:
         """Unload now, if that is asked for, whatever is still on its way."""
@@ -298,10 +293,8 @@ class GroupJournal(Journal):
     def _lose(self) -> None:
         self.refusal = NOT_OURS
         self._give_up(NOT_OURS)
-        self._alarm = NEVER
-        self._in_flight = 0
+        self._none_under_way()
         self._to_reload = False
         self._owned.release()
         self._owned = NO_LOG
-        self.writable = True
         self.trouble = ""

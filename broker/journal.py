@@ -141,15 +141,16 @@ class Journal:
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         """`hold`: that of the life in which the append began; each opening begins another."""
         self._in_flight = 0
-        self._alarm = NEVER
-        if isinstance(result, AppendFailed):
-            self._suspend(result)
-        else:
-            self._end_stamp = stamp
-            self._end_offset = result + facts - 1
-            hold.confirm(stamp, spoiled)
-            if hold.emitted != hold.taken:
-                self.turn.touch(self)
+        if self.writable:  # otherwise a defect has suspended it meanwhile, and it is read anew when that is over
+            self._alarm = NEVER
+            if isinstance(result, AppendFailed):
+                self._suspend(result)
+            else:
+                self._end_stamp = stamp
+                self._end_offset = result + facts - 1
+                hold.confirm(stamp, spoiled)
+                if hold.emitted != hold.taken:
+                    self.turn.touch(self)
         if self._settled is not None and not self.shard.hold.untaken:
             settled, self._settled = self._settled, None
             settled()
@@ -226,14 +227,16 @@ class Journal:
             self._ring(now)
 
     def _ring(self, now: int) -> None:
-        if not self.writable:
-            self._owned.recover(self._recovered)
-        elif self._in_flight:
+        if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
             self.shard.hold.late(self._due, self._late, spoiled)
             # Whoever came since waits behind the same append, and not for longer than that either.
             self._due = self.shard.hold.emitted
             self._wake(now + self._late_ms)
+        elif self._in_flight:
+            self._wake(now + self._retry_ms)  # after a defect: what it brings has to be in the log before that is read
+        else:
+            self._owned.recover(self._recovered)
 
     def _wake(self, at: int) -> None:
         self._alarm = at
@@ -243,6 +246,5 @@ class Journal:
         """Call back once nothing is on its way to the log any more (an orderly stop waits for that)."""
         if self._in_flight or self.shard.hold.untaken:
             self._settled = settled
-            self.turn.touch(self)
         else:
             settled()

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from broker.group_journal import NO_LOG, NOT_OURS, SERVING, STALLED_MS, SUSPENDED
+from broker.journal import RETRY_MS_MIN
 from broker.turn import NEVER
 from protocol.errors import ErrorCode
-from storage import AppendFailed, Fenced
+from storage import AppendFailed, Fenced, LogId, Unreadable
 from tests.broker.group_logs import SESSION_MS, World
 from tests.broker.test_group_journal import settled
 
@@ -45,7 +46,7 @@ def test_a_partition_without_a_log_refuses_whatever_a_log_is_asked() -> None:
 def test_before_it_is_loaded_a_partition_is_not_ours_and_knows_of_no_trouble() -> None:
     journal = World(load=False).journal
     assert (journal.refusal, journal.trouble, journal.epoch) == (NOT_OURS, "", NO_LOG.epoch)
-    assert (journal.replayed, journal.offsets, journal.load_ms) == (0, 0, 0)
+    assert (journal.replayed, journal.offsets, journal.load_ms, journal.defective) == (0, 0, 0, False)
     assert journal.wake_at == NEVER
 
 
@@ -172,7 +173,7 @@ def test_a_failure_of_a_partition_that_is_suspended_already_is_not_told_twice(wo
     assert "once more" not in world.journal.trouble
 
 
-@pytest.mark.parametrize(("waited", "spared"), [(STALLED_MS, False), (STALLED_MS + 1, True)])
+@pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
 def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, waited: int, spared: bool) -> None:
     """Of a member that falls due while it is under way."""
     member = settled(world)
@@ -184,6 +185,94 @@ def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, 
     world.journal.advance(world.clock.tick())
     assert (member in group.members) == spared
     assert not world.journal.shard.stalled
+
+
+@pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
+def test_an_append_that_ends_slowly_spares_who_fell_due_from_as_many_milliseconds_on(world: World, waited: int, spared: bool) -> None:
+    member = settled(world)
+    group = world.journal.shard.groups["g"]
+    world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
+    world.commit("h")
+    world.loop.ms += waited
+    world.log().succeed()
+    world.journal.advance(world.clock.tick())
+    assert (member in group.members) == spared
+
+
+def test_an_append_that_ended_at_once_spares_nobody_however_long_it_took(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop stood still: what clients sent meanwhile is read before members are expired (`turn.py`)."""
+    member = settled(world)
+    group = world.journal.shard.groups["g"]
+    world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)
+
+    def slow(batch: bytes, records: int, done: Any) -> None:
+        world.loop.ms += STALLED_MS + 100
+        done(7)
+
+    monkeypatch.setattr(world.log(), "append", slow)
+    world.commit("h")
+    world.loop.pass_ms(0)
+    assert member not in group.members
+
+
+def test_what_a_partition_was_loaded_from_is_counted_anew_each_time(world: World) -> None:
+    world.slice_seconds = 0.003
+    for offset in (1, 2):
+        world.commit("g", offset)
+        world.log().succeed()
+    for _ in range(2):
+        world.shards.unload(0, lambda: None)
+        assert (world.journal.owned, world.journal.epoch) == (False, NO_LOG.epoch)
+        world.shards.load(0)
+        world.loop.run()
+        assert (world.journal.owned, world.journal.epoch) == (True, world.log().epoch)
+        assert (world.journal.replayed, world.journal.offsets) == (2, 1)
+    assert world.journal.load_ms >= 6
+    assert len(world.store.acquired) == 3  # the log is acquired anew by each life
+
+
+def test_what_troubled_a_partition_is_not_told_of_it_any_more_once_it_is_given_up(world: World) -> None:
+    world.commit()
+    world.log().refuse()
+    assert world.shards.progress == "partition 0 (the disk is full)"
+    world.shards.unload(0, lambda: None)
+    assert world.shards.progress == "1 of 1 partitions are not served here"
+    world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
+    world.shards.load(0)
+    world.loop.run()
+    assert world.shards.progress == "partition 0 (cannot be read: Input/output error)"
+    world.store.waiting = True
+    world.shards.load(0)
+    assert world.shards.progress == "0 of 1 partitions loaded"
+
+
+def test_after_a_suspension_the_pauses_are_short_again(world: World) -> None:
+    for _ in range(2):
+        world.commit()
+        world.log().refuse()
+        for pause in (250, 500):
+            world.loop.pass_ms(pause - 1)
+            assert not world.log().recoveries
+            world.loop.pass_ms(1)
+            if pause == 250:
+                world.log().recoveries.pop()(AppendFailed("still full"))
+        world.log().recoveries.pop()(None)
+        world.loop.run()
+        assert world.journal.refusal == SERVING
+
+
+def test_only_a_log_that_was_suspended_is_said_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "log serves again"
+    assert said not in capsys.readouterr().out
+    world.journal.broken()
+    world.loop.run()
+    assert said not in capsys.readouterr().out
+    world.commit()
+    world.log().refuse()
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().recoveries.pop()(None)
+    world.loop.run()
+    assert capsys.readouterr().out.count(said) == 1
 
 
 @pytest.mark.plain

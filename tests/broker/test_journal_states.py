@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from broker.contain import DEFECTS
 from broker.journal import RETRY_MS_MIN, owned_or_fail
 from broker.start import ExitCode, StartError
 from broker.turn import NEVER
 from protocol.errors import ErrorCode
 from storage import AppendFailed, HeldBy
-from tests.broker.test_journal import LATE_MS, Machine, Reply
+from tests.broker.test_journal import LATE_MS, Machine, Reply, ScriptedLog
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def machine() -> Machine:
 
 
 def test_a_log_that_somebody_else_holds_is_no_start() -> None:
+    assert owned_or_fail("the registry", log := ScriptedLog()) is log
     with pytest.raises(StartError, match="the registry is held by process 7") as raised:
         owned_or_fail("the registry", HeldBy("process 7"))  # type: ignore[arg-type]
     assert raised.value.code == ExitCode.LOCKED
@@ -87,6 +89,77 @@ def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(mac
     other.end_turn()
     other.journal.broken()
     assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(machine: Machine) -> None:
+    """What is under way may yet be true, and is there when the journal serves again."""
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.journal.broken()
+    for _ in range(3):
+        assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
+        machine.passes(RETRY_MS_MIN)
+        assert not machine.log.recoveries
+    machine.log.succeed()
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.shard.values[b"a"]) == (True, b"1")
+    held = machine.put(b"b", b"2")
+    machine.end_turn()
+    machine.log.succeed()
+    assert held.error == 0
+
+
+def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.journal.broken()
+    alarm = machine.journal.wake_at
+    machine.log.refuse()
+    assert (machine.journal.writable, machine.journal.wake_at) == (False, alarm)
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert machine.journal.writable
+    assert b"a" not in machine.shard.values
+
+
+def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.put(b"a", b"1")
+    machine.journal.broken()
+    other = Machine()
+    other.put(b"a", b"1")
+    other.end_turn()
+    other.journal.broken()
+    assert capsys.readouterr().out.count("log suspended                  log=values-0 reason='a defect in this version'") == 2
+
+    class Broken(Reply):
+        def release(self) -> None:
+            raise RuntimeError("planted")
+
+    third = Machine()
+    third.shard.put(b"a", b"1")
+    third.journal.reply(Broken())
+    third.end_turn()
+    third.log.succeed()
+    assert ", a reply failed inside the broker: RuntimeError: planted" in DEFECTS.last
+
+
+def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_each_success(machine: Machine) -> None:
+    for _ in range(2):
+        machine.put(b"a", b"1")
+        machine.end_turn()
+        machine.log.refuse()
+        for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
+            machine.journal.advance(machine.clock.tick())  # waking early is harmless
+            assert not machine.log.recoveries
+            machine.passes(pause - 1)
+            machine.journal.advance(machine.clock.tick())
+            assert not machine.log.recoveries
+            machine.passes(1)
+            machine.log.recoveries.pop()(AppendFailed("the disk is full"))
+        machine.passes(15_000)
+        machine.log.recoveries.pop()(None)
+        assert machine.journal.writable
 
 
 def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_pause(machine: Machine) -> None:
