@@ -303,6 +303,17 @@ class Episode(NamedTuple):
     final: bool
 
 
+class GroupTables(NamedTuple):
+    """What the fold makes of the events of one group."""
+
+    generations: list[Generation]
+    members: list[Member]
+    notes: list[NoteRow]
+    spells: list[Spell]
+    replacements: list[Replaced]
+    episodes: list[Episode]
+
+
 class Deploy(NamedTuple):
     """Gold: most members of a group restarted close to each other."""
 
