@@ -57,7 +57,7 @@ def _note_all(segment: Segment, at: int, producers: Producers) -> None:
             chunk = segment.bytes_at(at, min(CHUNK_BYTES, segment.size - at))
             used = _note(chunk, producers)
             if not used:
-                size = read_header(chunk, 0).size
+                size = read_header(chunk, 0).size  # or what is wrong with it
                 if size > segment.size - at:
                     raise CorruptBatch("a batch is cut short")
                 used = _note(segment.bytes_at(at, size), producers)
@@ -67,7 +67,7 @@ def _note_all(segment: Segment, at: int, producers: Producers) -> None:
 
 
 def _note(chunk: bytes, producers: Producers) -> int:
-    """Those of the batches that are whole; how many bytes they are."""
+    """Those of the batches up to the first that is not whole, or none; how many bytes they are."""
     unpack = _WHO.unpack_from
     note = producers.note_batch
     end = len(chunk)
@@ -83,10 +83,8 @@ def _note(chunk: bytes, producers: Producers) -> int:
     sequence: int
     while end - at >= HEADER_BYTES:
         base, length, magic, attributes, delta, timestamp, producer, epoch, sequence = unpack(chunk, at)
-        if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
-            read_header(chunk, at)  # says what is wrong
         after = at + LENGTH_FROM + length
-        if after > end:
+        if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM or after > end:
             break
         if producer >= 0:
             note(producer, epoch, sequence, delta, base, timestamp, attributes)

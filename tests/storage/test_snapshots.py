@@ -45,11 +45,14 @@ def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
     producers.put(1, Producer())  # what was known before does not count
     old = [(7, 3, 5 + number, 5 + number, 0, 900, 0, -1) for number in range(2)]
     new = [(7, 4, 2 * number + 1, 100 + 2 * number + 1, 1, 1_000 + number, 0, -1) for number in range(NEWEST_BATCHES + 2)]
-    assert parse_snapshot(stored(*old, *new, (8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)), producers)
-    found = {id: known for id in producers if (known := producers.get(id)) is not None}
-    assert list(found) == [7, 8, 9, 10]
-    assert (found[7].epoch, found[7].last_timestamp) == (4, 1_006)
-    assert found[7].batches == [(2 * number, 2 * number + 1, 100 + 2 * number, 1_000 + number) for number in range(2, NEWEST_BATCHES + 2)]
+    others = [(8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)]
+    for count in (1, NEWEST_BATCHES - 1, NEWEST_BATCHES, NEWEST_BATCHES + 2):
+        assert parse_snapshot(stored(*old, *new[:count], *others), producers)
+        found = {id: known for id in producers if (known := producers.get(id)) is not None}
+        assert list(found) == [7, 8, 9, 10]
+        assert (found[7].epoch, found[7].last_timestamp) == (4, 999 + count)
+        numbers = range(max(count - NEWEST_BATCHES, 0), count)
+        assert found[7].batches == [(2 * number, 2 * number + 1, 100 + 2 * number, 1_000 + number) for number in numbers]
     assert (found[8].batches, found[8].transaction_offset, found[8].coordinator_epoch) == ([(0, 1, 0, 500)], 0, 2)
     assert found[9].batches == [(SEQUENCE_MAX - 1, 0, 58, 600)]
     assert (found[10].batches, found[10].last_timestamp) == ([], 700)
@@ -138,10 +141,12 @@ def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(a
     disk = FaultyDisk()
     disk.make_folder("/data")
     place = Place(disk, "/data")
-    path, data = stopped(place, *[batch(7, number) for number in range(5)])
+    # Its index knows where the last batch begins: an opening after an orderly stop looks at no other, but for their producers.
+    path, data = stopped(place, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
     begin = 2 * size + at
     overwrite(disk, path, data[:begin] + put + data[begin + len(put) :])
+    Log.open(Handles(disk), f"{place.path}/{FOLDER}", 1 << 24, 0, True, deferred=True)
     with pytest.raises(DamagedLog, match=f"{FOLDER}/{0:020}.log is damaged at byte {2 * size}"):
         opened(place, True)
 
