@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = [
     *("-q", "--assert=plain", "--tb=no", "--capture=no", "--no-header", "--no-summary"),
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
-    *("-m", "not (alone or clients or kafka or spark or once)", "-o", "tmp_path_retention_policy=none"),
+    *("-m", "not (alone or clients or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
 ]
 # A test that takes longer is for other occasions: it would be run for every mutation of what it touches.
 TEST_SECONDS_MAX = 1.0
