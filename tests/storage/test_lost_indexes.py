@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from struct import pack, unpack_from
 
 import pytest
 
@@ -102,3 +103,17 @@ def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> Non
                 overwrite(disk, path, bytes(data))
                 check(opened(disk, len(expected)), expected, random)
             overwrite(disk, path, whole)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_time_that_its_batch_does_not_have_is_not_believed(more: int) -> None:
+    random = Random(5)
+    disk = FaultyDisk(random)
+    log, expected = written(disk, times(random, "one from the future", 130))
+    log.close()
+    path = f"{FOLDER}/{0:020}.timeindex"
+    whole = read(disk, path)
+    assert unpack_from(">qi", whole, len(whole) - 12)[0] == 10_000_000
+    for at in range(0, len(whole), 12):
+        overwrite(disk, path, whole[:at] + pack(">q", unpack_from(">q", whole, at)[0] + more) + whole[at + 8 :])
+        check(opened(disk, len(expected)), expected, random)

@@ -34,6 +34,8 @@ def test_how_much_of_a_torn_turn_there_is_is_told_to_the_byte() -> None:
         found = read_turns(written.data[:begin] + bytes(len(written.data) - begin))
         assert found.torn_bytes == len(written.data) - last, begin
         assert [one.position for one in found.pieces] == [one.position for one in read_turns(written.data[:last]).pieces], begin
+        longer = read_turns(written.data[:begin] + bytes(len(written.data) - begin + 3 * SECTOR))  # the file grew further than the turn
+        assert (longer.torn_bytes, longer.pieces) == (len(written.data) - last + 3 * SECTOR, found.pieces), begin
     assert read_turns(written.data).torn_bytes == 0
 
 
