@@ -149,7 +149,7 @@ class Segment:
         stored index knows. `believe_index`: its two files were written by a process that went on or stopped in order.
         """
         length = self.handles.file(self.log_path).size()
-        stored = (-1, -1) if from_start else self._load_index(length, believe_index)
+        stored = None if from_start else self._load_index(length, believe_index)
         self.verified = from_start
         try:
             reason = verify_all(self, length) if from_start else self._read_headers(length)
@@ -158,10 +158,9 @@ class Segment:
                 reason = self._read_headers(length)
         except CorruptBatch as error:
             reason = str(error)
-        if not reason:
-            self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-            index = self.index
-            self.index_saved = stored == (index.stored_offsets + len(index.positions), index.stored_times + len(index.times))
+        index = self.index
+        index.add_time(self.max_timestamp, self.max_timestamp_offset)
+        self.index_saved = index is stored and not index.positions and not index.times
         return reason
 
     def _read_headers(self, length: int) -> str:
@@ -174,7 +173,10 @@ class Segment:
         return ""
 
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
-        """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is."""
+        """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is.
+
+        The bytes are the same object for batches that were read together, and begin with the first of them.
+        """
         chunk, chunk_at = b"", at
         while at < end:
             offset = at - chunk_at
@@ -205,7 +207,7 @@ class Segment:
         verify = not self.verified
         begin = at = self.position_from(offset)
         last = self.base - 1
-        current, first, behind = b"", 0, 0  # of the bytes read last, the part that is still to be handed out
+        current, behind = b"", 0  # the bytes read last, of which so many are still to be handed out
         try:
             for header, chunk, where in self.batches(at, self.size, verify):
                 # The checksum does not cover the offset: one that is wrong must not pass for the end.
@@ -215,17 +217,17 @@ class Segment:
                 if last >= end:
                     break
                 if chunk is not current:
-                    if behind > first:
-                        yield current[first:behind]
-                    current, first = chunk, where
+                    if behind:
+                        yield current[:behind]
+                    current = chunk
                 behind = where + header.size
                 at += header.size
         except CorruptBatch as error:
-            if behind > first:
-                yield current[first:behind]
+            if behind:
+                yield current[:behind]
             raise DamagedLog(self.log_path, at, str(error)) from error
-        if behind > first:
-            yield current[first:behind]
+        if behind:
+            yield current[:behind]
         if begin == 0 and at == self.size:
             self.verified = True
 
@@ -237,14 +239,14 @@ class Segment:
         size = FACT_BYTES
         try:
             while at < stop and not reader.ended:
-                data = self.bytes_at(at, min(size, stop - at))
                 reader.used = 0
+                data = self.bytes_at(at, min(size, stop - at))
                 facts = reader.read(data)
                 at += reader.used
                 size = FACT_BYTES
                 if reader.used:
                     yield facts
-                elif not reader.ended:
+                else:
                     size = batch_end(data, 0)
                     if size > stop - at:
                         raise CorruptBatch("a batch is cut short")
@@ -257,8 +259,8 @@ class Segment:
         """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
         if offset >= self.next_offset:
             return self.size
-        known = self.places.get(offset, -1)
-        if known >= 0:
+        known = self.places.get(offset)
+        if known is not None:
             return known
         if offset <= self.base:
             return 0  # whatever its first batch says now: who reads from the start on meets a wrong offset there
@@ -276,6 +278,7 @@ class Segment:
                 while end - where >= HEADER_BYTES:
                     base, length, magic, delta = unpack(chunk, where)
                     if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
+                        at += where
                         read_header(chunk, where)  # says what is wrong
                     if base + delta >= offset:
                         return at + where
@@ -283,14 +286,14 @@ class Segment:
                 at += where
                 if not where or at > self.size:
                     raise CorruptBatch("a batch is cut short")
+            raise CorruptBatch(f"no batch reaches offset {offset}, and {self.next_offset} is the next")
         except CorruptBatch as error:
             raise DamagedLog(self.log_path, at, str(error)) from error
-        return at
 
     def read(self, offset: int, bytes_max: int, end: int) -> bytes:
         """Whole batches from the one that holds `offset` on, that end before `end`: as many as fit, but one at least."""
         begin = at = self.position_from(offset)
-        stop = self.size if end >= self.next_offset else self.position_from(end)
+        stop = self.position_from(end)
         if begin >= stop:
             return b""
         try:
@@ -308,7 +311,7 @@ class Segment:
         """As many whole batches as are before `behind`; of many to within what the index knows, so that they are read once."""
         if behind - begin >= PART_BYTES:
             position, last_offset = self.index.before(behind)
-            header = self._header_at(position, last_offset, stop) if position > begin else None
+            header = self._header_at(position, last_offset) if position > begin else None
             if header is not None:
                 self.remember(header.base_offset, position)
                 return self.bytes_at(begin, position - begin)
@@ -336,7 +339,7 @@ class Segment:
         """Where to begin reading for `offset`: further back where the index does not lead to the batch that it names."""
         position, last_offset = self.index.entry_for(offset)
         back = PART_BYTES
-        while position > 0 and self._header_at(position, last_offset, self.size) is None:
+        while position > 0 and self._header_at(position, last_offset) is None:
             position, last_offset = self.index.before(position - back)
             back *= 4
         return position
@@ -350,13 +353,13 @@ class Segment:
         except CorruptBatch:
             return None
 
-    def _header_at(self, position: int, last_offset: int, end: int) -> BatchHeader | None:
+    def _header_at(self, position: int, last_offset: int) -> BatchHeader | None:
         """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
         try:
             header = read_header(self.file.read(position, HEADER_BYTES), 0)
         except CorruptBatch:
             return None
-        return header if header.last_offset == last_offset and header.size <= end - position else None
+        return header if header.last_offset == last_offset else None
 
     def damaged_at(self, reason: str) -> DamagedLog:
         return DamagedLog(self.log_path, self.size, reason)
@@ -369,9 +372,6 @@ class Segment:
         if file.size() != position:
             file.truncate(position)
             self.unsynced = True
-        if position == self.size:
-            self.index.remove_stale()
-            return
         self.places.clear()
         self.index.cut(position)
         self._resume()
@@ -385,7 +385,7 @@ class Segment:
     def _resume(self) -> None:
         """Go back to the last batch that the index names, or to the start."""
         position, last_offset = self.index.last_place()
-        header = self._header_at(position, last_offset, self.handles.file(self.log_path).size()) if position else None
+        header = self._header_at(position, last_offset) if position else None
         if header is None:
             self._begin_anew()
         else:
@@ -398,17 +398,16 @@ class Segment:
         self.size, self.next_offset = 0, self.base
         self.max_timestamp, self.max_timestamp_offset = -1, self.base
 
-    def _load_index(self, length: int, believe: bool) -> tuple[int, int]:
-        """Take up the stored index; how many entries its two files have, -1 for none that can be used."""
+    def _load_index(self, length: int, believe: bool) -> Index | None:
+        """The stored index, if it makes sense; it is taken up as far as it leads to batches."""
         index = Index(self.handles, self.path, self.suffix, self.base)
         if not index.load(length):
-            return -1, -1
-        counts = index.stored_offsets, index.stored_times
+            return None
         self.index = index
         self._resume()
         if self.size and not believe and not self._resume_at_newest():
             self._begin_anew()
-        return counts
+        return index
 
     def _resume_at_newest(self) -> bool:
         """Go further back, to the batch that the time index has as the newest so far; whether it leads to one.

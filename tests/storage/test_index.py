@@ -96,14 +96,14 @@ def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -
     assert index_files(place) == before
 
 
-@pytest.mark.parametrize("shift", [1, -1, 500])
-def test_an_entry_that_leads_into_a_batch_is_not_believed(place: Place, shift: int) -> None:
-    written(place)
+@pytest.mark.parametrize("shift", [1, -1, 500, None])
+def test_an_entry_that_leads_into_a_batch_or_to_another_is_not_believed(place: Place, shift: int | None) -> None:
+    sizes = {header.last_offset: header.size for header in headers(written(place))}
     path = f"{place.path}/{FOLDER}/{BASE}.index"
     entries = bytearray(read(place.disk, path))
     middle = len(entries) // 16 * 8
     offset, position = unpack_from(">ii", entries, middle)
-    entries[middle : middle + 8] = pack(">ii", offset, position + shift)
+    entries[middle : middle + 8] = pack(">ii", offset, position + (sizes[offset] if shift is None else shift))
     overwrite(place.disk, path, bytes(entries))
     log, _ = reopen(place.disk, place.path, clean=True)
     assert names(log, offset)[:2] == [f"b{offset // 2}.0", f"b{offset // 2}.1"]
@@ -241,3 +241,33 @@ def test_what_is_cut_off_at_an_opening_stands_in_no_index_file(place: Place, kep
     for data, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
         named = [unpack_from(form, data, place)[field] for place in range(0, len(data), 8 + 4 * field)]
         assert all(offset < 2 * kept for offset in named)
+
+
+def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place) -> None:
+    """Whatever became of the log before: batches behind those that the files had, batches that were cut off."""
+    log = written(place)
+    log, _ = reopen(place.disk, place.path, clean=True)
+    log.append(batch("newest", padding=10, timestamp=10_000_000), log.epoch)  # too small for an entry of its own place
+    log.flush()
+    log.close()
+    check_index_files(place, 10_000_000)
+    log, _ = reopen(place.disk, place.path, clean=True)
+    log.append(batch("unflushed", timestamp=20_000_000), log.epoch)
+    log.recover(keep_unflushed=False)
+    log.close()
+    check_index_files(place, 10_000_000)
+    path = f"{place.path}/{FOLDER}/{BASE}.log"
+    overwrite(place.disk, path, read(place.disk, path) + batch("torn")[:70])
+    log, recovery = reopen(place.disk, place.path)
+    assert recovery.cut_bytes == 70
+    log.close()
+    check_index_files(place, 10_000_000)
+
+
+def check_index_files(place: Place, newest: int) -> None:
+    found = index_files(place)
+    assert unpack_from(">q", found[1], len(found[1]) - 12)[0] == newest
+    for ending in ("index", "timeindex"):
+        place.disk.remove(f"{place.path}/{FOLDER}/{BASE}.{ending}")
+    reopen(place.disk, place.path, clean=True)[0].close()
+    assert index_files(place) == found

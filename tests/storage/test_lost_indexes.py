@@ -105,15 +105,19 @@ def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> Non
             overwrite(disk, path, whole)
 
 
+@pytest.mark.parametrize("course", ["in order", "one from the future"])
 @pytest.mark.parametrize("more", [-1, 1])
-def test_a_time_that_its_batch_does_not_have_is_not_believed(more: int) -> None:
+def test_a_time_that_its_batch_does_not_have_is_not_believed(more: int, course: str) -> None:
     random = Random(5)
     disk = FaultyDisk(random)
-    log, expected = written(disk, times(random, "one from the future", 130))
+    log, expected = written(disk, times(random, course, 130))
     log.close()
     path = f"{FOLDER}/{0:020}.timeindex"
     whole = read(disk, path)
-    assert unpack_from(">qi", whole, len(whole) - 12)[0] == 10_000_000
+    assert len(whole) >= 24
     for at in range(0, len(whole), 12):
         overwrite(disk, path, whole[:at] + pack(">q", unpack_from(">q", whole, at)[0] + more) + whole[at + 8 :])
-        check(opened(disk, len(expected)), expected, random)
+        again = opened(disk, len(expected))
+        check(again, expected, random)
+        again.close()
+        check(opened(disk, clean=True), expected, random)  # which believes what it finds

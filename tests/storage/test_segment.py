@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import pytest
+from google_crc32c import value as crc32c
 
 from protocol.batch import CorruptBatch, Record, build, facts_of, read_header, stamp_whole
 from storage import DamagedLog, Handles
-from storage.segment import PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
+from storage.segment import FACT_BYTES, PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
+from storage.verifying import CHUNK_BYTES
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 
@@ -95,6 +98,12 @@ def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_s
     assert "cut short" in segment.check(from_start)
     assert (segment.size, segment.next_offset) == (len(good), NEXT)
     assert laid(disk, [one(99)]).check(from_start) == "offset 99 where at least 100 must be"
+    backwards = bytearray(one(130).data)
+    backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
+    backwards[17:21] = crc32c(bytes(backwards[21:])).to_bytes(4, "big")
+    segment = laid(disk, SOME, bytes(backwards))
+    assert segment.check(from_start)
+    assert (segment.size, segment.next_offset) == (len(good), NEXT)
 
 
 def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
@@ -156,7 +165,9 @@ def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: 
         for end in range(BASE, NEXT + 2):
             segment = opened(disk, SOME, verified)
             expected = b"".join(batch.data for batch in SOME if offset <= batch.last < end)
-            assert b"".join(segment.chunks(offset, end)) == expected
+            found = list(segment.chunks(offset, end))
+            assert b"".join(found) == expected
+            assert all(found)
             assert segment.verified is (verified or (offset <= 102 and end >= NEXT))
 
 
@@ -171,7 +182,7 @@ def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) 
 @pytest.mark.parametrize("which", range(5))
 def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: FaultyDisk, which: int) -> None:
     before = b"".join(batch.data for batch in SOME[:which])
-    for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset")):
+    for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset"), ({9: 0x01}, "cut short"), ({16: 0x01}, "magic 3")):
         segment = opened(disk, SOME, False)
         data = bytearray(b"".join(batch.data for batch in SOME))
         for at, bit in changes.items():
@@ -181,7 +192,40 @@ def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: F
         with pytest.raises(DamagedLog, match=reason) as caught:
             found.extend(segment.chunks(BASE, NEXT))
         assert (b"".join(found), caught.value.position) == (before, len(before))
+        assert all(found)
+        with pytest.raises(DamagedLog, match=reason) as caught:
+            list(segment.facts(NEXT))
+        assert caught.value.position == len(before)
         assert not segment.verified
+        if which:  # who reads less does not meet it
+            assert b"".join(segment.chunks(BASE, SOME[which - 1].last)) == b"".join(batch.data for batch in SOME[: which - 1])
+
+
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("which", range(5))
+def test_an_offset_that_is_not_between_those_beside_it_is_damage(disk: FaultyDisk, which: int, verified: bool) -> None:
+    before = b"".join(batch.data for batch in SOME[:which])
+    length = SOME[which].last - SOME[which].base
+    for wrong in (SOME[which - 1].last if which else BASE - 1, NEXT - length):
+        batches = [*SOME[:which], SOME[which]._replace(data=wrong.to_bytes(8, "big") + SOME[which].data[8:]), *SOME[which + 1 :]]
+        segment = opened(disk, SOME, verified)
+        overwrite(disk, segment.log_path, b"".join(batch.data for batch in batches))
+        for reading in (segment.chunks(BASE, NEXT), segment.facts(NEXT)):
+            with pytest.raises(DamagedLog, match=f"offset {wrong} between") as caught:
+                list(reading)
+            assert caught.value.position == len(before)
+
+
+def test_a_file_that_is_shorter_than_it_was_is_damage_where_reading_went_on(disk: FaultyDisk) -> None:
+    batches = [one(BASE + number, padding=1_000) for number in range(3 * CHUNK_BYTES // 1_000)]
+    begins = set(accumulate([len(batch.data) for batch in batches]))
+    segment = opened(disk, batches)
+    disk.open(segment.log_path).truncate(segment.size - 1)
+    for reading, read_at_once in ((segment.chunks(BASE, BASE + len(batches)), CHUNK_BYTES), (segment.facts(BASE + len(batches)), FACT_BYTES)):
+        with pytest.raises(DamagedLog, match="the file is shorter than it was") as caught:
+            list(reading)
+        assert caught.value.position in begins
+        assert segment.size - read_at_once <= caught.value.position < segment.size
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 62, 70, 100, 200, 1 << 20])
@@ -209,17 +253,32 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
         segment.read(batch.base, 1, NEXT)  # places are remembered
     kept = batches[:count]
     position = sum(len(batch.data) for batch in kept)
+    segment.save_index()
     segment.unsynced = False
     segment.cut(position)
     assert segment.unsynced is (count < 5)
+    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name what is gone, should the process end now
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
     fresh = opened(disk, kept)
     assert known(segment) == known(fresh)
     assert segment.read(BASE, 1 << 20, NEXT) == b"".join(batch.data for batch in kept)
-    following = one(segment.next_offset, padding=50)
-    segment.append(following.data, following.base, following.last, 1_000, 0)
-    assert segment.read(following.base, 1 << 20, NEXT + 1) == following.data
+    for offset in range(segment.next_offset, NEXT + 1):
+        following = one(offset, padding=50)
+        segment.append(following.data, following.base, following.last, 1_000, 0)
+        assert segment.read(offset, 1 << 20, NEXT + 1) == following.data
     assert [segment.position_from(batch.base) for batch in kept] == [fresh.position_from(batch.base) for batch in kept]
+
+
+def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDisk) -> None:
+    data = [batch.data for batch in SOME]
+    segment = opened(disk, SOME, False)
+    overwrite(disk, segment.log_path, data[0] + data[1][:-1] + b"?" + b"".join(data[2:]))
+    segment.cut(segment.size - len(data[4]))
+    assert (segment.next_offset, segment.size) == (116, sum(len(one) for one in data[:4]))
+    overwrite(disk, segment.log_path, data[0] + data[1][:16] + b"?" + data[1][17:] + b"".join(data[2:4]))
+    with pytest.raises(DamagedLog, match="magic") as caught:
+        segment.cut(segment.size - len(data[3]))
+    assert caught.value.position == len(data[0])
 
 
 @pytest.mark.parametrize("fault", ["write", "room"])
@@ -241,6 +300,13 @@ def test_an_append_that_fails_leaves_the_file_and_what_is_known_as_they_were(dis
     assert (segment.epoch, segment.epoch_start) == (7, NEXT)
 
 
+def test_behind_a_large_batch_facts_come_some_at_a_time_again(disk: FaultyDisk) -> None:
+    batches = [one(BASE, padding=3 * FACT_BYTES), *[one(BASE + 1 + number, padding=1_000) for number in range(600)]]
+    pieces = list(opened(disk, batches).facts(BASE + 601))
+    assert [fact for some in pieces for fact in some] == [fact for batch in batches for fact in facts_of(batch.data)]
+    assert max(len(some) for some in pieces) <= FACT_BYTES // 1_000
+
+
 def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) -> None:
     segment = opened(disk, SOME)
     segment.keep_for_readers()
@@ -250,6 +316,7 @@ def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) 
     segment.keep_for_readers()
     disk.remove(segment.log_path)
     segment.handles.forget(segment.log_path)
+    segment.keep_for_readers()  # again, after a renaming that failed
     for _ in range(2):
         assert segment.read(103, 1, NEXT) == SOME[1].data
         segment.let_go()
@@ -269,3 +336,5 @@ def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> No
     assert segment.header_at(at + 1) is None
     assert segment.header_at(segment.size) is None
     assert segment.header_at(segment.size - 60) is None
+    overwrite(disk, segment.log_path, read(disk, segment.log_path) + one(NEXT).data)
+    assert segment.header_at(segment.size) is None  # what is there does not count yet

@@ -1,0 +1,135 @@
+"""Where a segment finds the batch that holds an offset: by what readers left, by the index, by reading; and what it meets there."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+
+import pytest
+
+from protocol.batch import read_header, rewrite
+from storage import DamagedLog
+from storage.segment import PART_BYTES, PLACES_MAX
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import overwrite
+from tests.storage.test_segment import BASE, NEXT, PATH, SOME, Batch, one, opened
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(PATH)
+    return disk
+
+
+def emptied(base: int, last: int) -> Batch:
+    """As a compaction leaves a batch of which nothing stays: a header alone."""
+    return Batch(base, last, rewrite(read_header(one(base, last - base + 1).data, 0), []))
+
+
+def test_who_asks_behind_the_last_batch_reads_nothing(disk: FaultyDisk) -> None:
+    segment = opened(disk, SOME)
+    disk.unreadable = segment.log_path
+    assert (segment.read(NEXT, 100, NEXT), segment.read(BASE, 100, BASE)) == (b"", b"")
+    assert segment.position_from(NEXT) == segment.position_from(NEXT + 5) == segment.size
+
+
+def test_what_a_look_meets_on_its_way_is_named_by_its_place(disk: FaultyDisk) -> None:
+    """The fourth batch is wrong, and the fifth is asked for."""
+    sizes = [len(batch.data) for batch in SOME]
+    before, fourth, last = b"".join(batch.data for batch in SOME[:3]), SOME[3].data, SOME[4].data
+    for data, reason in (
+        (fourth[:16] + b"\1" + fourth[17:] + last, "magic 1"),
+        (fourth[:8] + (48).to_bytes(4, "big") + fourth[12:] + last, "a batch of 60 bytes"),
+        (fourth[:8] + (49).to_bytes(4, "big") + fourth[12:] + last, "magic"),  # that may be one, and leads into the middle
+        (fourth[:8] + b"\xff" * 4 + fourth[12:] + last, "a batch of 11 bytes"),
+        (fourth[:8] + (1 << 20).to_bytes(4, "big") + fourth[12:] + last, "cut short"),
+        (fourth[:8] + (sizes[3] + sizes[4] - 12 - 10).to_bytes(4, "big") + fourth[12:] + last, "cut short"),  # ten bytes are left
+        (fourth + bytes(8) + last[8:], "no batch reaches offset 120, and 121 is the next"),
+    ):
+        segment = opened(disk, SOME)
+        overwrite(disk, segment.log_path, before + data)
+        with pytest.raises(DamagedLog, match=reason) as caught:
+            segment.read(120, 1 << 20, NEXT)
+        assert caught.value.position == len(before) or reason in ("magic", "cut short") or "reaches" in reason
+
+
+def test_who_reads_on_where_no_batch_begins_any_more_meets_damage(disk: FaultyDisk) -> None:
+    first, second, *_ = (batch.data for batch in SOME)
+    whole = b"".join(batch.data for batch in SOME)
+    for limit in (1, 1 << 20):
+        segment = opened(disk, SOME)
+        assert segment.read(BASE, 1, NEXT) == first
+        overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + whole[len(first) + 17 :])
+        with pytest.raises(DamagedLog, match="magic 1") as caught:
+            segment.read(103, limit, NEXT)
+        assert caught.value.position == len(first)
+    segment = opened(disk, SOME)
+    overwrite(disk, segment.log_path, first + second[:8] + (1 << 20).to_bytes(4, "big") + whole[len(first) + 12 :])
+    with pytest.raises(DamagedLog, match="cut short"):
+        segment.read(103, 1, NEXT)
+
+
+def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDisk) -> None:
+    batches = [emptied(100, 102), one(103), emptied(104, 109), one(110), emptied(111, 120)]
+    segment = opened(disk, batches)
+    for offset in range(100, 121):
+        number = next(number for number, batch in enumerate(batches) if batch.last >= offset)
+        fresh = opened(disk, batches)
+        rest = b"".join(batch.data for batch in batches[number:])
+        assert fresh.position_from(offset) == segment.size - len(rest)
+        assert fresh.read(offset, len(rest), NEXT) == rest
+    assert opened(disk, batches).read(103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
+
+
+def test_who_reads_on_needs_no_look_up(disk: FaultyDisk) -> None:
+    batches = [one(BASE, padding=200_000), *[one(BASE + 1 + number, padding=900) for number in range(400)]]
+    places = dict(zip(accumulate([len(batch.data) for batch in batches]), [batch.base + 1 for batch in batches], strict=True))
+    segment = opened(disk, batches)
+    for limit in (1, 1, 5_000, 2 * PART_BYTES, 1 << 20):
+        for end in (BASE + 301, BASE + 401):
+            at, offset = 0, BASE
+            while offset < end:
+                disk.unreadable = ""
+                at += len(segment.read(offset, limit, end))
+                offset = places[at]
+                disk.unreadable = segment.log_path
+                assert segment.position_from(offset) == at
+            disk.unreadable = ""
+
+
+def test_as_many_places_are_remembered_as_there_may_be_readers(disk: FaultyDisk) -> None:
+    batches = [one(BASE + number, padding=100) for number in range(2 * PLACES_MAX)]
+    segment = opened(disk, batches)
+    for batch in [*batches[:-1], batches[-2]]:  # of which the last is remembered already
+        assert segment.read(batch.base, 1, BASE + len(batches)) == batch.data
+    assert len(segment.places) == PLACES_MAX
+    disk.unreadable = segment.log_path
+    for number in range(PLACES_MAX, 2 * PLACES_MAX):
+        assert segment.position_from(BASE + number) == sum(len(batch.data) for batch in batches[:number])
+
+
+def test_who_read_up_to_an_end_reads_on_behind_it_when_more_was_written(disk: FaultyDisk) -> None:
+    more = [one(NEXT + number) for number in range(3)]
+    for end in (*range(BASE + 3, NEXT), NEXT, NEXT + 1, NEXT + 2):
+        segment = opened(disk, SOME)
+        segment.read(BASE, 1 << 20, end)
+        for batch in more:
+            segment.append(batch.data, batch.base, batch.last, 1_000, 2)
+        for batch in [*SOME, *more]:
+            assert segment.read(batch.base, 1, NEXT + 3) == batch.data, end
+
+
+def test_an_index_that_leads_nowhere_is_left_in_few_steps(disk: FaultyDisk) -> None:
+    batches = [one(BASE + number, padding=4_100) for number in range(700)]
+    segment = opened(disk, batches)
+    segment.index.positions = array("i", [position + 1 for position in segment.index.positions])
+    reads = 0
+
+    def count(path: str) -> None:
+        nonlocal reads
+        reads += path == segment.log_path
+
+    disk.refuse_reading = count  # type: ignore[method-assign]
+    assert segment.near(BASE + 650) == 0
+    assert reads < 8
