@@ -1,0 +1,170 @@
+"""Commits of a bucket, each beside the one before it, and the commits around each group metadata record.
+
+One step takes what is new in one partition of __consumer_offsets. Any slicing gives the rows of all at once: what a step has to
+know of earlier ones is its `State`, three small Arrow tables that the driver keeps per bucket (`State.tables`, `State.of`):
+
+- `tails`: of each group's partition the last ten commits and all of the last hour or so (`State.trimmed`), as rows of `commits`.
+  They are what lag and status are evaluated over again, too.
+- `waiting`: group metadata records around which a commit may still come; `around`: their partitions.
+
+An edge waits for the first commit after it for a day of the log's own time. `Step.edges` are rows that stay as they are; those that
+still wait are in `Step.open_edges`, which replace the open ones of the step before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.columns import MISSING, Flags, Ints, firsts, flags, ints, optional, pair, ranks, rising
+from pipeline.edges import AROUND, WAITING, Rows, edges_of
+from pipeline.schema import schema_of
+
+TAIL: Final = 10  # commits: Burrow's window
+KEPT_MS: Final = 75 * 60_000  # the longest window of lag and status, and some
+BEGINNING: Final = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class State:
+    """What is carried from step to step."""
+
+    tails: pa.Table  # `commits`
+    waiting: pa.Table
+    around: pa.Table
+    log_ms: int = BEGINNING  # the newest time in the log so far
+    kept_from_ms: int = BEGINNING  # of all commits since then `tails` has every one
+
+    @classmethod
+    def new(cls) -> State:
+        return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table())
+
+    def tables(self) -> dict[str, pa.Table]:
+        """To be stored; numbers are in the metadata of the schema."""
+        numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms)}
+        return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
+
+    @classmethod
+    def of(cls, tables: dict[str, pa.Table]) -> State:
+        numbers = tables["tails"].schema.metadata
+        tails = tables["tails"].replace_schema_metadata(None)
+        return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]))
+
+    def trimmed(self, settled_ms: int) -> State:
+        """Without commits that nothing needs which changes after `settled_ms`: of each partition the last ten before it stay."""
+        keys, _ = _keys(self.tails)
+        since = settled_ms - KEPT_MS
+        at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # clocks go back
+        from_end = _from_end(keys)
+        recent = at >= since
+        # Ten before those of the window: one that begins at its first commit has its ten as well.
+        kept = recent | ((from_end < _reach(keys, from_end, recent)) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
+        return replace(self, tails=self.tails.filter(pa.array(kept)), kept_from_ms=max(self.kept_from_ms, since))
+
+
+class Step(NamedTuple):
+    commits: pa.Table  # `commits`, new ones, in the table's order
+    edges: pa.Table  # `edges` that stay
+    open_edges: pa.Table  # `edges` that may still change
+    refold: list[str]  # groups with a new record, or an edge that is not what it was
+    state: State
+
+
+def step(records: pa.Table, state: State) -> Step:
+    """`records`: the new rows of bronze `records` of one bucket, log `offsets`, every kind, by offset."""
+    records = _in_log_order(records)
+    log_ms = np.maximum.accumulate(np.concatenate(([state.log_ms], ints(records["append_ms"]))))[1:]
+    new = _as_commits(records.filter(pc.equal(records["kind"], "offset")))
+    together = pa.concat_tables([state.tails, new])
+    keys, key_columns = _keys(together)
+    order = np.argsort(keys, kind="stable")  # tails lie before what is new, and both are in the order of the log
+    together = together.take(pa.array(order))
+    is_new = order >= len(state.tails)
+    keys = keys[order]
+    together = _beside_the_one_before(together, keys, is_new)
+
+    images = records.filter(pc.equal(records["kind"], "group"))
+    rows = Rows(together, keys, key_columns[0][order], key_columns[1], is_new)
+    edges = edges_of(rows, images, ints(records["offset"]), log_ms, state.waiting, state.around)
+    newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
+    after = replace(state, tails=together, waiting=edges.waiting, around=edges.around, log_ms=newest)
+    return Step(together.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, after)
+
+
+def _in_log_order(records: pa.Table) -> pa.Table:
+    offsets = ints(records["offset"])
+    if (offsets[1:] < offsets[:-1]).any():
+        return records.take(pa.array(np.argsort(offsets, kind="stable")))
+    return records
+
+
+def _as_commits(records: pa.Table) -> pa.Table:
+    """Rows of `commits` that do not know the one before yet."""
+    count = len(records)
+    nothing = pa.nulls(count, pa.int64())
+    columns = {name: records[name] for name in ("cluster", "group", "topic", "topic_partition", "offset", "append_ms", "committed")}
+    columns["commit_ms"] = pc.fill_null(pc.coalesce(records["commit_ms"], records["append_ms"]), 0)
+    columns |= {"prev_committed": nothing, "delta": nothing, "gap_ms": nothing, "rewind": pa.repeat(False, count)}
+    columns |= {name: records[name] for name in ("tombstone", "metadata", "txn")}
+    schema = schema_of("commits")
+    return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+
+
+def _keys(commits: pa.Table) -> tuple[Ints, tuple[Ints, pa.Array]]:
+    """One number for (group, topic, partition), which sorts as they do; and each row's group, as its place among the sorted ones."""
+    (groups,), names = ranks(commits["group"])
+    (topics,), _ = ranks(commits["topic"])
+    return pair(pair(groups, topics), ints(commits["topic_partition"])), (groups, names)
+
+
+def _beside_the_one_before(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table:
+    """A removal ends the sequence: the next commit has none before it."""
+    committed = ints(commits["committed"])
+    at = ints(commits["append_ms"])
+    tombstone = flags(commits["tombstone"])
+    has_one = ~firsts(keys)
+    has_one[1:] &= ~tombstone[:-1]
+    before = np.where(has_one, np.roll(committed, 1), MISSING)
+    gap = np.where(has_one, at - np.roll(at, 1), MISSING)
+    both = (before != MISSING) & (committed != MISSING) & ~tombstone
+    delta = np.where(both, committed - before, MISSING)
+    rewind = both & (delta < 0)
+    old = ~is_new
+    if old.any():  # the one before an old one may be gone
+        before[old] = ints(commits["prev_committed"])[old]
+        delta[old] = ints(commits["delta"])[old]
+        gap[old] = ints(commits["gap_ms"])[old]
+        rewind[old] = flags(commits["rewind"])[old]
+    columns = {"prev_committed": optional(before), "delta": optional(delta), "gap_ms": optional(gap), "rewind": pa.array(rewind)}
+    for name, column in columns.items():
+        commits = commits.set_column(commits.schema.get_field_index(name), commits.schema.field(name), column)
+    return commits
+
+
+def _from_end(keys: Ints) -> Ints:
+    """Of sorted keys: how many rows of the same key come after each."""
+    first = np.flatnonzero(firsts(keys))
+    counts = np.diff(np.append(first, len(keys)))
+    return np.repeat(first + counts, counts) - 1 - np.arange(len(keys))
+
+
+def _reach(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
+    """For each row: counted from its key's end, up to where rows are kept: ten before the oldest recent one."""
+    first = np.flatnonzero(firsts(keys))
+    if not len(first):
+        return np.empty(0, np.int64)
+    recents = np.maximum.reduceat(np.where(recent, from_end + 1, 0), first)
+    return np.repeat(recents + TAIL, np.diff(np.append(first, len(keys))))
+
+
+def _removed_later(keys: Ints, tombstone: Flags) -> Flags:
+    """Rows at or before a removal of the same key."""
+    first = np.flatnonzero(firsts(keys))
+    if not len(first):
+        return np.empty(0, np.bool_)
+    last = np.maximum.reduceat(np.where(tombstone, np.arange(len(keys)), -1), first)
+    return np.arange(len(keys)) <= np.repeat(last, np.diff(np.append(first, len(keys))))

@@ -1,0 +1,213 @@
+"""Silver `edges`: for each group metadata record, and each partition of the group, the last commit before it and the first after.
+
+Of the fold this is all that needs commits: how long a partition stood still around a rebalance.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_seen, locate, next_seen, pair, ranks
+from pipeline.schema import in_order, schema_of
+
+WAIT_MS: Final = 24 * 3_600_000  # of the log's own time
+GAPS: Final = 10
+NONE: Final = -1  # in lists of edges
+NEVER: Final = 1 << 62
+
+WAITING: Final = pa.schema(
+    [("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64()), ("until_ms", pa.int64()), ("next_offset", pa.int64())]
+)
+AROUND: Final = pa.schema(
+    [
+        ("group", pa.string()),
+        ("offset", pa.int64()),
+        ("topic", pa.string()),
+        ("topic_partition", pa.int64()),
+        ("last_before_ms", pa.int64()),
+        ("first_after_ms", pa.int64()),
+        ("usual_gap_ms", pa.int64()),
+    ]
+)
+
+
+class Rows(NamedTuple):
+    """Commits, kept and new ones, sorted by key and offset."""
+
+    commits: pa.Table
+    keys: Ints
+    groups: Ints  # places in `names`
+    names: pa.Array
+    is_new: Flags
+
+
+class Edges(NamedTuple):
+    settled: pa.Table
+    open: pa.Table
+    refold: list[str]
+    waiting: pa.Table
+    around: pa.Table
+
+
+def edges_of(rows: Rows, images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
+    """`images`: new group metadata records. `offsets`, `log_ms`: of each new record of the log, its time as it went on."""
+    heads, is_new = _heads(images, offsets, log_ms, waiting)
+    if not len(heads):
+        empty = schema_of("edges").empty_table()
+        return Edges(empty, empty, [], heads, around)
+    found = _around(rows, heads, is_new, _cut(heads, offsets, log_ms), around)
+    found = _with_kept(found, around)
+    head_of, in_heads = _of_heads(heads, found)
+    waits = np.zeros(len(heads), np.bool_)
+    np.logical_or.at(waits, head_of, ints(found["first_after_ms"]) == NONE)
+    newest = int(log_ms[-1]) if len(log_ms) else -NEVER
+    is_open = (waits | (ints(heads["next_offset"]) == MISSING)) & (ints(heads["until_ms"]) >= newest)
+    edges = _as_edges(heads, found, head_of)
+    refold = np.unique(np.concatenate((in_heads[is_new], in_heads[head_of[ints(found["changed"]) == 1]])))
+    names = pc.unique(heads["group"]).sort()
+    return Edges(
+        edges.filter(pa.array(~is_open)),
+        edges.filter(pa.array(is_open)),
+        [names[int(place)].as_py() for place in refold],
+        heads.filter(pa.array(is_open)),
+        found.select(AROUND.names).filter(pa.array(is_open[head_of])).cast(AROUND),
+    )
+
+
+def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
+    """Old and new ones by group and offset, each with the offset of the group's next record where that is known."""
+    at = log_ms[np.searchsorted(offsets, ints(images["offset"]))] if len(images) else np.empty(0, np.int64)
+    new = pa.table(
+        [images["cluster"], images["group"], images["offset"], pa.array(at + WAIT_MS), pa.nulls(len(images), pa.int64())], schema=WAITING
+    )
+    heads = pa.concat_tables([waiting, new])
+    (groups,), _ = ranks(heads["group"])
+    order = np.lexsort((ints(heads["offset"]), groups))
+    heads, groups = heads.take(pa.array(order)), groups[order]
+    own = ints(heads["offset"])
+    following = np.where(np.append(firsts(groups)[1:], True), MISSING, np.roll(own, -1))
+    known = ints(heads["next_offset"])
+    following = np.where(known != MISSING, known, following)
+    return heads.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
+
+
+def _cut(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
+    """For each: the offset from which on a commit comes too late for it."""
+    index = np.searchsorted(log_ms, ints(heads["until_ms"]), "right")
+    return np.append(offsets, NEVER)[index]
+
+
+def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
+    """What the rows say: of new heads all, of old ones what new commits add. `changed`: it says something."""
+    commits, keys = rows.commits, rows.keys
+    first_rows = np.flatnonzero(firsts(keys))
+    key_groups = rows.groups[first_rows]  # rising
+    dense = np.cumsum(firsts(keys)) - 1
+    offsets, at, live = ints(commits["offset"]), ints(commits["append_ms"]), ~flags(commits["tombstone"])
+    has_new = np.zeros(len(first_rows), np.bool_)
+    has_new[dense[rows.is_new]] = True
+
+    place = pc.index_in(heads["group"], pa.array(rows.names)).combine_chunks()
+    group = ints(pa.chunked_array([pc.fill_null(place, -1).cast(pa.int64())]))
+    low, high = np.searchsorted(key_groups, group, "left"), np.searchsorted(key_groups, group, "right")
+    head, number = expanded(high - low)
+    key = low[head] + number
+    wanted = is_new[head] | has_new[key]
+    head, key = head[wanted], key[wanted]
+
+    own, following = ints(heads["offset"])[head], ints(heads["next_offset"])[head]
+    behind = locate(dense, offsets, key, own, "right")  # the first row after it, of this key or another
+    before = behind - 1
+    has_before = (before >= 0) & (dense[before] == key) & live[before] if len(dense) else np.zeros(len(key), np.bool_)
+    live_from = np.append(next_seen(live), len(dense))
+    after = live_from[behind]
+    inside = np.minimum(after, max(len(dense) - 1, 0))
+    has_after = (after < len(dense)) & (dense[inside] == key) & (offsets[inside] < cut[head]) if len(dense) else np.zeros(len(key), np.bool_)
+    right_after = has_after & ((following == MISSING) | (offsets[inside] < following))
+    kept = np.where(is_new[head], has_before | right_after, has_after)
+
+    head, key, before, inside = head[kept], key[kept], before[kept], inside[kept]
+    has_before, has_after, right_after = has_before[kept], has_after[kept], right_after[kept]
+    has_before &= is_new[head]  # of old ones that is known
+    last = np.where(has_before, at[before], NONE)
+    first = np.where(has_after, at[inside], NONE)
+    gap = np.full(len(head), NONE)
+    gap[has_before] = _usual_gaps(rows, before[has_before])
+    named = commits.take(pa.array(first_rows[key]))
+    old_alone = ~is_new[head] & ~right_after  # says something only of a partition that the edge has already
+    return pa.table(
+        {
+            "group": named["group"],
+            "offset": pa.array(own[kept]),
+            "topic": named["topic"],
+            "topic_partition": named["topic_partition"],
+            "last_before_ms": pa.array(last),
+            "first_after_ms": pa.array(first),
+            "usual_gap_ms": pa.array(gap),
+            "changed": pa.array(np.ones(len(head), np.int64)),
+            "adds": pa.array((~old_alone).astype(np.int64)),
+        }
+    )
+
+
+def _usual_gaps(rows: Rows, at: Ints) -> Ints:
+    """The median of the last ten gaps up to each of these rows."""
+    distinct, back = np.unique(at, return_inverse=True)
+    gaps = ints(rows.commits["gap_ms"])
+    # A removal ends the sequence, and so does another key: there a row has no gap.
+    began = last_seen(gaps == MISSING)
+    index = distinct[:, None] - np.arange(GAPS)[None, :]
+    known = index > began[distinct][:, None]
+    values = np.sort(np.where(known, gaps[np.maximum(index, 0)], NEVER), axis=1)
+    count = known.sum(axis=1)
+    line = np.arange(len(distinct))
+    middle = (values[line, np.maximum(count - 1, 0) // 2] + values[line, np.minimum(count // 2, GAPS - 1)]) // 2
+    return np.where(count > 0, middle, NONE)[back]
+
+
+def _with_kept(found: pa.Table, around: pa.Table) -> pa.Table:
+    """What was known, with what is new in its place; one row for each partition of each edge."""
+    count = len(around)
+    zeros = pa.array(np.zeros(count, np.int64))
+    kept = around.append_column("changed", zeros).append_column("adds", pa.array(np.ones(count, np.int64)))
+    both = pa.concat_tables([kept, found.cast(kept.schema)])
+    (groups,), _ = ranks(both["group"])
+    (topics,), _ = ranks(both["topic"])
+    partition, offset = ints(both["topic_partition"]), ints(both["offset"])
+    order = np.lexsort((np.arange(len(both)), partition, topics, offset, groups))
+    both = both.take(pa.array(order))
+    edge = pair(groups, offset)[order]
+    key = pair(topics, partition)[order]
+    first = firsts(edge) | firsts(key)
+    known = ints(both["first_after_ms"])
+    following = np.append(known[1:], NONE)
+    has_update = np.append(~first[1:], False)
+    fills = has_update & (known == NONE) & (following != NONE)
+    stays = first & (ints(both["adds"]) == 1)
+    both = both.set_column(both.schema.get_field_index("first_after_ms"), "first_after_ms", pa.array(np.where(fills, following, known)))
+    changed = ints(both["changed"]) | fills
+    both = both.set_column(both.schema.get_field_index("changed"), "changed", pa.array(changed.astype(np.int64)))
+    return both.filter(pa.array(stays)).drop_columns(["adds"])
+
+
+def _of_heads(heads: pa.Table, found: pa.Table) -> tuple[Ints, Ints]:
+    """For each row of `found` its place in `heads`, and for each head its group's place among the sorted ones."""
+    (in_found, in_heads), _ = ranks(found["group"], heads["group"])
+    return locate(in_heads, ints(heads["offset"]), in_found, ints(found["offset"]), "left"), in_heads
+
+
+def _as_edges(heads: pa.Table, found: pa.Table, head_of: Ints) -> pa.Table:
+    ends = np.searchsorted(head_of, np.arange(len(heads) + 1))  # rows of `found` are in the order of heads
+    offsets = pa.array(ends.astype(np.int32))
+    names = pc.binary_join_element_wise(found["topic"], found["topic_partition"].cast(pa.string()), "-").combine_chunks()
+    lists = {"partitions": names} | {
+        name: found[name].combine_chunks() for name in ("last_before_ms", "first_after_ms", "usual_gap_ms")
+    }
+    columns = {name: heads[name] for name in ("cluster", "group", "offset")}
+    columns |= {name: pa.ListArray.from_arrays(offsets, values) for name, values in lists.items()}
+    schema = schema_of("edges")
+    return in_order("edges", pa.table([columns[name] for name in schema.names], names=schema.names))

@@ -1,0 +1,89 @@
+"""Bronze records of one partition of __consumer_offsets, made up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipeline.rows import Record
+from pipeline.schema import table_of
+
+
+class Said(NamedTuple):
+    """One record: a commit, a removal (committed None), or of the group alone (topic None)."""
+
+    at: int
+    group: str
+    topic: str | None = None
+    partition: int = 0
+    committed: int | None = None
+
+
+def records(said: Iterable[Said], first_offset: int = 0) -> pa.Table:
+    return table_of("records", [record(offset, line) for offset, line in enumerate(said, first_offset)])
+
+
+def record(offset: int, said: Said) -> Record:
+    commit = said.topic is not None
+    removed = commit and said.committed is None
+    return Record(
+        cluster="c",
+        log="offsets",
+        partition=0,
+        offset=offset,
+        append_ms=said.at,
+        batch_base=offset,
+        leader_epoch=0,
+        producer_id=-1,
+        txn=False,
+        kind="offset" if commit else "group",
+        key_version=1 if commit else 2,
+        value_version=-1 if removed else 3,
+        group=said.group,
+        topic=said.topic,
+        topic_partition=said.partition if commit else None,
+        committed=said.committed,
+        commit_leader_epoch=None,
+        commit_ms=said.at if commit and not removed else None,
+        expire_ms=None,
+        metadata=None if removed or not commit else "",
+        tombstone=removed,
+        key_raw=None,
+        value_raw=None,
+        segment="00000000000000000000.log",
+        file_pos=0,
+    )
+
+
+def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions: int = 3) -> list[Said]:
+    """Commits with rewinds, removals, silences of days and clocks that go back, between group metadata records."""
+    draw = random.Random(seed)
+    at = 1_700_000_000_000
+    ends: dict[tuple[str, str, int], int] = {}
+    said = []
+    for _ in range(count):
+        at += draw.choice([0, 1, 200, 5_000, 5_000, 60_000, 600_000, -3_000])
+        if draw.random() < 0.02:
+            at += draw.choice([25 * 3_600_000, -2 * 3_600_000])
+        group = f"g{draw.randrange(groups)}"
+        if draw.random() < 0.1:
+            said.append(Said(at, group))
+            continue
+        key = group, f"t-{draw.randrange(topics)}", draw.choice([*range(partitions), 11])
+        if draw.random() < 0.04:
+            ends.pop(key, None)
+            said.append(Said(at, *key, committed=None))
+            continue
+        ends[key] = max(0, ends.get(key, 0) + draw.choice([0, 1, 10, 100, -5]))
+        said.append(Said(at, *key, committed=ends[key]))
+    return said
+
+
+def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
+    """Where a log of so many records is cut, as (from, to)."""
+    draw = random.Random(seed)
+    inner = sorted(draw.randrange(count + 1) for _ in range(draw.randrange(most)))
+    return list(zip([0, *inner], [*inner, count], strict=True))

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from pipeline.commits import BEGINNING, State, Step, step
+from pipeline.edges import WAIT_MS
+from pipeline.minutes import commit_rate
+from pipeline.rows import Commit, CommitMinute, Edge
+from pipeline.schema import in_order, joined, rows_of
+from tests.pipeline.logs import Said, anything, cuts, records
+
+Key = tuple[str, str, int]
+
+
+def all_at_once(said: list[Said]) -> Step:
+    return step(records(said), State.new())
+
+
+def in_slices(said: list[Said], seed: int) -> tuple[pa.Table, pa.Table]:
+    """Its commits and edges; between steps the state goes to tables and back, and forgets what it may."""
+    state = State.new()
+    commits, settled, open_edges = [], [], joined("edges", [])
+    for low, high in cuts(seed, len(said)):
+        done = step(records(said[low:high], low), state)
+        commits.append(done.commits)
+        settled.append(done.edges)
+        open_edges = done.open_edges
+        newest = max((line.at for line in said[:high]), default=0)
+        state = State.of(done.state.trimmed(newest).tables())
+    return in_order("commits", joined("commits", commits)), in_order("edges", joined("edges", [*settled, open_edges]))
+
+
+def naive_commits(said: list[Said]) -> list[Commit]:
+    before: dict[Key, Said] = {}
+    out = []
+    for offset, line in enumerate(said):
+        if line.topic is None:
+            continue
+        key = line.group, line.topic, line.partition
+        last = before.get(key)
+        delta = line.committed - last.committed if last and line.committed is not None else None
+        prev = last.committed if last else None
+        gap = line.at - last.at if last else None
+        removed = line.committed is None
+        metadata = None if removed else ""
+        rewind = delta is not None and delta < 0
+        out.append(Commit("c", *key, offset, line.at, line.at, line.committed, prev, delta, gap, rewind, removed, metadata, False))
+        if removed:
+            before.pop(key, None)
+        else:
+            before[key] = line
+    return sorted(out, key=lambda row: (row.group, row.topic, row.topic_partition, row.offset))
+
+
+def naive_edges(said: list[Said]) -> list[Edge]:
+    out = []
+    for offset, image in enumerate(said):
+        if image.topic is not None:
+            continue
+        log_ms = max(line.at for line in said[: offset + 1])
+        following = next((o for o, line in enumerate(said) if o > offset and line.topic is None and line.group == image.group), len(said))
+        keys = sorted({(line.topic, line.partition) for line in said if line.topic is not None and line.group == image.group})
+        lines = []
+        for key in keys:
+            sequence = [(o, line) for o, line in enumerate(said) if (line.group, line.topic, line.partition) == (image.group, *key)]
+            past: list[Said] = []
+            for o, line in sequence:
+                if o < offset:
+                    past = [] if line.committed is None else [*past, line]
+            later = []
+            newest = log_ms
+            for o, line in enumerate(said[offset + 1 :], offset + 1):
+                newest = max(newest, line.at)
+                if newest > log_ms + WAIT_MS:
+                    break
+                if (line.group, line.topic, line.partition) == (image.group, *key) and line.committed is not None:
+                    later.append((o, line.at))
+            if not past and not (later and later[0][0] < following):
+                continue
+            gaps = [b.at - a.at for a, b in pairwise(past)][-10:]
+            usual = (statistics.median_low(gaps) + statistics.median_high(gaps)) // 2 if gaps else -1
+            lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later[0][1] if later else -1, usual))
+        columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[], [], [], []]
+        out.append(Edge("c", image.group, offset, *columns))  # type: ignore[arg-type]
+    return sorted(out, key=lambda row: (row.group, row.offset))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_commit_stands_beside_the_one_before_it(seed: int) -> None:
+    said = anything(seed, 400)
+    assert rows_of(Commit, all_at_once(said).commits) == naive_commits(said)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> None:
+    said = anything(seed, 300)
+    done = all_at_once(said)
+    assert rows_of(Edge, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(said)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_slicing_gives_the_same(seed: int) -> None:
+    said = anything(seed, 400)
+    done = all_at_once(said)
+    commits, edges = in_slices(said, seed)
+    assert commits.equals(done.commits)
+    assert edges.equals(in_order("edges", joined("edges", [done.edges, done.open_edges])))
+
+
+def test_a_settled_edge_is_never_given_again() -> None:
+    said = anything(5, 500)
+    state, settled = State.new(), []
+    for low in range(0, len(said), 50):
+        done = step(records(said[low : low + 50], low), state)
+        settled += [(row.group, row.offset) for row in rows_of(Edge, done.edges)]
+        state = done.state
+    assert settled
+    assert len(settled) == len(set(settled))
+
+
+def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
+    first = step(records([Said(1_000, "a", "t", 0, 5), Said(2_000, "a"), Said(2_500, "b")]), State.new())
+    assert first.refold == ["a", "b"]
+    second = step(records([Said(9_000, "a", "t", 0, 6)], 3), first.state)
+    assert second.refold == ["a"]
+    assert rows_of(Edge, second.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
+    third = step(records([Said(12_000, "a", "t", 0, 7)], 4), second.state)
+    assert third.refold == []
+    assert rows_of(Edge, third.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
+
+
+def test_tails_keep_ten_commits_and_the_last_hour() -> None:
+    hour = 3_600_000
+    old = [Said(minute * 60_000, "g", "t", 0, minute) for minute in range(600)]
+    state = step(records(old), State.new()).state
+    assert len(state.tails) == 600
+    assert state.kept_from_ms == BEGINNING
+    trimmed = state.trimmed(600 * 60_000)
+    assert len(trimmed.tails) == 75 + 10
+    much_later = state.trimmed(600 * 60_000 + 5 * hour)
+    assert [row.committed for row in rows_of(Commit, much_later.tails)] == list(range(590, 600))
+    removed = step(records([Said(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
+    assert len(removed.trimmed(610 * 60_000).tails) == 11
+    assert len(removed.trimmed(610 * 60_000 + 5 * hour).tails) == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_minutes_count_commits(seed: int) -> None:
+    said = anything(seed, 300)
+    counted: dict[tuple[str, str, int, int], list[int | None]] = defaultdict(lambda: [0, 0, 0, None])
+    for row in naive_commits(said):
+        line = counted[row.group, row.topic, row.topic_partition, row.append_ms // 60_000 * 60_000]
+        line[0] += not row.tombstone
+        line[1] += row.delta is not None and row.delta > 0
+        line[2] += row.rewind
+        line[3] = row.committed
+    expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]  # type: ignore[arg-type]
+    commits = all_at_once(said).commits
+    assert rows_of(CommitMinute, commit_rate(commits, BEGINNING)) == expected
+    middle = said[150].at
+    later = [row for row in expected if row.minute_ms >= middle - middle % 60_000]
+    assert rows_of(CommitMinute, commit_rate(commits, middle)) == later
+
+
+def test_a_step_without_records_changes_nothing() -> None:
+    done = step(records([Said(1_000, "a", "t", 0, 5), Said(2_000, "a")]), State.new())
+    again = step(records([]), done.state)
+    assert (len(again.commits), len(again.edges), again.refold) == (0, 0, [])
+    assert again.open_edges.equals(done.open_edges)
+    assert again.state.tails.equals(done.state.tails)
+
+
+def test_names_of_any_kind_are_told_apart() -> None:
+    names = ["", "a", "a-1", "\x00", "😀", "ü", "￿", "<script>"]
+    said = [Said(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
+    rows = rows_of(Commit, all_at_once([*said, *said]).commits)
+    assert [(row.group, row.topic) for row in rows[::2]] == sorted((g, t) for g in names for t in names)
+    assert sum(row.delta == 0 for row in rows) == len(said)
