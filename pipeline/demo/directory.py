@@ -1,0 +1,109 @@
+"""A data directory as a broker leaves it: written with the project's own storage, from what happened in a virtual world."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final
+
+from history import Told
+from protocol.batch import build_facts
+from protocol.messages.coordinator_notes import NoteKey
+from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
+from protocol.records import NOTE_KEY_VERSION, with_version, write_note
+from storage import DataDirectory, Handles, Log, OsDisk
+from storage.checkpoints import write_offsets
+from storage.directory import FORMAT_FILE
+
+OFFSETS_LOG: Final = "__consumer_offsets"
+NOTES_LOG: Final = "__coordinator_notes"
+REGISTRY_LOG: Final = "__tenure_topics"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+NODE_ID: Final = 1
+NOTES_SEGMENT_BYTES: Final = 1 << 20
+SEGMENT_BYTES: Final = 8 << 20  # the default, 100 MiB, would make one of all
+
+
+class Directory:
+    """A Recorder. `ours`: as Tenure leaves it, notes and registry of topics included; otherwise as Apache Kafka does."""
+
+    def __init__(self, path: str, partitions: int, start_ms: int, *, ours: bool = True, seed: int = 0, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.path = path
+        self._ours = ours
+        self._random = Random(f"ids {seed}")
+        self._disk = OsDisk()
+        self._handles = Handles(self._disk)
+        self._data = DataDirectory.open(self._disk, path, NODE_ID, "", "the writer of a demo", self._new_id)
+        self._data.begin()
+        self._segment_bytes = segment_bytes
+        self._logs: dict[tuple[str, int], Log] = {}
+        self._ids: dict[str, str] = {}
+        self._registered: list[tuple[bytes, bytes]] = []
+        self._start_ms = start_ms
+        self.add_topic(OFFSETS_LOG, partitions, {"cleanup.policy": "compact"})
+
+    @property
+    def cluster_id(self) -> str:
+        return self._data.cluster_id
+
+    # What happened.
+
+    def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
+        log = self._log(OFFSETS_LOG, partition, self._segment_bytes)
+        while log.epoch < epoch:
+            log.claim()
+        return log.append(batch, epoch)
+
+    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+        if self._ours:
+            facts = [(with_version(NoteKey(one.group), NOTE_KEY_VERSION), write_note(one.header, one.body)) for one in notes]
+            log = self._log(NOTES_LOG, partition, NOTES_SEGMENT_BYTES)
+            log.append(build_facts(facts, at_ms), log.epoch)
+
+    # Topics.
+
+    def add_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+        id = self._new_id()
+        self._ids[name] = id
+        known = [TopicSetting(setting, value) for setting, value in (settings or {}).items()]
+        value = TopicValue(base64.urlsafe_b64decode(id + "=="), partitions, self._start_ms, known)
+        self._registered.append((with_version(TopicKey(name), 0), with_version(value, 0)))
+
+    def topic_log(self, name: str, partition: int) -> Log:
+        """Of an ordinary topic, to be appended to."""
+        return self._log(name, partition, self._segment_bytes)
+
+    def _log(self, name: str, partition: int, segment_bytes: int) -> Log:
+        log = self._logs.get((name, partition))
+        if log is None:
+            folder = self._data.log_folder(name, partition)
+            id = self._ids.get(name, "") if name != OFFSETS_LOG or not self._ours else ""
+            log, _ = Log.open(self._handles, folder, segment_bytes, 0, True, id, deferred=True)
+            self._logs[name, partition] = log
+        return log
+
+    # The end.
+
+    def close(self) -> None:
+        """As after an orderly stop."""
+        if self._ours:
+            self._log(REGISTRY_LOG, 0, self._segment_bytes).append(build_facts(self._registered, self._start_ms), 0)
+        ends = {place: log.next_offset for place, log in self._logs.items()}
+        for log in self._logs.values():
+            log.close()
+        self._handles.close()
+        self._data.checkpoint(ends)
+        if not self._ours:
+            write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", ends)
+            self._disk.remove(f"{self.path}/{FORMAT_FILE}")
+        self._data.mark_clean()
+        self._data.close()
+
+    def _new_id(self) -> str:
+        while True:
+            id = base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
+            if not id.startswith("-"):
+                return id
+
+

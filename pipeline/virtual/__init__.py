@@ -1,0 +1,22 @@
+"""The real coordinator in virtual time, with members that do what real clients do. No socket, no clock, no thread.
+
+    world = World(start_ms=1_700_000_000_000)
+    pods = [world.client("checkout", f"checkout-{n}", topics={"orders": 12}, instance=f"checkout-{n}") for n in range(4)]
+    for pod in pods:
+        pod.start()
+    world.at(world.now + 3_600_000, pods[0].restart, 20_000)     # it goes, and is back after 20 s
+    world.run(7_200_000)                                         # two hours
+    world.episodes("checkout")                                   # what really happened: the truth that a reader of the logs has to find
+    world.recorder                                               # both logs
+
+Heartbeats cost nothing: a member that is known to be well is kept, and only those heartbeats are sent that somebody could notice.
+A week of a group of forty takes about as long as its rebalances and commits.
+"""
+
+from pipeline.virtual.assigning import ASSIGNORS
+from pipeline.virtual.client import Client
+from pipeline.virtual.recorder import Memory, Nowhere, Recorder
+from pipeline.virtual.truth import Change, TrueEpisode
+from pipeline.virtual.world import World
+
+__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "TrueEpisode", "World"]

@@ -1,0 +1,414 @@
+"""A member that does what a Java consumer does: joins, syncs, heartbeats, commits, and notices a rebalance by its next heartbeat.
+
+It sends the heartbeats that could be noticed, and no others: while it is well its session is kept from ending, and when it falls
+silent the session ends when it would have ended after its last heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator import Commit, JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
+from coordinator.deadlines import NEVER
+from pipeline.virtual.assigning import (
+    ASSIGNORS,
+    TopicPartition,
+    assigned_places,
+    assignment_bytes,
+    subscriber,
+    subscription_bytes,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+
+if TYPE_CHECKING:
+    from pipeline.virtual.world import World
+
+COOPERATIVE: Final = "cooperative-sticky"
+LEAVE_REASON: Final = "the consumer is being closed"
+POLL_REASON: Final = "consumer poll timeout has expired."
+COMMIT_VERSION_9: Final = ErrorCode.GROUP_ID_NOT_FOUND
+MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class Asked:
+    """A JoinGroup or SyncGroup on its way: what the coordinator answers, the client hears after a round trip."""
+
+    __slots__ = ("_client", "_heard", "_life", "assignment", "member_id", "reply")
+
+    def __init__(self, client: Client, heard: Callable[[Asked], None]) -> None:
+        self.member_id = ""
+        self.assignment = b""
+        self.reply: Any = None  # JoinReply, or SyncReply
+        self._client = client
+        self._life = client.life
+        self._heard = heard
+
+    def release(self) -> None:
+        client = self._client
+        if client.waits_for is self and client.life == self._life:
+            client.later(client.rtt_ms, self._heard, self)
+
+    def fail(self, error: int) -> None:
+        self.reply = JoinReply(error)
+        self.release()
+
+
+class Client:
+    """One process. `instance` makes it a static member; its timeouts have the names and defaults of Java's settings."""
+
+    def __init__(
+        self,
+        world: World,
+        group: str,
+        name: str,
+        *,
+        topics: Mapping[str, int],
+        instance: str | None = None,
+        client_id: str | None = None,
+        host: str = "/10.0.0.1",
+        assignors: Sequence[str] = ("range",),
+        session_ms: int = 45_000,
+        rebalance_ms: int = 300_000,
+        heartbeat_ms: int = 3_000,
+        poll_ms: int = 400,
+        rtt_ms: int = 4,
+        leave_on_stop: bool = True,
+    ) -> None:
+        """`topics`: what it subscribes to, and how many partitions each has. `poll_ms`: it polls at least so often."""
+        self.world = world
+        self.group = group
+        self.name = name
+        self.topics = dict(topics)
+        self.instance = instance
+        self.client_id = client_id if client_id is not None else name
+        self.host = host
+        self.assignors = tuple(assignors)
+        self.session_ms = session_ms
+        self.rebalance_ms = rebalance_ms
+        self.heartbeat_ms = heartbeat_ms
+        self.poll_ms = poll_ms
+        self.rtt_ms = rtt_ms
+        self.leave_on_stop = leave_on_stop and instance is None
+        self.alive = False
+        self.life = 0
+        self.member_id = ""
+        self.generation = -1
+        self.protocol: str | None = None
+        self.owned: list[TopicPartition] = []  # what it has, as far as it knows
+        self.settled = False  # it has an assignment of the newest generation that it knows
+        self.waits_for: Asked | None = None
+        self.restart_number: int | None = None  # it has gone, or comes, because of this restart
+        self.died_of = 0  # the code after which it gave up
+        self.assigned: Callable[[Client], None] | None = None  # called when it got its partitions
+        self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, where it had some
+        self.gave_up: Callable[[Client], None] | None = None  # called when it ended with an error
+        self._reason: str | None = None  # of the next JoinGroup
+        self._frozen_until = 0
+        self._busy_until = 0
+        self._beats_from = 0
+        self._beat_at = -1
+        self._rejoin_at = -1
+
+    # What the script does.
+
+    def start(self) -> None:
+        assert not self.alive, f"{self.name} runs already"
+        self.alive = True
+        self.life += 1
+        self.member_id = ""
+        self.generation = -1
+        self.died_of = 0
+        self._frozen_until = self._busy_until = 0
+        self._reason = None
+        self._join()
+
+    def stop(self, leave: bool | None = None, reason: str | None = LEAVE_REASON) -> None:
+        """An orderly end: a dynamic member leaves, a static one does not, unless told otherwise."""
+        if self.alive and (self.leave_on_stop if leave is None else leave) and self.member_id:
+            self._catch_up()
+            self._end(silent=False)
+            self.world.leave(self, [Leaver(self.member_id, self.instance, reason)])
+        else:
+            self.crash()
+
+    def crash(self) -> None:
+        if self.alive:
+            self._end(silent=True)
+
+    def restart(self, away_ms: int, *, graceful: bool = True, host: str | None = None) -> int:
+        """It goes now and is back after so long; the number of this restart."""
+        number = self.world.next_restart(self, away_ms)
+        self.restart_number = number
+        if graceful:
+            self.stop()
+        else:
+            self.crash()
+        life = self.life
+
+        def back() -> None:
+            if self.life == life and not self.alive:
+                self.host = host or self.host
+                self.start()
+
+        self.world.at(self.world.now + away_ms, back)
+        return number
+
+    def freeze(self, ms: int) -> None:
+        """The process stands still, as in a long garbage collection, and knows nothing of it afterwards."""
+        self._fall_silent()
+        self._frozen_until = self.world.now + ms
+        self._beat_at = -1
+        self._after(ms, self._beat)
+
+    def busy(self, ms: int) -> None:
+        """It works on what it has polled: it heartbeats, but joins no rebalance. Longer than its poll interval, and it leaves."""
+        self._busy_until = self.world.now + ms
+        if ms > self.rebalance_ms:
+            self._after(self.rebalance_ms, self._poll_too_late)
+
+    def change_topics(self, topics: Mapping[str, int]) -> None:
+        """It subscribes to something else, and rejoins."""
+        self.topics = dict(topics)
+        self._rejoin_in(self._until_poll())
+
+    def rejoin(self, reason: str | None = None) -> None:
+        """As a leader does that sees that a topic has more partitions."""
+        self._reason = reason
+        self._rejoin_in(0)
+
+    def commit(self, offsets: Mapping[str, Sequence[tuple[int, int]]], metadata: str = "") -> int:
+        """Partitions and offsets by topic; the code, -1 when nobody answers."""
+        topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in some]) for topic, some in offsets.items()]
+        commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, missing_group_error=COMMIT_VERSION_9)
+        self._catch_up()
+        code = self.world.commit(commit)
+        self.keep()
+        return code
+
+    @property
+    def well(self) -> bool:
+        """It runs, and its heartbeats go out."""
+        return self.alive and self.world.now >= self._frozen_until
+
+    @property
+    def working(self) -> bool:
+        """It has partitions, and polls."""
+        return self.settled and self.well and bool(self.owned)
+
+    # Rebalances.
+
+    def _join(self) -> None:
+        self._rejoin_at = -1
+        self.settled = False
+        if self.owned and self.revoked is not None and not self._cooperates:
+            self.revoked(self)
+        metadata = subscription_bytes(sorted(self.topics), [] if self.assignors == ("range",) else self.owned)
+        if not self._cooperates:
+            self.owned = []
+        protocols = tuple((name, metadata) for name in self.assignors)
+        asked = self.waits_for = Asked(self, self._joined)
+        reason, self._reason = self._reason, None
+        request = JoinRequest(
+            self.group,
+            self.member_id,
+            self.instance,
+            "consumer",
+            protocols,
+            self.session_ms,
+            self.rebalance_ms,
+            self.client_id,
+            self.host,
+            reason=reason,
+        )
+        self._catch_up()
+        if not self.world.join(self, request, asked):
+            self.waits_for = None
+            self._rejoin_in(self.world.retry_ms)
+
+    @property
+    def _cooperates(self) -> bool:
+        return self.assignors[0] == COOPERATIVE
+
+    def _joined(self, asked: Asked) -> None:
+        self.waits_for = None
+        reply: JoinReply = asked.reply
+        if reply.error == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = asked.member_id
+            self._reason = f"need to re-join with the given member-id: {asked.member_id}"
+            self._join()
+            return
+        if reply.error:
+            self._refused(reply.error)
+            return
+        self.member_id = asked.member_id
+        self.generation = reply.generation
+        self.protocol = reply.protocol_name
+        self._beats_from = self.world.now
+        self.keep()
+        assignments: dict[str, bytes] = {}
+        if reply.leader == self.member_id and not reply.skip_assignment:
+            assignor = ASSIGNORS[reply.protocol_name or self.assignors[0]]
+            partitions = self.world.partitions_of(self)
+            seats = assignor([subscriber(*one) for one in reply.members], partitions)
+            assignments = {id: assignment_bytes(places) for id, places in seats.items()}
+        synced = self.waits_for = Asked(self, self._synced)
+        request = SyncRequest(self.group, self.generation, self.member_id, self.instance, assignments, "consumer", self.protocol)
+        if not self.world.sync(self, request, synced):
+            self.waits_for = None
+            self._rejoin_in(self.world.retry_ms)
+        self.keep()
+
+    def _synced(self, asked: Asked) -> None:
+        self.waits_for = None
+        reply: SyncReply = asked.reply
+        if reply.error:
+            self._refused(reply.error)
+            return
+        before, self.owned = self.owned, assigned_places(asked.assignment)
+        self.settled = True
+        self.restart_number = None
+        self.keep()
+        if self.assigned is not None:
+            self.assigned(self)
+        if self._cooperates and not set(before) <= set(self.owned):
+            self._reason = f"need to revoke partitions {sorted(set(before) - set(self.owned))[:3]} and re-join"
+            self._rejoin_in(self.rtt_ms)
+        else:
+            self.notice()
+
+    def _refused(self, error: int) -> None:
+        """What a client does about an error of its group."""
+        if error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._rejoin_in(self._until_poll())
+        elif error == ErrorCode.ILLEGAL_GENERATION:
+            self.generation = -1
+            self._rejoin_in(self._until_poll())
+        elif error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.generation, self.member_id = -1, ""
+            self.owned = []
+            self._rejoin_in(self._until_poll())
+        elif error in MOVED:
+            self._rejoin_in(self.world.retry_ms)
+        else:
+            self.died_of = error
+            self._end(silent=False)
+            if self.gave_up is not None:
+                self.gave_up(self)
+
+    def _rejoin_in(self, ms: int) -> None:
+        """Once, and not before it polls again."""
+        moment = max(self.world.now + ms, self._busy_until)
+        if self._rejoin_at < 0 and self.waits_for is None:
+            self._rejoin_at = moment
+            self.keep()
+            self._after(moment - self.world.now, self._rejoin)
+
+    def _rejoin(self) -> None:
+        if self._rejoin_at < 0 or self.waits_for is not None:
+            return
+        if self.world.now < self._busy_until:
+            self._rejoin_at = -1
+            self._rejoin_in(0)
+        else:
+            self._join()
+
+    def _until_poll(self) -> int:
+        return self.world.random.randrange(self.poll_ms + 1)
+
+    def _poll_too_late(self) -> None:
+        """Its poll interval is over: Java's consumer leaves then; a static member falls silent."""
+        if self.world.now >= self._busy_until or not self.member_id:
+            return
+        if self.instance is not None:
+            self.freeze(self._busy_until - self.world.now)
+            return
+        self._catch_up()
+        self.world.leave(self, [Leaver(self.member_id, None, POLL_REASON)])
+        self.waits_for = None
+        self._rejoin_at = -1
+        self._refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    # Heartbeats.
+
+    def notice(self) -> None:
+        """Something changed in its group: it finds out by its next heartbeat."""
+        if self.well and self.waits_for is None and self._rejoin_at < 0 and self._beat_at < 0 and self.member_id:
+            beats = (self.world.now - self._beats_from) // self.heartbeat_ms + 1
+            self._beat_at = self._beats_from + beats * self.heartbeat_ms
+            self._after(self._beat_at - self.world.now, self._beat)
+
+    def _beat(self) -> None:
+        self._beat_at = -1
+        if not self.well or self.waits_for is not None or not self.member_id:
+            return
+        self._catch_up()
+        code = self.world.heartbeat(self.group, self.generation, self.member_id, self.instance)
+        if code < 0 or code in MOVED:
+            self._after(self.world.retry_ms, self._beat)
+        elif code == ErrorCode.NONE:
+            self.keep()
+        elif self._rejoin_at < 0:
+            self._refused(code)
+
+    def last_beat(self) -> int:
+        """The last moment at which it heartbeat."""
+        return self._beats_from + (self.world.now - self._beats_from) // self.heartbeat_ms * self.heartbeat_ms
+
+    def keep(self) -> None:
+        """From now on its heartbeats come in time."""
+        member = self.world.member(self)
+        if member is not None and self.well and not member.is_new:
+            member.deadline = NEVER
+
+    def _catch_up(self) -> None:
+        """The heartbeats that it sent meanwhile and that nobody would have noticed."""
+        member = self.world.member(self)
+        if member is not None and member.deadline == NEVER and member.join is None:
+            member.seen_ms = max(member.seen_ms, self.last_beat())
+
+    def _fall_silent(self) -> None:
+        """Its session ends so long after its last heartbeat."""
+        member = self.world.member(self)
+        if member is not None and member.deadline == NEVER and not member.is_new:
+            self._catch_up()
+            self.world.set_deadline(self, member, member.seen_ms + member.session_timeout_ms)
+
+    # Lives.
+
+    def _end(self, *, silent: bool) -> None:
+        if silent:
+            self._fall_silent()
+        self.world.went(self)
+        self.alive = self.settled = False
+        self.life += 1
+        self.waits_for = None
+        self._rejoin_at = self._beat_at = -1
+        self.owned = []
+
+    def lost_connection(self) -> None:
+        """The coordinator is gone: whatever was asked of it has to be asked again."""
+        if self.alive and self.waits_for is not None:
+            self.waits_for = None
+            self._rejoin_in(self.world.retry_ms)
+        elif self.alive:
+            self._after(self.world.retry_ms + self.world.random.randrange(1000), self._beat)
+
+    def later(self, ms: int, step: Callable[[Asked], None], asked: Asked) -> None:
+        self._after(ms, lambda: step(asked) if self.waits_for is asked else None)
+
+    def _after(self, ms: int, step: Callable[[], None]) -> None:
+        """In this life, and when it does not stand still."""
+        life = self.life
+        world = self.world
+
+        def come() -> None:
+            if self.life != life:
+                return
+            if world.now < self._frozen_until:
+                world.at(self._frozen_until, come)
+            else:
+                step()
+
+        world.at(max(world.now + ms, self._frozen_until), come)

@@ -1,0 +1,219 @@
+"""One partition of __consumer_offsets: its Shard, its two logs, and what is watched of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from coordinator import Fact, JoinRequest, Note, Shard
+from coordinator.deadlines import NEVER
+from coordinator.group import Group
+from coordinator.notes import Coordinator, Kind
+from coordinator.states import State
+from history import Told
+from pipeline.virtual.truth import Change, Watched
+from protocol.batch import facts_of
+from protocol.message import Message
+from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
+
+if TYPE_CHECKING:
+    from pipeline.virtual.client import Asked, Client
+    from pipeline.virtual.world import World
+
+GATHER_MS: Final = 200  # as the broker gathers notes before it writes them
+LOAD_MS: Final = 5
+
+
+class Partition:
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.epoch = 0
+        self.shard: Shard | None = Shard(world.config, self._fresh_id, self._told)
+        self.loses_notes = False  # they cannot be written, as on a full disk
+        self._facts: dict[bytes, bytes | None] = {}  # as compaction leaves them, for the next life
+        self._watched: dict[str, Watched] = {}
+        self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: whose it is, and which restart ended it
+        self._seq = 0
+        self._lost = 0
+        self._notes: list[Told] = []
+        self._end_stamp = 0
+        self._end_offset = -1
+
+    @property
+    def wake_at(self) -> int:
+        return self.shard.wake_at if self.shard is not None else NEVER
+
+    def watched(self, group: str) -> Watched:
+        found = self._watched.get(group)
+        if found is None:
+            found = self._watched[group] = Watched()
+        return found
+
+    def _fresh_id(self) -> str:
+        return str(UUID(int=self.world.random.getrandbits(128), version=4))
+
+    # Steps.
+
+    def join(self, client: Client, request: JoinRequest, asked: Asked) -> bool:
+        shard = self.shard
+        if shard is None:
+            return False
+        now = self.world.now
+        group = shard.groups.get(request.group_id)
+        member = group.members.get(request.member_id) if group is not None else None
+        if member is not None:
+            cause = "leader_rejoined" if member.protocols == request.protocols else "member_metadata_changed"
+        elif group is not None and request.instance_id in group.statics:
+            cause = "static_during_completing" if group.state is State.COMPLETING else "static_protocol_changed"
+        else:
+            cause = "new_member"
+        shard.join(request, asked, now, now)
+        self.end_step(request.group_id, cause, client)
+        return True
+
+    def advance(self) -> None:
+        shard = self.shard
+        assert shard is not None
+        now = self.world.now
+        overdue = {id: group.state for id, group in shard.groups.items() if group.deadline <= now}
+        known = set(shard.groups)
+        shard.advance(now, now, self.world.start_ms)
+        self.append()
+        for id in known:
+            group = shard.groups.get(id)
+            if group is None or self.watched(id).differs(group):
+                state = overdue.get(id)
+                if state is None:
+                    self._watch(id, "session_expired", None, "expired")
+                else:
+                    self._watch(id, "sync_timeout" if state is not State.PREPARING else "join_timeout", None, "evicted")
+
+    def end_step(self, group: str, cause: str, client: Client | None, gone: str = "expired") -> None:
+        self.append()
+        self._watch(group, cause, client, gone)
+
+    def append(self) -> None:
+        shard = self.shard
+        assert shard is not None
+        hold = shard.hold
+        while hold.untaken:
+            before = hold.taken
+            batch = hold.take(self.world.now)
+            facts = hold.taken - before
+            self._remember(bytes(batch))
+            offset = self.world.recorder.append(self.number, batch, facts, self.world.now, self.epoch)
+            self._end_stamp = hold.taken
+            self._end_offset = offset + facts - 1
+            hold.confirm(hold.taken)
+
+    def _remember(self, batch: bytes) -> None:
+        for key, value in facts_of(batch):
+            self._facts.pop(key, None)
+            self._facts[key] = value
+
+    # The truth.
+
+    def _watch(self, group_id: str, cause: str, client: Client | None, how: str) -> None:
+        watched = self.watched(group_id)
+        assert self.shard is not None
+        group = self.shard.groups.get(group_id)
+        if group is None:
+            if watched.standing is not None:
+                watched.forget(self.world.now)
+            return
+        if not watched.differs(group):
+            return
+        changes = self._changes(watched, group, client, how)
+        if client is None and changes:
+            client = self._owners[changes[0].member_id][0] if changes[0].member_id in self._owners else None
+        watched.take(group, self.world.now, cause, client.name if client is not None else None, self.world.why, changes)
+        for one in self.world.clients.get(group_id, ()):
+            one.notice()
+
+    def _changes(self, watched: Watched, group: Group, client: Client | None, how: str) -> list[Change]:
+        now = self.world.now
+        came: list[Change] = []
+        went: list[Change] = []
+        for id, instance, joined in watched.diff(group):
+            if joined:
+                assert client is not None, "only by a JoinGroup somebody comes"
+                self._owners[id] = client, None
+                came.append(Change(now, "joined", client.name, id, instance, client.restart_number))
+            else:
+                owner, restart = self._owners.get(id, (None, None))
+                went.append(Change(now, how, owner.name if owner is not None else "", id, instance, restart))
+        replaced = {one.instance_id for one in came if one.instance_id is not None} & {one.instance_id for one in went}
+        came = [one._replace(what="replaced") if one.instance_id in replaced else one for one in came]
+        return [one for one in went if one.instance_id not in replaced or one.instance_id is None] + came
+
+    def note_owner(self, client: Client) -> None:
+        if client.member_id:
+            self._owners[client.member_id] = client, client.restart_number
+
+    # Notes.
+
+    def _told(self, notes: list[Note], stamp: int) -> None:
+        offset = self._end_offset - (self._end_stamp - stamp) if stamp else -1
+        for note in notes:
+            self._tell(note.group_id, note.kind, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
+
+    def tell(self, kind: Kind, body: Message) -> None:
+        """A note about the partition, or the cluster."""
+        self._tell("", kind, self.world.now, body, -1, 0, 0, 0, -1, -1)
+
+    def _tell(
+        self, group: str, kind: Kind, at_ms: int, body: Message, offset: int, generation: int, state: int, dropped: int, counted_from: int, number: int
+    ) -> None:
+        if self.loses_notes:
+            self._lost += 1
+            return
+        if self._notes and self._notes[0].at_ms + GATHER_MS <= at_ms:
+            self.write_notes()
+        header = NoteHeader(kind, at_ms, self._seq, self.epoch, generation, state, offset, dropped + self._lost, counted_from, number)
+        self._seq += 1
+        self._lost = 0
+        self._notes.append(Told(group, header, body))
+
+    def write_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        if notes:
+            self.world.recorder.tell(self.number, notes, notes[0].at_ms + GATHER_MS)
+
+    # Lives.
+
+    def stop(self, orderly: bool) -> None:
+        shard = self.shard
+        assert shard is not None, "it is down already"
+        now = self.world.now
+        if orderly:
+            shard.abandon()
+            self._coordinator(Coordinator.UNLOADED, 0)
+        elif self._notes and self._notes[0].at_ms + GATHER_MS > now:
+            self._notes = []
+        self.write_notes()
+        self.shard = None
+        self._lost = 0
+        for watched in self._watched.values():
+            watched.interrupt(now)
+
+    def load(self, what: Coordinator) -> None:
+        self.epoch += 1
+        self._seq = 0
+        self._end_stamp, self._end_offset = 0, -1
+        shard = self.shard = Shard(self.world.config, self._fresh_id, self._told)
+        facts: Sequence[Fact] = list(self._facts.items())
+        shard.replay(facts)
+        for _ in shard.open_groups(lambda: (self.world.now, self.world.now)):
+            pass
+        if facts:
+            self._coordinator(what, len(facts))
+        for id, group in shard.groups.items():
+            self.watched(id).resume(group)
+        self.append()
+
+    def _coordinator(self, what: Coordinator, replayed: int) -> None:
+        assert self.shard is not None or what is Coordinator.UNLOADED
+        groups = len(self.shard.groups) if self.shard is not None else 0
+        self.tell(Kind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

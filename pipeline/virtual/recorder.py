@@ -1,0 +1,66 @@
+"""Where the two logs of a virtual world go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator import Fact
+from history import Image, Told, read_image
+from protocol.batch import facts_of
+
+
+class Recorder(Protocol):
+    def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
+        """A batch of __consumer_offsets; the offset of its first record."""
+        ...
+
+    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+        """A batch of __coordinator_notes."""
+        ...
+
+
+class Stored(NamedTuple):
+    offset: int
+    at_ms: int
+    epoch: int
+    fact: Fact
+
+
+class Memory:
+    """Both logs of each partition, to be looked at."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, list[Stored]] = {}
+        self.notes: dict[int, list[Told]] = {}
+
+    def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
+        log = self.records.setdefault(partition, [])
+        begin = len(log)
+        log += [Stored(begin + number, at_ms, epoch, fact) for number, fact in enumerate(facts_of(bytes(batch)))]
+        assert len(log) == begin + records
+        return begin
+
+    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+        self.notes.setdefault(partition, []).extend(notes)
+
+    def told(self, partition: int = 0) -> list[Told]:
+        return self.notes.get(partition, [])
+
+    def images(self, group: str, partition: int = 0) -> list[Image]:
+        read = [read_image(group, one.offset, one.at_ms, one.epoch, *one.fact) for one in self.records.get(partition, [])]
+        return [image for image in read if image is not None]
+
+
+class Nowhere:
+    """Of a world of which only the truth is asked."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+
+    def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
+        begin = self._ends.get(partition, 0)
+        self._ends[partition] = begin + records
+        return begin
+
+    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None: ...

@@ -1,0 +1,134 @@
+"""What really happened, seen from outside the coordinator's own notes: after each step the group is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from coordinator.group import Group
+from coordinator.states import State
+
+RESTED = (State.STABLE, State.EMPTY)
+
+
+class Change(NamedTuple):
+    """A member came or went. `restart`: the number of the restart that it is one half of."""
+
+    at_ms: int
+    what: str  # joined, replaced, left, expired, evicted, removed
+    client: str
+    member_id: str
+    instance_id: str | None
+    restart: int | None
+
+
+@dataclass(slots=True)
+class TrueEpisode:
+    group: str
+    start_ms: int
+    from_generation: int
+    cause: str  # as in rows.Episode
+    trigger: str | None  # the client whose doing it was
+    formation: bool
+    end_ms: int = -1  # -1: it has not ended
+    to_generation: int = -1
+    end: str = "open"
+    members_before: int = 0
+    members_after: int = 0
+    also: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    why: str = ""  # what the script says that it was doing
+
+    @property
+    def rounds(self) -> int:
+        return max(self.to_generation - self.from_generation, 1)
+
+    @property
+    def restarts(self) -> set[int]:
+        return {one.restart for one in self.changes if one.restart is not None}
+
+    @property
+    def restarts_alone(self) -> bool:
+        """Nothing but restarts changed who is in the group."""
+        return bool(self.changes) and not self.formation and all(one.restart is not None for one in self.changes)
+
+
+class Watched:
+    """One group as it was after the last step."""
+
+    def __init__(self) -> None:
+        self.state = State.EMPTY
+        self.generation = 0
+        self.members: dict[str, str | None] = {}  # member id -> instance id
+        self.standing: object = None
+        self.syncing = False
+        self.episodes: list[TrueEpisode] = []
+        self.changes: list[Change] = []  # all of them
+        self.deleted_ms: list[int] = []
+
+    def differs(self, group: Group) -> bool:
+        return group.standing is not self.standing
+
+    def diff(self, group: Group) -> Iterator[tuple[str, str | None, bool]]:
+        """Member id, instance id, whether it came."""
+        now = group.members
+        for id, instance in self.members.items():
+            if id not in now:
+                yield id, instance, False
+        for id, member in now.items():
+            if id not in self.members:
+                yield id, member.instance_id, True
+
+    def take(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change]) -> bool:
+        """The group after a step; whether it is called together by it."""
+        before, after = self.state, group.state
+        rests = before in RESTED
+        called = False
+        if rests and (after is not before or group.generation != self.generation):
+            called = True
+            known = not self.episodes and not self.generation
+            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, known, members_before=len(self.members), why=why)
+            self.episodes.append(episode)
+        elif before is State.COMPLETING and after is State.PREPARING:
+            called = True
+            self.episodes[-1].also.append(cause)
+        self.changes += changes
+        if called or not rests:
+            episode = self.episodes[-1]
+            episode.changes += changes
+            if after in RESTED:
+                episode.end_ms = at_ms
+                episode.end = after.name.lower()
+                episode.to_generation = group.generation
+                episode.members_after = len(group.members)
+        self.state = after
+        self.generation = group.generation
+        self.members = {id: member.instance_id for id, member in group.members.items()}
+        self.standing = group.standing
+        self.syncing = bool(group.pending_sync)
+        return called
+
+    def interrupt(self, at_ms: int) -> None:
+        """The coordinator goes: a rebalance under way has no end."""
+        if self.state not in RESTED:
+            episode = self.episodes[-1]
+            episode.end_ms = at_ms
+            episode.end = "interrupted"
+            episode.to_generation = self.generation
+            episode.members_after = len(self.members)
+
+    def resume(self, group: Group) -> None:
+        """It is as it was stored."""
+        self.state = group.state
+        self.generation = group.generation
+        self.members = {id: member.instance_id for id, member in group.members.items()}
+        self.standing = group.standing
+
+    def forget(self, at_ms: int) -> None:
+        """The group was deleted."""
+        self.deleted_ms.append(at_ms)
+        self.state = State.EMPTY
+        self.generation = 0
+        self.members = {}
+        self.standing = None

@@ -1,0 +1,209 @@
+"""The world: one clock, what is to be done when, and a coordinator for each partition of __consumer_offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, Final
+
+from coordinator import Commit, GroupConfig, JoinRequest, Leaver, SyncRequest, partition_of
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.notes import Coordinator
+from pipeline.virtual.client import Asked, Client
+from pipeline.virtual.partition import Partition
+from pipeline.virtual.recorder import Memory, Recorder
+from pipeline.virtual.truth import TrueEpisode
+
+RETRY_MS: Final = 200
+UNREACHABLE: Final = -1  # nobody answers: the coordinator is down
+
+
+class World:
+    """`now` is the time of all clocks, in milliseconds since 1970. Equal seeds and scripts make equal logs."""
+
+    def __init__(
+        self,
+        start_ms: int,
+        partitions: int = 1,
+        *,
+        config: GroupConfig | None = None,
+        recorder: Recorder | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.now = self.start_ms = start_ms
+        self.random = Random(seed)
+        self.config = config or GroupConfig()
+        self.recorder = recorder if recorder is not None else Memory()
+        self.retry_ms = RETRY_MS
+        self.clients: dict[str, list[Client]] = {}
+        self.restarts: list[tuple[Client, int, int]] = []  # client, when it went, how long it is away
+        self.why = ""  # what the script is doing; episodes that begin now are told so
+        self.partitions = [Partition(self, number) for number in range(partitions)]
+        self._of: dict[str, Partition] = {}
+        self._agenda: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._count = 0
+
+    # The script.
+
+    def client(self, group: str, name: str, **settings: Any) -> Client:
+        """See Client for the settings. It does nothing until it is started."""
+        client = Client(self, group, name, **settings)
+        self.clients.setdefault(group, []).append(client)
+        return client
+
+    def at(self, moment: int, step: Callable[..., object], *arguments: object) -> None:
+        assert moment >= self.now, "time does not go back"
+        self._count += 1
+        heappush(self._agenda, (moment, self._count, step, arguments))
+
+    def run(self, ms: int) -> None:
+        self.run_until(self.now + ms)
+
+    def run_until(self, end: int) -> None:
+        agenda = self._agenda
+        partitions = self.partitions
+        while True:
+            due = min([partition.wake_at for partition in partitions])
+            moment = min(due, agenda[0][0] if agenda else end, end)
+            self.now = max(moment, self.now)
+            if due <= self.now:
+                for partition in partitions:
+                    if partition.wake_at <= self.now:
+                        partition.advance()
+            elif agenda and agenda[0][0] <= self.now:
+                _, _, step, arguments = heappop(agenda)
+                step(*arguments)
+            else:
+                break
+        for partition in partitions:
+            partition.write_notes()
+
+    def next_restart(self, client: Client, away_ms: int) -> int:
+        self.restarts.append((client, self.now, away_ms))
+        return len(self.restarts) - 1
+
+    # What happened.
+
+    def partition(self, group: str) -> Partition:
+        found = self._of.get(group)
+        if found is None:
+            found = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]
+        return found
+
+    def episodes(self, group: str) -> list[TrueEpisode]:
+        return self.partition(group).watched(group).episodes
+
+    def group(self, group: str) -> Group | None:
+        """The coordinator's own."""
+        shard = self.partition(group).shard
+        return shard.groups.get(group) if shard is not None else None
+
+    def generation(self, group: str) -> int:
+        found = self.group(group)
+        return found.generation if found is not None else 0
+
+    # The coordinator goes and comes.
+
+    def restart_coordinator(self, down_ms: int, partitions: Sequence[int] | None = None) -> None:
+        """An orderly stop, and a start so long after."""
+        self._stop(down_ms, partitions, orderly=True)
+
+    def kill_coordinator(self, down_ms: int, partitions: Sequence[int] | None = None) -> None:
+        """kill -9: nobody is told anything, and the notes of the last moments are lost."""
+        self._stop(down_ms, partitions, orderly=False)
+
+    def _stop(self, down_ms: int, partitions: Sequence[int] | None, *, orderly: bool) -> None:
+        for partition in self.partitions if partitions is None else [self.partitions[number] for number in partitions]:
+            partition.stop(orderly)
+            self.at(self.now + down_ms, partition.load, Coordinator.LOADED)
+            for group, clients in self.clients.items():
+                if self.partition(group) is partition:
+                    for client in clients:
+                        client.world.at(self.now + down_ms + 1, client.lost_connection)
+
+    # What clients ask.
+
+    def join(self, client: Client, request: JoinRequest, asked: Asked) -> bool:
+        return self.partition(request.group_id).join(client, request, asked)
+
+    def sync(self, client: Client, request: SyncRequest, asked: Asked) -> bool:
+        partition = self.partition(request.group_id)
+        if partition.shard is None:
+            return False
+        partition.shard.sync(request, asked, self.now, self.now)
+        partition.end_step(request.group_id, "sync", client)
+        return True
+
+    def heartbeat(self, group: str, generation: int, member_id: str, instance: str | None) -> int:
+        partition = self.partition(group)
+        if partition.shard is None:
+            return UNREACHABLE
+        code = partition.shard.heartbeat(group, generation, member_id, instance, self.now)
+        partition.append()
+        return code
+
+    def leave(self, client: Client | None, leavers: list[Leaver], group: str = "") -> list[int]:
+        """`client` None: an administrator."""
+        group = client.group if client is not None else group
+        partition = self.partition(group)
+        if partition.shard is None:
+            return [UNREACHABLE] * len(leavers)
+        codes = partition.shard.leave(group, leavers, self.now, self.now)
+        removed = client is None
+        partition.end_step(group, "admin_removed" if removed else "member_left", client, gone="removed" if removed else "left")
+        return codes
+
+    def commit(self, commit: Commit) -> int:
+        partition = self.partition(commit.group_id)
+        if partition.shard is None:
+            return UNREACHABLE
+        code = partition.shard.commit(commit, self.now, self.now)
+        partition.append()
+        return code
+
+    # What administrators ask.
+
+    def remove_instance(self, group: str, instance: str, reason: str | None = None) -> int:
+        return self.leave(None, [Leaver("", instance, reason)], group)[0]
+
+    def delete_group(self, group: str) -> int:
+        partition = self.partition(group)
+        assert partition.shard is not None
+        code = partition.shard.delete(group, self.now, self.now)
+        partition.end_step(group, "deleted", None)
+        return code
+
+    def delete_offsets(self, group: str, wanted: list[tuple[str, int]]) -> int:
+        partition = self.partition(group)
+        assert partition.shard is not None
+        error, _ = partition.shard.delete_offsets(group, wanted, self.now, self.now)
+        partition.append()
+        return error
+
+    # What clients need to know.
+
+    def member(self, client: Client) -> Member | None:
+        shard = self.partition(client.group).shard
+        group = shard.groups.get(client.group) if shard is not None else None
+        return group.members.get(client.member_id) if group is not None else None
+
+    def set_deadline(self, client: Client, member: Member, deadline: int) -> None:
+        shard = self.partition(client.group).shard
+        assert shard is not None
+        shard.deadlines.set(member, max(deadline, self.now))
+
+    def partitions_of(self, leader: Client) -> Mapping[str, int]:
+        """Of all topics that its group reads, how many partitions they have: a leader asks the cluster."""
+        found: dict[str, int] = {}
+        for client in self.clients[leader.group]:
+            found.update(client.topics)
+        found.update(leader.topics)
+        return found
+
+    def went(self, client: Client) -> None:
+        """It has ended: whatever becomes of its member is due to that."""
+        self.partition(client.group).note_owner(client)
+
+

@@ -1,0 +1,207 @@
+"""The virtual world: what its logs say is what happened in it, and its members behave as real clients do."""
+
+from __future__ import annotations
+
+import time
+
+from coordinator.notes import Kind
+from history import Entry, Rebalance, story_of
+from pipeline.virtual import Client, Memory, World
+
+BEGIN_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+GROUP = "checkout"
+
+
+def a_world() -> World:
+    return World(BEGIN_MS)
+
+
+def pods(world: World, count: int = 4, *, static: bool = False, **settings: object) -> list[Client]:
+    made = [
+        world.client(
+            GROUP, f"pod-{number}", topics={"orders": 12}, instance=f"pod-{number}" if static else None, host=f"/10.0.0.{number}", **settings
+        )
+        for number in range(count)
+    ]
+    for pod in made:
+        pod.start()
+    world.run(60_000)
+    return made
+
+
+def rebalances(world: World) -> list[Rebalance]:
+    recorder = world.recorder
+    assert isinstance(recorder, Memory)
+    entries: list[Entry] = list(story_of(GROUP, recorder.told(), recorder.images(GROUP)))
+    return [entry for entry in entries if isinstance(entry, Rebalance)]
+
+
+def named(one: Rebalance) -> str | None:
+    return one.cause.name.lower() if one.cause is not None else None
+
+
+def tells_the_truth(world: World) -> None:
+    """The fold over both logs finds each episode where it was, with its cause."""
+    found = [(one.began_ms, one.ended_ms, one.from_generation, one.to_generation, named(one)) for one in rebalances(world)]
+    true = [(one.start_ms, one.end_ms, one.from_generation, one.to_generation, one.cause) for one in world.episodes(GROUP)]
+    assert found == true
+
+
+def causes(world: World) -> list[str]:
+    return [one.cause for one in world.episodes(GROUP)]
+
+
+def test_members_that_start_together_form_one_generation() -> None:
+    world = a_world()
+    members = pods(world)
+    (formed,) = world.episodes(GROUP)
+    assert (formed.formation, formed.members_after, formed.to_generation, formed.end) == (True, 4, 1, "stable")
+    assert sorted(place for pod in members for place in pod.owned) == [("orders", number) for number in range(12)]
+    tells_the_truth(world)
+
+
+def test_an_orderly_restart_of_a_dynamic_member_makes_two_rebalances() -> None:
+    world = a_world()
+    pod = pods(world)[1]
+    pod.restart(20_000)
+    world.run(HOUR_MS)
+    assert causes(world)[1:] == ["member_left", "new_member"]
+    assert all(one.restarts_alone for one in world.episodes(GROUP)[1:])
+    tells_the_truth(world)
+
+
+def test_a_restart_of_a_static_member_makes_none() -> None:
+    world = a_world()
+    pod = pods(world, static=True)[1]
+    before = pod.owned
+    pod.restart(20_000)
+    world.run(HOUR_MS)
+    assert len(world.episodes(GROUP)) == 1
+    assert pod.owned == before
+    assert [one.what for one in world.partition(GROUP).watched(GROUP).changes[-1:]] == ["replaced"]
+
+
+def test_a_session_ends_so_long_after_the_last_heartbeat() -> None:
+    world = a_world()
+    pod = pods(world, session_ms=10_000, heartbeat_ms=3_000)[1]
+    world.run(12_345)
+    last = pod.last_beat()
+    pod.crash()
+    world.run(HOUR_MS)
+    lost = world.episodes(GROUP)[1]
+    assert (lost.start_ms, lost.cause, lost.trigger) == (last + 10_000, "session_expired", "pod-1")
+    tells_the_truth(world)
+
+
+def test_a_static_member_away_for_longer_than_its_session_costs_two_rebalances() -> None:
+    world = a_world()
+    pods(world, static=True, session_ms=10_000)[2].restart(15_000)
+    world.run(HOUR_MS)
+    assert causes(world)[1:] == ["session_expired", "new_member"]
+    tells_the_truth(world)
+
+
+def test_a_member_whose_poll_takes_too_long_leaves_and_comes_back() -> None:
+    world = a_world()
+    pods(world, rebalance_ms=60_000)[3].busy(90_000)
+    world.run(HOUR_MS)
+    assert causes(world)[1:] == ["member_left", "new_member"]
+    assert world.episodes(GROUP)[-1].members_after == 4
+    tells_the_truth(world)
+
+
+def test_a_member_that_does_not_rejoin_in_time_is_evicted() -> None:
+    world = a_world()
+    members = pods(world, rebalance_ms=60_000)
+    members[0].busy(59_000)
+    world.run(20_000)
+    members[0].rebalance_ms = 200_000  # it believes to have more time than the coordinator gives it
+    members[0].busy(180_000)
+    members[1].restart(300_000)
+    world.run(HOUR_MS)
+    episode = world.episodes(GROUP)[1]
+    assert [change.what for change in episode.changes] == ["left", "evicted"]
+    tells_the_truth(world)
+
+
+def test_a_zombie_wakes_and_its_commit_is_refused() -> None:
+    world = a_world()
+    pod = pods(world, session_ms=10_000)[0]
+    pod.freeze(30_000)
+    world.at(world.now + 29_999, pod.commit, {"orders": [(0, 1)]})
+    world.run(HOUR_MS)
+    recorder = world.recorder
+    assert isinstance(recorder, Memory)
+    assert [told.header.kind for told in recorder.told()].count(Kind.COMMIT_REFUSED) == 1
+    assert causes(world)[1:] == ["session_expired", "new_member"]
+    tells_the_truth(world)
+
+
+def test_cooperative_members_move_in_two_steps() -> None:
+    world = a_world()
+    members = pods(world, 3, assignors=["cooperative-sticky"])
+    late = world.client(GROUP, "pod-3", topics={"orders": 12}, assignors=["cooperative-sticky"])
+    late.start()
+    world.run(HOUR_MS)
+    assert causes(world)[1:] == ["new_member", "member_metadata_changed"] or causes(world)[1:] == ["new_member", "leader_rejoined"]
+    assert sorted(len(pod.owned) for pod in [*members, late]) == [3, 3, 3, 3]
+    tells_the_truth(world)
+
+
+def test_two_processes_of_one_instance_id_fence_each_other() -> None:
+    world = a_world()
+    first = pods(world, static=True)[0]
+    second = world.client(GROUP, "twin", topics={"orders": 12}, instance="pod-0")
+    second.start()
+    world.run(HOUR_MS)
+    assert (first.alive, second.alive) == (False, True)
+
+
+def test_a_killed_coordinator_is_followed_by_one_that_knows_its_groups() -> None:
+    world = a_world()
+    members = pods(world)
+    world.kill_coordinator(5_000)
+    world.run(HOUR_MS)
+    assert all(pod.settled for pod in members)
+    assert len(world.episodes(GROUP)) == 1
+    members[0].restart(10_000)
+    world.run(HOUR_MS)
+    assert causes(world)[1:] == ["member_left", "new_member"]
+
+
+def test_a_coordinator_that_stops_within_a_rebalance_interrupts_it() -> None:
+    world = a_world()
+    members = pods(world)
+    world.at(world.now + 1_000, members[0].stop)
+    world.at(world.now + 1_020, world.restart_coordinator, 3_000)
+    world.run(HOUR_MS)
+    assert [one.end for one in world.episodes(GROUP)][1] == "interrupted"
+    assert sorted(place for pod in members[1:] for place in pod.owned) == [("orders", number) for number in range(12)]
+
+
+def test_equal_scripts_make_equal_logs() -> None:
+    def play() -> Memory:
+        world = a_world()
+        for pod in pods(world):
+            pod.restart(20_000)
+            world.run(HOUR_MS)
+        assert isinstance(world.recorder, Memory)
+        return world.recorder
+
+    one, other = play(), play()
+    assert one.records == other.records
+    assert [told.header.encode(1) + told.body.encode(0) for told in one.told()] == [told.header.encode(1) + told.body.encode(0) for told in other.told()]
+
+
+def test_a_week_of_a_group_of_forty_takes_seconds() -> None:
+    began = time.monotonic()
+    world = a_world()
+    members = pods(world, 40, session_ms=10_000)
+    for day in range(7):
+        for number, pod in enumerate(members):
+            world.at(BEGIN_MS + day * 24 * HOUR_MS + 10 * HOUR_MS + number * 40_000, pod.restart, 20_000)
+    world.run(7 * 24 * HOUR_MS)
+    assert len(world.episodes(GROUP)) > 500
+    assert time.monotonic() - began < 20
+    tells_the_truth(world)
