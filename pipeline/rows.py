@@ -252,7 +252,8 @@ class Replaced(NamedTuple):
     session_timeout_ms: int | None
     partitions_held: int | None
     verdict: str  # saved, not_saved_expired, not_saved_protocol, not_saved_during_rebalance
-    saved_rebalances: int
+    saved_rebalances: int  # that it would have made without an instance id: one for going and one for coming, or one for both
+    saved_at_least: int  # less than that where it is not known how long it was away
     confidence: str
 
 
