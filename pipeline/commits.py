@@ -3,8 +3,8 @@
 One step takes what is new in one partition of __consumer_offsets. Any slicing gives the rows of all at once: what a step has to
 know of earlier ones is its `State`, three small Arrow tables that the driver keeps per bucket (`State.tables`, `State.of`):
 
-- `tails`: of each group's partition the last ten commits and all of the last hour or so (`State.trimmed`), as rows of `commits`.
-  They are what lag and status are evaluated over again, too.
+- `tails`: of each group's partition the last ten commits, all of the last hour or so, and a thin hour before them
+  (`State.trimmed`), as rows of `commits`. They are what lag and status are evaluated over again, too.
 - `waiting`: group metadata records around which a commit may still come; `around`: their partitions.
 
 An edge waits for the first commit after it for a day of the log's own time. `Step.edges` are rows that stay as they are; those that
@@ -26,6 +26,8 @@ from pipeline.schema import schema_of
 
 TAIL: Final = 10  # commits: Burrow's window
 KEPT_MS: Final = 75 * 60_000  # the longest window of lag and status, and some
+SLOT_MS: Final = 15_000  # our rules for status look at the last commit of each
+WINDOW_MS_MAX: Final = 3_600_000
 BEGINNING: Final = -(1 << 62)
 
 
@@ -61,8 +63,10 @@ class State:
         at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # clocks go back
         from_end = _from_end(keys)
         recent = at >= since
-        # Ten before those of the window: one that begins at its first commit has its ten as well.
-        kept = recent | ((from_end < _reach(keys, from_end, recent)) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
+        # Of what came before: ten, for windows of ten that begin with the first recent one, and a thin hour, for those in time.
+        ten = from_end < _reach(keys, from_end, recent)
+        hour = _thin_hour(keys, at, recent)
+        kept = recent | ((ten | hour) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
         return replace(self, tails=self.tails.filter(pa.array(kept)), kept_from_ms=max(self.kept_from_ms, since))
 
 
@@ -159,6 +163,16 @@ def _reach(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
         return np.empty(0, np.int64)
     recents = np.maximum.reduceat(np.where(recent, from_end + 1, 0), first)
     return np.repeat(recents + TAIL, np.diff(np.append(first, len(keys))))
+
+
+def _thin_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
+    """Before the recent rows: the last of each slot of the clock, as far back as a window reaches."""
+    first = np.flatnonzero(firsts(keys))
+    if not len(first):
+        return np.empty(0, np.bool_)
+    newest = np.maximum.reduceat(np.where(recent, BEGINNING, at), first)
+    last_of_slot = np.append(firsts(keys)[1:] | firsts(at // SLOT_MS)[1:], True)
+    return last_of_slot & (at >= np.repeat(newest, np.diff(np.append(first, len(keys)))) - WINDOW_MS_MAX)
 
 
 def _removed_later(keys: Ints, tombstone: Flags) -> Flags:

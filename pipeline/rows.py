@@ -166,6 +166,7 @@ class EndOffset(NamedTuple):
     end_offset: int
     log_start: int | None
     origin: str  # notes, live, segments, checkpoint
+    unchanged_ms: int | None  # until then the end was still that of the sample before; None: not known
 
 
 class Edge(NamedTuple):
