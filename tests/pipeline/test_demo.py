@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import read_offset
 from history import Rebalance, read_image, read_told, story_of
 from pipeline.demo import write_world
+from pipeline.demo.commits import write_commits
 from protocol.batch import facts_of, iterate
 from tests.cli.log_folders import Command
 
@@ -50,3 +52,14 @@ def test_the_directory_is_sound(tmp_path: Path, command: Command, ours: bool) ->
     write_world(command.folder / "data", days=1, notes=ours)
     code, problems, summary = command.problems()
     assert (code, problems, summary["warnings"], summary["stopped_in_order"]) == (0, [], 0, True)
+
+
+def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -> None:
+    data = command.folder / "data"
+    written = write_commits(data, records=1_000, groups=7, per_batch=3, partitions=2)
+    code, problems, summary = command.problems()
+    assert (code, [one["problem"] for one in problems]) == (0, ["meta-missing"])
+    assert summary["records"] == written >= 1_000
+    records = [read_offset(value) for _, _, _, (key, value) in batches(data, "__consumer_offsets") if key[:2] == b"\0\1" and value is not None]
+    assert len(records) == written - 7
+    assert len({(one.offset, one.commit_ms) for one in records}) > 900
