@@ -60,6 +60,5 @@ def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -
     code, problems, summary = command.problems()
     assert (code, [one["problem"] for one in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
-    records = [read_offset(value) for _, _, _, (key, value) in batches(data, "__consumer_offsets") if key[:2] == b"\0\1" and value is not None]
-    assert len(records) == written - 7
-    assert len({(one.offset, one.commit_ms) for one in records}) > 900
+    commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets") if key[:2] == b"\0\1" and value is not None]
+    assert len(set(commits)) == written - 7  # each is another one
