@@ -53,14 +53,15 @@ class Segment(NamedTuple):
     last_offset: int | None
     first_ms: int | None
     last_ms: int | None
-    batches: int
+    batches: int  # that were taken from this file, and their records: replicas have the others
     records: int
-    missing_offsets: int  # that compaction took, or an aborted transaction
+    missing_offsets: int  # that compaction took
     codecs: str  # comma separated
     torn_bytes: int
     damaged_batches: int
     quarantined_bytes: int
     aborted: int  # records of transactions that were aborted
+    diverged: int  # batches that say something else than another replica's
 
 
 class Coverage(NamedTuple):

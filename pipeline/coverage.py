@@ -1,0 +1,135 @@
+"""Of which offsets of a log every record is there, and of which not.
+
+A stretch that is not complete may hold records: they are there, others are not. Short runs between two holes belong to
+the stretch. Whether a run is short is known when the next hole comes, maybe in a later slice: so a stretch of a later slice may
+begin inside a complete one of an earlier slice, and wins. `merged` says what that comes to, whatever the slices were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.inputs import LogId
+from pipeline.rows import Coverage
+
+SHORT_RUN: Final = 64  # offsets
+
+COMPACTED: Final = "compacted"
+TORN: Final = "torn"
+DAMAGED: Final = "damaged"
+RETENTION: Final = "retention"
+MISSING_SEGMENT: Final = "missing-segment"
+
+
+class Hole(NamedTuple):
+    first: int
+    last: int
+    why: str
+
+
+class Last(NamedTuple):
+    """Of what was read before: the stretch that was not complete and ended last, and the newest time."""
+
+    end: int = -2
+    why: str = ""
+    ms: int = -1
+
+
+def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: Last) -> tuple[list[Coverage], Last]:
+    """From the offset `start` on, of these batches; `holes` in order, each without any batch that is whole."""
+    rows: list[Coverage] = []
+    clocks = np.maximum.accumulate(np.concatenate([[last.ms], batches["max_ms"]]))
+    bases = batches["base"]
+
+    def before(offset: int) -> int | None:
+        """The newest time before this offset."""
+        ms = int(clocks[np.searchsorted(bases, offset)])
+        return ms if ms >= 0 else None
+
+    def after(offset: int) -> int | None:
+        at = int(np.searchsorted(bases, offset, "right"))
+        return int(batches["first_ms"][at]) if at < len(batches) else None
+
+    def add(first: int, end: int, complete: bool, why: str) -> None:
+        if first > end:
+            return
+        if complete:
+            at = int(np.searchsorted(bases, first))
+            from_ms = int(batches["first_ms"][at]) if at < len(batches) else None
+            rows.append(Coverage(*id, first, end, from_ms, before(end + 1), True, ""))
+        else:
+            rows.append(Coverage(*id, first, end, before(first), after(end), False, why))
+
+    at = start
+    stretch: Hole | None = None
+    gap_end, gap_why = last.end, last.why
+    for hole in holes:
+        if stretch is not None and (hole.why == stretch.why and hole.first - stretch.last <= SHORT_RUN):
+            stretch = Hole(stretch.first, hole.last, hole.why)
+            continue
+        if stretch is not None:
+            add(stretch.first, stretch.last, False, stretch.why)
+            at = stretch.last + 1
+            stretch = None
+        elif gap_end >= -1 and hole.why == gap_why and hole.first - gap_end <= SHORT_RUN:
+            stretch = Hole(gap_end + 1, hole.last, hole.why)
+            continue
+        add(at, hole.first - 1, True, "")
+        stretch = hole
+    if stretch is not None:
+        add(stretch.first, stretch.last, False, stretch.why)
+        at, gap_end, gap_why = stretch.last + 1, stretch.last, stretch.why
+    end = int(batches["last"][-1]) if len(batches) else at - 1
+    add(at, end, True, "")
+    return rows, Last(gap_end, gap_why, int(clocks[-1]))
+
+
+def merged(rows: Iterable[Coverage]) -> list[Coverage]:
+    """Disjoint stretches in order, the same however the log was sliced: what is not complete wins."""
+    found: list[Coverage] = []
+    for _, of_log in groupby(sorted(rows, key=_by_offset), key=lambda row: row[:3]):
+        each = list(of_log)
+        gaps = _joined(row for row in each if not row.complete)
+        complete = _joined(row for row in each if row.complete)
+        found += sorted([*gaps, *_between(complete, gaps)], key=_by_offset)
+    return found
+
+
+def _by_offset(row: Coverage) -> tuple[str, str, int, int, int]:
+    return row.cluster, row.log, row.partition, row.from_offset, row.to_offset
+
+
+def _joined(rows: Iterable[Coverage]) -> list[Coverage]:
+    """Of rows in order: those that touch and say the same are one."""
+    found: list[Coverage] = []
+    for row in rows:
+        before = found[-1] if found else None
+        if before is None or before.why != row.why or row.from_offset > before.to_offset + 1:
+            found.append(row)
+        elif row.to_offset > before.to_offset:
+            found[-1] = before._replace(to_offset=row.to_offset, to_ms=row.to_ms)
+    return found
+
+
+def _between(complete: list[Coverage], gaps: list[Coverage]) -> Iterator[Coverage]:
+    """What the gaps leave of the complete stretches."""
+    number = 0
+    for row in complete:
+        first, from_ms = row.from_offset, row.from_ms
+        while number and gaps[number - 1].to_offset >= first:
+            number -= 1
+        while number < len(gaps) and gaps[number].from_offset <= row.to_offset:
+            gap = gaps[number]
+            number += 1
+            if gap.to_offset < first:
+                continue
+            if gap.from_offset > first:
+                yield row._replace(from_offset=first, from_ms=from_ms, to_offset=gap.from_offset - 1, to_ms=gap.from_ms)
+            first, from_ms = gap.to_offset + 1, gap.to_ms
+        if first <= row.to_offset:
+            yield row._replace(from_offset=first, from_ms=from_ms)

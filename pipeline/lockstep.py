@@ -1,0 +1,173 @@
+"""Where keys and values of records are: of thousands of batches at once, record k of each of them in step k.
+
+A batch that is in any way unusual (headers, lengths that lie, varints of more bytes than here) is said to be odd, and read by
+`protocol.batch.records`, which is the reference: so there is one place that says what is wrong, and this only finds
+that something is. When few batches have records left, each goes its own way to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.batches import Bytes, Ints
+from protocol.batch_record import RECORD_BYTES_MIN
+
+PADDING: Final = 64  # bytes behind the last batch that may be looked at
+TOGETHER_MIN: Final = 24  # batches for which a step of numpy costs less than they do one by one
+SIZE_BYTES_MAX: Final = 4  # of a varint that is a length; longer ones are odd
+TIME_BYTES_MAX: Final = 8
+TIME_MAX: Final = 1 << 61
+
+
+class Batches(NamedTuple):
+    """Where the records of each batch are, and what its header says."""
+
+    begin: Ints
+    end: Ints
+    records: Ints
+    last_delta: Ints
+    base_ms: Ints
+
+
+class Walked(NamedTuple):
+    """Of each record; `batch` grows. Lengths of -1 are null."""
+
+    batch: NDArray[np.int64]
+    delta: Ints
+    delta_ms: Ints
+    key_at: Ints
+    key_size: Ints
+    value_at: Ints
+    value_size: Ints
+    odd: NDArray[np.bool_]  # of each batch; none of its records is here
+
+
+def walk(data: Bytes, batches: Batches) -> Walked:
+    """`data` has PADDING bytes behind the last batch."""
+    count = batches.records
+    odd = (count < 0) | (count * RECORD_BYTES_MIN > batches.end - batches.begin) | (np.abs(batches.base_ms) > TIME_MAX)
+    odd |= (count == 0) & (batches.begin != batches.end)
+    counts = np.where(odd, 0, count)
+    slots = np.concatenate([[0], np.cumsum(counts)])
+    total = int(slots[-1])
+    found = np.empty((6, total), np.int64)
+    order = np.argsort(-counts, kind="stable")
+    active = order[counts[order] > 0]
+    at = batches.begin[active].copy()
+    delta = np.full(len(active), -1, np.int64)
+    step = 0
+    while len(active) >= TOGETHER_MIN:
+        at, delta, wrong = _step(data, batches, active, at, delta, found, slots[active] + step)
+        step += 1
+        done = counts[active] <= step
+        wrong |= done & (at != batches.end[active])
+        if wrong.any() or done.any():
+            odd[active[wrong]] = True
+            left = ~(wrong | done)
+            active, at, delta = active[left], at[left], delta[left]
+    if len(active):
+        raw = data.tobytes()
+        for index, begin, before in zip(active.tolist(), at.tolist(), delta.tolist(), strict=True):
+            first = int(slots[index]) + step
+            try:
+                places = _one(raw, begin, int(batches.end[index]), int(counts[index]) - step, before, int(batches.last_delta[index]))
+            except IndexError:
+                places = None
+            if places is None:
+                odd[index] = True
+            else:
+                found[:, first : first + len(places)] = np.array(places, np.int64).T
+    batch = np.repeat(np.arange(len(count)), counts)
+    if odd.any():
+        sound = ~odd[batch]
+        batch, found = batch[sound], found[:, sound]
+    return Walked(batch, found[0], found[1], found[2], found[3], found[4], found[5], odd)
+
+
+def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, found: Ints, slots: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """One record of each active batch."""
+    size, at, wrong = _varints(data, at, SIZE_BYTES_MAX)
+    end = at + size
+    # From here on nothing may be looked at behind the batches: what is wrong stands still.
+    wrong |= (size < 0) | (end > batches.end[active])
+    end = np.where(wrong, at, end)
+    delta_ms, at, bad = _varints(data, np.where(wrong, at, at + 1), TIME_BYTES_MAX)
+    wrong |= bad
+    delta, at, bad = _varints(data, at, SIZE_BYTES_MAX)
+    wrong |= bad | (delta <= before) | (delta > batches.last_delta[active])
+    key_size, key_at, bad = _varints(data, at, SIZE_BYTES_MAX)
+    at = key_at + np.maximum(key_size, 0)
+    wrong |= bad | (at > end)
+    at = np.where(wrong, end, at)
+    value_size, value_at, bad = _varints(data, at, SIZE_BYTES_MAX)
+    at = value_at + np.maximum(value_size, 0)
+    wrong |= bad | (at + 1 != end)
+    wrong |= data[np.where(wrong, 0, at)] != 0  # headers
+    for row, column in zip(found, (delta, delta_ms, key_at, key_size, value_at, value_size), strict=True):
+        row[slots] = column
+    return end, delta, wrong
+
+
+def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """The zigzag varint at each place, where it ends, and whether it has more bytes than so many."""
+    byte = data[at].astype(np.int64)
+    raw = byte & 127
+    at = at + 1
+    more = byte > 127
+    wrong = np.zeros(len(at), bool)
+    if more.any():
+        index = np.flatnonzero(more)
+        for place in range(1, bytes_max):
+            byte = data[at[index]].astype(np.int64)
+            raw[index] |= (byte & 127) << (7 * place)
+            at[index] += 1
+            index = index[byte > 127]
+            if not len(index):
+                break
+        wrong[index] = True
+    return (raw >> 1) ^ -(raw & 1), at, wrong
+
+
+def _one(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
+    """The rest of one batch; None, or IndexError, where it is odd."""
+    found: list[tuple[int, ...]] = []
+    for _ in range(count):
+        size, at = _varint(data, at, SIZE_BYTES_MAX)
+        stop = at + size
+        if size < 0 or stop > end:
+            return None
+        delta_ms, at = _varint(data, at + 1, TIME_BYTES_MAX)
+        delta, at = _varint(data, at, SIZE_BYTES_MAX)
+        if not before < delta <= last_delta:
+            return None
+        before = delta
+        key_size, key_at = _varint(data, at, SIZE_BYTES_MAX)
+        at = key_at + max(key_size, 0)
+        if at > stop:
+            return None
+        value_size, value_at = _varint(data, at, SIZE_BYTES_MAX)
+        at = value_at + max(value_size, 0)
+        if at + 1 != stop or data[at]:
+            return None
+        found.append((delta, delta_ms, key_at, key_size, value_at, value_size))
+        at = stop
+    return found if at == end else None
+
+
+def _varint(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
+    """As `_varints`; of one with more bytes than so many, something that is wrong wherever it stands."""
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), at
+    raw = byte & 127
+    for place in range(1, bytes_max):
+        byte = data[at]
+        at += 1
+        raw |= (byte & 127) << (7 * place)
+        if byte < 128:
+            return (raw >> 1) ^ -(raw & 1), at
+    return 1 << 62, at + (1 << 62)

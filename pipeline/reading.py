@@ -1,0 +1,158 @@
+"""Reading a split: its bytes as Arrow batches of `rows.Record`. Works without Spark, and in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.batches import headers_at, whole_batches
+from pipeline.coverage import DAMAGED, Hole
+from pipeline.decode import Place, rows_of_batch
+from pipeline.inputs import LogId, open_for_reading
+from pipeline.lockstep import PADDING, Batches, walk
+from pipeline.record_columns import Chunk, record_batch
+from pipeline.schema import in_order, joined, table_of
+from pipeline.splits import Split
+from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, CorruptBatch, read_header
+from protocol.compression import decompress
+from protocol.errors import ProtocolError
+from storage.disk import OsFile
+
+CHUNK_BYTES: Final = 4 << 20
+# Of one batch, decompressed: thirty times what Kafka takes as one by default. Its records are held as columns, all at once.
+DECOMPRESSED_BYTES_MAX: Final = 32 << 20
+UNPACKED_BYTES: Final = 8 << 20  # decompressed batches that are read together
+
+
+class Changed(Exception):
+    """The segment is not what it was when the split was planned: a cleaner has exchanged it."""
+
+
+@dataclass
+class Read:
+    """What reading came to, besides the rows."""
+
+    records: int = 0
+    holes: list[Hole] = field(default_factory=list)  # sound bytes that are no records
+    bytes: int = 0  # that these holes have
+
+
+def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatch]:
+    """In the order of the log. Raises Changed before the first batch, or while it goes on."""
+    read = Read() if read is None else read
+    try:
+        descriptor = open_for_reading(split.path)
+    except FileNotFoundError as error:
+        raise Changed(split.path) from error
+    with closing(OsFile(descriptor)) as file:
+        _check(file, split)
+        for span in split.spans:
+            at = span.begin
+            want = CHUNK_BYTES
+            while at < span.end:
+                data = file.read(at, min(want, span.end - at))
+                try:
+                    size = read_header(data, 0).size
+                except CorruptBatch as error:
+                    raise Changed(split.path) from error
+                if size > len(data):
+                    if size > span.end - at or len(data) < min(want, span.end - at):
+                        raise Changed(split.path)
+                    want = size
+                    continue
+                want = CHUNK_BYTES
+                *positions, end = whole_batches(data)
+                yield from read_batches(split.id, split.segment, data[:end], positions, at, read)
+                at += end
+
+
+def _check(file: OsFile, split: Split) -> None:
+    for position, crc in ((split.spans[0].begin, split.first_crc), (split.last_at, split.last_crc)):
+        try:
+            header = read_header(file.read(position, HEADER_BYTES), 0)
+        except CorruptBatch as error:
+            raise Changed(split.path) from error
+        if header.crc != crc:
+            raise Changed(split.path)
+
+
+def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int, read: Read) -> Iterator[pa.RecordBatch]:
+    """Of whole and sound batches that begin at these positions; `at`: where in their file the data begins."""
+    headers = headers_at(data, positions)
+    begins = np.array(positions, np.int64)
+    if not (headers["attributes"] & COMPRESSION_MASK).any():
+        ends = begins + headers["length"] + LENGTH_FROM
+        yield from _read(id, segment, data, headers, begins, ends, begins + at, data, begins, read)
+        return
+    bodies: list[bytes] = []
+    first = 0
+    size = 0
+    for index, position in enumerate(positions):
+        header = headers[index]
+        end = position + int(header["length"]) + LENGTH_FROM
+        body = data[position + HEADER_BYTES : end]
+        codec = int(header["attributes"]) & COMPRESSION_MASK
+        if codec:
+            try:
+                body = decompress(body, codec, DECOMPRESSED_BYTES_MAX)
+            except ProtocolError:
+                body = b"\xff"  # which no record begins with: the reference says what is wrong
+        bodies.append(body)
+        size += len(body)
+        if size >= UNPACKED_BYTES or index + 1 == len(positions):
+            chosen = slice(first, index + 1)
+            ends = np.cumsum([len(one) for one in bodies])
+            starts = ends - [len(one) + HEADER_BYTES for one in bodies]
+            yield from _read(id, segment, b"".join(bodies), headers[chosen], starts, ends, begins[chosen] + at, data, begins[chosen], read)
+            bodies, first, size = [], index + 1, 0
+
+
+def _read(
+    id: LogId,
+    segment: str,
+    body: bytes,
+    headers: NDArray[Any],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    data: bytes,
+    places: NDArray[np.int64],
+    read: Read,
+) -> Iterator[pa.RecordBatch]:
+    """`begins`: where a header would be, were it there; `places`: where in `data` it is."""
+    body += bytes(PADDING)
+    chunk = Chunk(id, segment, body, headers, positions)
+    asked = Batches(
+        begins + HEADER_BYTES,
+        ends,
+        headers["record_count"].astype(np.int64),
+        headers["last_offset_delta"].astype(np.int64),
+        headers["base_timestamp"].astype(np.int64),
+    )
+    walked = walk(chunk.data, asked)
+    found = record_batch(chunk, walked)
+    odd = np.flatnonzero(walked.odd).tolist()
+    if odd:
+        rows: list[Any] = []
+        for index in odd:
+            place = int(places[index])
+            header = read_header(data, place)
+            try:
+                rows.extend(rows_of_batch(data, place, header, Place(id, segment, int(positions[index])), DECOMPRESSED_BYTES_MAX))
+            except CorruptBatch:
+                read.holes.append(Hole(header.base_offset, header.last_offset, DAMAGED))
+                read.bytes += header.size
+        table = in_order("records", joined("records", [pa.Table.from_batches([found]), table_of("records", rows)]))
+        read.records += len(table)
+        yield from table.to_batches()
+    elif found.num_rows:
+        read.records += found.num_rows
+        yield found
+
+

@@ -1,0 +1,355 @@
+"""What is read of directories: what counts, what is missing and why, and where the next run goes on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pipeline.coverage import merged
+from pipeline.inputs import InputError, Inputs, LogId
+from pipeline.reading import read_split
+from pipeline.resuming import Cursor
+from pipeline.rows import Coverage, Segment
+from pipeline.rows import Record as Row
+from pipeline.schema import rows_of
+from pipeline.splits import Plan, plan
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, random_batches, reference, write_segment
+
+ID = LogId("unknown", "offsets", 0)
+
+
+def one(offset: int = 0, at_ms: int = EPOCH_MS) -> tuple[bytes | None, bytes | None]:
+    return commit("g", "t", 0, offset, at_ms)
+
+
+def read(planned: Plan) -> list[Row]:
+    return [row for split in planned.splits for batch in read_split(split) for row in rows_of(Row, batch)]
+
+
+def planned(*folders: Path, cursors: dict[LogId, Cursor] | None = None, **options: object) -> Plan:
+    return plan(Inputs(tuple(map(str, folders)), **options), cursors or {})  # type: ignore[arg-type]
+
+
+def offsets(found: Plan) -> list[int]:
+    return [row.offset for row in read(found)]
+
+
+def stretches(found: Plan) -> list[tuple[int, int, str]]:
+    return [(row.from_offset, row.to_offset, row.why or "complete") for row in found.coverage]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "__consumer_offsets-0"
+
+
+# Damage
+
+
+def test_a_segment_cut_at_any_byte_is_read_up_to_there_and_the_rest_is_counted(folder: Path) -> None:
+    batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one())]
+    whole = b"".join(batches)
+    ends = [len(b"".join(batches[:number])) for number in range(4)]
+    for size in range(len(whole)):
+        write_segment(folder, whole[:size] if size else b"", 0)
+        found = planned(folder)
+        sound = max(number for number in range(4) if ends[number] <= size)
+        assert offsets(found) == list(range((0, 2, 3, 6)[sound]))
+        assert sum(row.torn_bytes for row in found.segments) == size - ends[sound]
+        assert not any(row.damaged_batches for row in found.segments)
+
+
+def test_a_flipped_bit_costs_one_batch_and_is_counted(folder: Path) -> None:
+    batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one()), batch_of(6, one())]
+    whole = b"".join(batches)
+    rng = random.Random(1)
+    for at in range(len(whole)):
+        data = bytearray(whole)
+        data[at] ^= 1 << rng.randrange(8)
+        write_segment(folder, bytes(data), 0)
+        found = planned(folder)
+        (segment,) = found.segments
+        rows = read(found)
+        inside = next(number for number in range(4) if at < len(b"".join(batches[: number + 1])))
+        where = at - len(b"".join(batches[:inside]))
+        if where in range(12, 16):  # the leader's epoch, which no checksum covers
+            assert len(rows) == 7
+            continue
+        lost = segment.quarantined_bytes + segment.torn_bytes
+        moved = inside == 3 and where < 8  # the last batch's offset grew: nothing follows that could tell
+        assert lost == len(batches[inside]) or (moved and lost == 0 and segment.missing_offsets)
+        assert len(rows) == 7 - (2, 1, 3, 1)[inside] + moved * (lost == 0)
+        if inside < 3:
+            assert [row.why for row in found.coverage if not row.complete] == ["damaged"]
+
+
+def test_rubbish_is_counted_in_the_middle_and_at_the_end(folder: Path) -> None:
+    first, second = batch_of(0, one()), batch_of(5, one())
+    write_segment(folder, first + b"rubbish" * 100 + second + bytes(5_000))
+    found = planned(folder)
+    assert offsets(found) == [0, 5]
+    assert (found.segments[0].quarantined_bytes, found.segments[0].torn_bytes) == (700, 5_000)
+    assert stretches(found) == [(0, 0, "complete"), (1, 4, "damaged"), (5, 5, "complete")]
+
+
+def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Path) -> None:
+    write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
+    write_segment(folder, batch_of(2, one()))
+    found = planned(folder)
+    assert offsets(found) == [0, 2]
+    assert [row.damaged_batches for row in found.segments] == [1, 0]
+    assert stretches(found) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
+
+
+def test_damage_is_refused_where_that_is_asked_for(folder: Path) -> None:
+    path = write_segment(folder, batch_of(0, one()) + b"rubbish" * 20 + batch_of(1, one()))
+    with pytest.raises(InputError, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine leaves it out and counts it"):
+        planned(folder, on_corrupt="fail")
+    write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
+    assert offsets(planned(folder, on_corrupt="fail")) == [0]
+
+
+# Directories
+
+
+def test_a_directory_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        planned(tmp_path)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="has no folder __consumer_offsets-N"):
+        planned(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        planned(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="Not a directory"):
+        planned(tmp_path / "file")
+
+
+def test_the_cluster_is_the_one_in_meta_properties_unless_another_name_is_given(tmp_path: Path) -> None:
+    write_segment(tmp_path / "__consumer_offsets-4", batch_of(0, one()))
+    (tmp_path / "meta.properties").write_text("#\nversion=1\ncluster.id = abc\nnode.id=1\n")
+    assert [row.cluster for row in read(planned(tmp_path))] == ["abc"]
+    assert [row.cluster for row in read(planned(tmp_path, cluster="mine"))] == ["mine"]
+    assert [row.partition for row in read(planned(tmp_path / "__consumer_offsets-4"))] == [4]
+
+
+def test_other_files_and_folders_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-0"
+    path = write_segment(folder, batch_of(0, one()))
+    for ending in (".cleaned", ".swap", ".deleted"):
+        path.with_name(path.name + ending).write_bytes(b"never read")
+    path.with_suffix(".index").write_bytes(b"nor this")
+    write_segment(tmp_path / "__consumer_offsets-0.abc-delete", batch_of(0, one()))
+    write_segment(tmp_path / "orders-0", batch_of(0, one()))
+    assert offsets(planned(tmp_path)) == [0]
+
+
+def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline import inputs
+
+    write_segment(folder, batch_of(0, one(), one()))
+    write_segment(folder, batch_of(2, one()))
+    listed = inputs.segment_bases
+    exchanges = iter([True, False, True])
+
+    def exchanging(disk: object, path: str) -> list[int]:
+        found = listed(disk, path)  # type: ignore[arg-type]
+        if next(exchanges, False):  # both segments become one
+            write_segment(folder.with_name("new"), batch_of(0, one(), one()) + batch_of(2, one())).rename(folder / f"{0:020}.log")
+            (folder / f"{2:020}.log").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(inputs, "segment_bases", exchanging)
+    found = planned(folder)
+    assert offsets(found) == [0, 1, 2]
+    assert len(found.segments) == 1
+
+
+def test_nothing_is_read_behind_the_high_watermark_where_that_is_asked_for(tmp_path: Path) -> None:
+    write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, one()), batch_of(1, one())])
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 1\n")
+    assert offsets(planned(tmp_path, until_high_watermark=True)) == [0]
+    assert offsets(planned(tmp_path)) == [0, 1]
+
+
+# Holes
+
+
+def test_what_compaction_took_is_no_complete_stretch(folder: Path) -> None:
+    write_segment(folder, [batch_of(3, one()), batch_of(100, *[one()] * 100)], 0)
+    write_segment(folder, batch_of(300, *[one()] * 10))
+    found = planned(folder)
+    assert stretches(found) == [(0, 99, "compacted"), (100, 199, "complete"), (200, 299, "compacted"), (300, 309, "complete")]
+    assert found.segments[0].missing_offsets == 96
+
+
+def test_a_log_that_begins_late_has_lost_its_beginning_to_retention(tmp_path: Path) -> None:
+    folder = tmp_path / "__coordinator_notes-0"
+    write_segment(folder, batch_of(50, one()))
+    write_segment(folder, batch_of(60, one()))
+    assert stretches(planned(folder)) == [(0, 49, "retention"), (50, 50, "complete"), (51, 59, "missing-segment"), (60, 60, "complete")]
+
+
+def test_a_segment_is_missing_where_no_cleaner_has_been(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-0"
+    write_segment(folder, batch_of(0, one()))
+    write_segment(folder, batch_of(60, one()))
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 1\n")
+    assert stretches(planned(tmp_path)) == [(0, 0, "complete"), (1, 59, "missing-segment"), (60, 60, "complete")]
+
+
+# Transactions
+
+
+def test_only_committed_transactions_count_and_aborted_ones_are_counted(folder: Path) -> None:
+    write_segment(
+        folder,
+        [
+            batch_of(0, one(), transactional=True, producer=1),
+            batch_of(1, one(), one(), transactional=True, producer=2),
+            batch_of(3, one()),
+            marker(4, 1, commits=True),
+            marker(5, 2, commits=False),
+            batch_of(6, one()),
+        ],
+    )
+    found = planned(folder)
+    rows = read(found)
+    assert [(row.offset, row.kind, row.txn) for row in rows] == [
+        (0, "offset", True), (3, "offset", False), (4, "control", True), (5, "control", True), (6, "offset", False),
+    ]  # fmt: skip
+    assert found.segments[0].aborted == 2
+    assert stretches(found) == [(0, 6, "complete")]
+
+
+def test_what_a_transaction_has_not_decided_is_read_when_it_has(folder: Path) -> None:
+    batches = [batch_of(0, one()), batch_of(1, one(), transactional=True, producer=1), batch_of(2, one())]
+    write_segment(folder, batches)
+    first = planned(folder)
+    assert offsets(first) == [0]
+    assert first.cursors[ID].next_offset == 1
+    write_segment(folder, [*batches, marker(3, 1, commits=True)])
+    assert offsets(planned(folder, cursors=first.cursors)) == [1, 2, 3]
+
+
+def test_a_transaction_that_nothing_ends_is_given_up_after_a_day(folder: Path) -> None:
+    hanging = batch_of(0, one(), transactional=True, producer=1)
+    late = batch_of(1, one(), at_ms=EPOCH_MS + 24 * 3_600_000 + 1)
+    write_segment(folder, [hanging, late, marker(2, 1, commits=True, at_ms=EPOCH_MS + 25 * 3_600_000)])
+    found = planned(folder)
+    assert offsets(found) == [1, 2]
+    assert found.segments[0].aborted == 1
+    write_segment(folder, [hanging, late])
+    assert offsets(planned(folder)) == [1]
+
+
+# Replicas
+
+
+def test_each_record_is_read_once_of_several_replicas(tmp_path: Path) -> None:
+    batches = random_batches(5, 60)
+    for name, part in {"a": batches[:50], "b": batches, "c": batches[20:40]}.items():
+        write_segment(tmp_path / name / "__consumer_offsets-0", part)
+    found = planned(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    whole = reference(tmp_path / "b" / "__consumer_offsets-0")
+    assert [row[:-2] for row in read(found)] == [row[:-2] for row in whole]
+    assert sum(row.records for row in found.segments) == len(whole)
+    assert not any(row.diverged for row in found.segments)
+
+
+def test_a_replica_that_compaction_has_not_reached_fills_the_holes_of_another(tmp_path: Path) -> None:
+    batches = [batch_of(at, one(), one()) for at in range(0, 20, 2)]
+    write_segment(tmp_path / "a" / "__consumer_offsets-0", batches[:3] + batches[7:], 0)
+    write_segment(tmp_path / "b" / "__consumer_offsets-0", batches[:8])
+    found = planned(tmp_path / "a", tmp_path / "b")
+    assert offsets(found) == list(range(20))
+    assert stretches(found) == [(0, 19, "complete")]
+
+
+def test_replicas_that_differ_are_reported_and_the_later_leader_counts(tmp_path: Path) -> None:
+    def of(epoch: int, offset: int) -> bytes:
+        batch = bytearray(batch_of(0, one(offset)))
+        batch[12:16] = epoch.to_bytes(4, "big")
+        return bytes(batch)
+
+    write_segment(tmp_path / "a" / "__consumer_offsets-0", [of(1, 11), batch_of(1, one())])
+    write_segment(tmp_path / "b" / "__consumer_offsets-0", of(2, 22))
+    found = planned(tmp_path / "a", tmp_path / "b")
+    assert [row.committed for row in read(found)] == [22, 0]
+    assert {Path(row.path).parts[-3]: row.diverged for row in found.segments} == {"a": 1, "b": 0}
+
+
+# Slices
+
+
+def grown(folder: Path, batches: list[bytes], upto: int, per_segment: int) -> None:
+    for number in range(0, upto, per_segment):
+        write_segment(folder, batches[number : min(number + per_segment, upto)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slices_come_to_what_one_run_reads(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    folder = tmp_path / "__consumer_offsets-0"
+    batches = random_batches(seed, 200, 5)
+    per_segment = rng.choice([7, 30, 500])
+    cursors: dict[LogId, Cursor] = {}
+    rows: list[Row] = []
+    covered: list[Coverage] = []
+    at = 0
+    while at < len(batches):
+        at = min(len(batches), at + rng.choice([0, 1, 5, 40]))
+        grown(folder, batches, at, per_segment)
+        if not at:
+            continue
+        found = planned(folder, cursors={id: Cursor.from_json(cursor.as_json()) for id, cursor in cursors.items()})
+        rows += read(found)
+        covered += found.coverage
+        cursors.update(found.cursors)
+    once = planned(folder)
+    assert rows == read(once) == reference(folder)
+    assert merged(covered) == merged(once.coverage)
+    assert not planned(folder, cursors=cursors).splits
+
+
+def test_a_log_that_was_compacted_since_is_read_on_where_it_was_left(folder: Path) -> None:
+    batches = [batch_of(at, one(at)) for at in range(30)]
+    write_segment(folder, batches[:20])
+    first = planned(folder)
+    assert offsets(first) == list(range(20))
+    write_segment(folder, batches[5:8] + batches[20:], 0)
+    second = planned(folder, cursors=first.cursors)
+    assert offsets(second) == list(range(20, 30))
+    assert stretches(second) == [(20, 29, "complete")]
+
+
+def test_another_log_of_the_same_name_is_refused(folder: Path) -> None:
+    write_segment(folder, [batch_of(at, one()) for at in range(20)])
+    first = planned(folder)
+    later = [batch_of(at, one(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
+    for batches in (later[:5], later):
+        write_segment(folder, batches)
+        with pytest.raises(InputError, match="deleted and made anew"):
+            planned(folder, cursors=first.cursors)
+
+
+def test_an_older_copy_has_nothing_new(folder: Path) -> None:
+    batches = [batch_of(at, one()) for at in range(20)]
+    write_segment(folder, batches)
+    first = planned(folder)
+    write_segment(folder, batches[:10])
+    again = planned(folder, cursors=first.cursors)
+    assert (again.splits, again.cursors) == ([], first.cursors)
+
+
+def test_large_segments_are_several_splits_that_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_segment(folder, random_batches(2, 300))
+    whole = planned(folder)
+    monkeypatch.setattr("pipeline.splits.SPLIT_BYTES", 10_000)
+    parts = planned(folder)
+    assert len(parts.splits) > 5
+    assert read(parts) == read(whole)
+    assert parts.segments == whole.segments
+    assert isinstance(parts.segments[0], Segment)
