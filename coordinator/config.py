@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 # A member that never got into a generation is given up after this long, parked or not (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# Notes (`notes.py`) that one group may make at once, for each newcomer besides, and how often when these are used up.
+# Notes (`notes.py`) that one group may make at once, for each newcomer besides, and how long it takes to earn one more.
 NOTES_AT_ONCE: Final = 200
 NOTES_PER_NEWCOMER: Final = 4
 MS_PER_NOTE: Final = 50

@@ -58,6 +58,7 @@ class Group(Timed):
         "new_member_added",
         "newest",
         "note_budget",
+        "note_earned_ms",
         "notes_counted_from",
         "notes_dropped",
         "notes_numbered",
@@ -69,7 +70,6 @@ class Group(Timed):
         "protocol_name",
         "protocol_type",
         "round_began_ms",
-        "silent_until_ms",
         "spared_ms",
         "standing",
         "state",
@@ -117,11 +117,11 @@ class Group(Timed):
         self.phase_began_ms = now  # the same moment as state_ms, for durations
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
+        self.note_earned_ms = now  # what it earned until then is in the budget
         self.notes_dropped = 0
         self.notes_numbered = 0  # made and dropped, since the first one that was made; its time tells one count from another
         self.notes_counted_from = -1
         self.spared_ms = -1  # the `phase_began_ms` of the phase that was prolonged, as the log was slow
-        self.silent_until_ms = 0  # it has told too much
 
     # Members.
 

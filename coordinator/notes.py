@@ -120,19 +120,18 @@ def about(member_id: str, reason: str | None) -> str:
 def grant(group: Group) -> None:
     """A newcomer has something to tell: large groups tell more at once than small ones."""
     group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))
-    group.silent_until_ms = 0
 
 
 def allowed(group: Group, now: int) -> bool:
     """Whether the group may tell one more; asked before a note is made, which costs more than asking."""
-    if now < group.silent_until_ms:
+    earned = (now - group.note_earned_ms) // MS_PER_NOTE
+    if earned:
+        group.note_earned_ms = now
+        group.note_budget = max(group.note_budget, min(group.note_budget + earned, NOTES_AT_ONCE))
+    if not group.note_budget:
         group.notes_dropped += 1
         return False
-    if not group.note_budget:
-        group.note_budget = min((now - group.silent_until_ms) // MS_PER_NOTE + 1, NOTES_AT_ONCE)
     group.note_budget -= 1
-    if not group.note_budget:
-        group.silent_until_ms = now + MS_PER_NOTE  # only who has used everything earns anew
     return True
 
 
