@@ -1,18 +1,32 @@
-"""Members without an instance id that went and came back: rebalances that static membership would have avoided.
-
-One process is told from another by its client id and host. Where several have both in common nothing is known for certain, so
-that the first to go is taken for the first to come back, as in a rolling restart.
-"""
+"""Members without an instance id that went and came back: rebalances that static membership would have avoided."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from coordinator.notes import Cause, How
 from history.episodes import Came, Entry, Rebalance, Went
+from history.pairs import Pair, Stay, away, pairs_of
 
-# Who stays away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest that a seat can be kept.
-AWAY_MAX_MS = 1_800_000
+# Why a group is called together when nothing but its members changes. A static member that comes back is no reason, if the
+# group is at rest then.
+OF_MEMBERS: Final = frozenset(
+    {
+        Cause.NEW_MEMBER,
+        Cause.MEMBER_LEFT,
+        Cause.SESSION_EXPIRED,
+        Cause.REBALANCE_TIMEOUT,
+        Cause.GROUP_EMPTIED,
+        Cause.SYNC_TIMEOUT,
+        Cause.PENDING_LEFT,
+        Cause.JOIN_TIMEOUT,
+        Cause.STATIC_DURING_COMPLETING,
+    }
+)
+
+# Whoever goes so is not a process that was restarted.
+FOR_GOOD: Final = frozenset({How.ADMIN_REMOVED, How.OVER_MAX_SIZE, How.REPLACED})
 
 
 class Restart(NamedTuple):
@@ -32,39 +46,51 @@ class Avoidable(NamedTuple):
     longest_ms: int
 
 
+class _Met(NamedTuple):
+    """A member without an instance id, and the rebalances in which it came and went."""
+
+    stay: Stay
+    came: int
+    went: int
+
+
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
     rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
-    restarts = _restarts(rebalances)
+    met = list(_met(rebalances))
+    stays = [one.stay for one in met]
+    pairs = pairs_of(stays)
+    restarts = [_restart(met[pair.old], met[pair.new], pair) for pair in pairs]
     old = {one.old_id for one in restarts}
     new = {one.new_id for one in restarts}
     count = 0
     for rebalance in rebalances:
         joined = {one.member_id for one in rebalance.joined}
-        went = {one.member_id for one in rebalance.went}
-        count += rebalance.complete and bool(joined or went) and joined <= new and went <= old and not rebalance.returned
+        went = {one.member_id for one in rebalance.went if one.session_ms}  # without a session it was an id that was handed out
+        of_members = {rebalance.cause, *rebalance.also} <= OF_MEMBERS
+        count += rebalance.complete and of_members and bool(joined or went) and joined <= new and went <= old and not rebalance.returned
     return Avoidable(restarts, count, max((one.away_ms for one in restarts), default=0))
 
 
-def _restarts(rebalances: list[Rebalance]) -> list[Restart]:
-    seen: dict[str, Came] = {}  # members without an instance id
-    gone: dict[tuple[str, str], list[tuple[Went, int]]] = {}
-    found: list[Restart] = []
+def _restart(old: _Met, new: _Met, pair: Pair) -> Restart:
+    before, after = old.stay, new.stay
+    return Restart(after.client_id, after.host, before.member_id, after.member_id, away(before, after)[1], 1 if old.went == new.came else 2)
+
+
+def _met(rebalances: list[Rebalance]) -> Iterable[_Met]:
+    there: dict[str, _Met] = {}
     for number, rebalance in enumerate(rebalances):
         steps: list[Came | Went] = [*rebalance.went, *rebalance.came]
         for one in sorted(steps, key=lambda one: one.at_ms):
             if one.instance_id is not None:
                 continue
-            if isinstance(one, Went):
-                before = seen.pop(one.member_id, None)
-                if before is not None:
-                    gone.setdefault((before.client_id, before.host), []).append((one, number))
+            if isinstance(one, Came):
+                if one.member_id not in there:
+                    joined = None if one.again else (one.at_ms, one.at_ms)
+                    there[one.member_id] = _Met(Stay(one.member_id, None, one.client_id, one.host, joined, None, None, False), number, -1)
                 continue
-            seen[one.member_id] = one
-            left = gone.get((one.client_id, one.host))
-            while left and not one.again:
-                went, at = left.pop(0)
-                away = max(one.at_ms - went.at_ms, 0) + went.since_heartbeat_ms  # the wall clock may have been set back
-                if away <= AWAY_MAX_MS:
-                    found.append(Restart(one.client_id, one.host, went.member_id, one.member_id, away, 1 if at == number else 2))
-                    break
-    return found
+            before = there.pop(one.member_id, None)
+            if before is not None:
+                silent = one.at_ms - one.since_heartbeat_ms
+                stay = before.stay._replace(gone=(one.at_ms, one.at_ms), farewell=one.how is How.LEFT)
+                yield before._replace(stay=stay if one.how in FOR_GOOD else stay._replace(silent=(silent, silent)), went=number)
+    yield from there.values()

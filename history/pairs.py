@@ -1,0 +1,224 @@
+"""Which member that went is which member that came: restarts of one process, told from what a coordinator knows of its members.
+
+A static member says who it is. Of others three things may say it, the most specific first: the same client id on the same host;
+the same client id, where one member alone can be meant; client ids that differ in a random part only, where as many hosts are there
+after as before, for pods get new addresses. Each member is taken once, and the first to go is taken for the first to come back,
+as in a rolling restart. Where more than one fits the pair is not `sure`; where nothing fits there is no pair.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+# A member that stays away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest that a seat can be kept.
+AWAY_MAX_MS = 1_800_000
+
+# What pods and clients append to a name so that it is unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
+_RANDOM = re.compile(
+    r"(?:[-_.](?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[bcdf-hj-np-tv-xz2-9]{8,10}-[bcdf-hj-np-tv-xz2-9]{5}|(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,}"
+    r"|(?=[a-z0-9]*[0-9])(?=[a-z0-9]*[a-z])[bcdf-hj-np-tv-xz2-9]{5}))+$"
+)
+
+Span = tuple[int, int]  # the earliest and the latest moment that it may have been; the same where it is known
+
+
+class Stay(NamedTuple):
+    """A member from its joining to its end, under one member id."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    joined: Span | None  # None: not known, as of those that were there when the log began
+    silent: Span | None  # its last sign of life; None: it is there still, or will not come back (an administrator removed it)
+    gone: Span | None  # when the coordinator took it out
+    farewell: bool  # it left, and was there until then
+
+    @property
+    def free_ms(self) -> int:
+        """Before this moment nobody can be it under another id."""
+        assert self.silent is not None
+        return self.gone[0] if self.farewell and self.gone is not None else self.silent[0]
+
+    @property
+    def who(self) -> Hashable:
+        return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
+
+
+class Pair(NamedTuple):
+    """Places in the list of stays. `strong`: client id and host, or a client id that no other member has, or an instance id."""
+
+    old: int
+    new: int
+    strong: bool
+    sure: bool  # no other one fitted
+
+
+def away(old: Stay, new: Stay) -> Span:
+    """From its last sign of life until it joined again."""
+    assert old.silent is not None
+    assert new.joined is not None
+    return max(new.joined[0] - old.silent[1], 0), max(new.joined[1] - old.silent[0], 0)
+
+
+def stem(client_id: str) -> str:
+    """A client id without its random part."""
+    return _RANDOM.sub("", client_id)
+
+
+def pairs_of(stays: Sequence[Stay]) -> list[Pair]:
+    """In the order in which they came back."""
+    search = _Search(stays)
+    search.by_identity()
+    search.by_client()
+    search.by_stem()
+    return sorted(search.found, key=lambda pair: (stays[pair.new].joined, pair.new))
+
+
+class _Search:
+    def __init__(self, stays: Sequence[Stay]) -> None:
+        self.stays = stays
+        self.found: list[Pair] = []
+        self._came = sorted((at for at, one in enumerate(stays) if one.joined is not None), key=self._when_joined)
+        self._went = sorted((at for at, one in enumerate(stays) if one.silent is not None), key=self._when_free)
+
+    def _when_joined(self, at: int) -> tuple[int, int]:
+        joined = self.stays[at].joined
+        assert joined is not None
+        return joined[1], at
+
+    def _when_free(self, at: int) -> tuple[int, int]:
+        return self.stays[at].free_ms, at
+
+    def _left(self) -> tuple[list[int], list[int]]:
+        old = {pair.old for pair in self.found}
+        new = {pair.new for pair in self.found}
+        return [at for at in self._came if at not in new], [at for at in self._went if at not in old]
+
+    def _candidates(self, keys: Sequence[Hashable]) -> Iterable[tuple[int, deque[int]]]:
+        """Each that came, and those that it may have been; who takes one of them removes it."""
+        came, went = self._left()
+        waiting: dict[Hashable, deque[int]] = {}
+        place = 0
+        for new in came:
+            one = self.stays[new]
+            assert one.joined is not None
+            itself = False
+            while place < len(went) and self.stays[went[place]].free_ms <= one.joined[1]:
+                if went[place] == new:  # it is gone within the same moment
+                    itself = True
+                else:
+                    waiting.setdefault(keys[went[place]], deque()).append(went[place])
+                place += 1
+            some = waiting.get(keys[new])
+            while some and away(self.stays[some[0]], one)[0] > AWAY_MAX_MS:
+                some.popleft()
+            if some:
+                yield new, some
+            if itself:
+                waiting.setdefault(keys[new], deque()).append(new)
+
+    def by_identity(self) -> None:
+        for new, some in self._candidates([one.who for one in self.stays]):
+            sure = len(some) == 1
+            self.found.append(Pair(some.popleft(), new, True, sure))
+
+    def by_client(self) -> None:
+        alone = _Living(self.stays)
+        # A static member is found by its instance id or not at all.
+        keys = [one.client_id if one.instance_id is None else at for at, one in enumerate(self.stays)]
+        for new, some in self._candidates(keys):
+            if len(some) == 1:
+                old = some.popleft()
+                strong = alone.before(self.stays[old]) and alone.after(self.stays[old], self.stays[new])
+                self.found.append(Pair(old, new, strong, True))
+
+    def by_stem(self) -> None:
+        keys = [stem(one.client_id) or at if one.instance_id is None else at for at, one in enumerate(self.stays)]
+        some = [Pair(left.popleft(), new, False, len(left) == 0) for new, left in self._candidates(keys)]
+        hosts = _Hosts(self.stays, self.found)
+        for run in _runs(self.stays, some):
+            if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
+                self.found += run
+
+
+def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
+    """Pairs of which one went before the other was back."""
+    runs: list[list[Pair]] = []
+    until = -1
+    for pair in sorted(pairs, key=lambda pair: (stays[pair.old].free_ms, pair.old)):
+        joined = stays[pair.new].joined
+        assert joined is not None
+        if runs and stays[pair.old].free_ms <= until:
+            runs[-1].append(pair)
+        else:
+            runs.append([pair])
+        until = max(until, joined[1])
+    for run in runs:
+        run.sort(key=lambda pair: (stays[pair.new].joined, pair.new))
+    return runs
+
+
+class _Living:
+    """How many members with one client id there were at a moment."""
+
+    def __init__(self, stays: Sequence[Stay]) -> None:
+        self._joined: dict[str, list[int]] = {}
+        self._gone: dict[str, list[int]] = {}
+        for one in stays:
+            self._joined.setdefault(one.client_id, []).append(one.joined[1] if one.joined is not None else -1)
+            if one.gone is not None:
+                self._gone.setdefault(one.client_id, []).append(one.gone[1])
+        for moments in (*self._joined.values(), *self._gone.values()):
+            moments.sort()
+
+    def before(self, one: Stay) -> bool:
+        """It alone had its client id when it went."""
+        at = one.free_ms
+        return bisect_left(self._joined[one.client_id], at) - bisect_left(self._gone[one.client_id], at) == 1
+
+    def after(self, old: Stay, new: Stay) -> bool:
+        """It alone has it after its return; the one that it was may be waited for still."""
+        assert new.joined is not None
+        assert old.gone is not None
+        at = new.joined[1]
+        there = bisect_right(self._joined[new.client_id], at) - bisect_right(self._gone.get(new.client_id, []), at)
+        return there - (old.gone[1] > at) == 1
+
+
+class _Hosts:
+    """From how many hosts members are there; a member that is being restarted counts as there."""
+
+    def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:
+        back = {pair.old: stays[pair.new].joined for pair in pairs}
+        steps: list[tuple[int, int, str]] = []
+        for at, one in enumerate(stays):
+            steps.append((one.joined[1] if one.joined is not None else -1, 1, one.host))
+            if one.gone is not None:
+                returned = back.get(at)
+                steps.append((max(one.gone[1], returned[1]) if returned is not None else one.gone[1], -1, one.host))
+        steps.sort()
+        members: dict[str, int] = {}
+        self._moments: list[int] = []
+        self._counts: list[int] = []
+        for moment, step, host in steps:
+            members[host] = members.get(host, 0) + step
+            if not members[host]:
+                del members[host]
+            self._moments.append(moment)
+            self._counts.append(len(members))
+
+    def before(self, one: Stay) -> int:
+        assert one.gone is not None
+        return self._count(bisect_left(self._moments, one.gone[1]))
+
+    def after(self, one: Stay) -> int:
+        assert one.joined is not None
+        return self._count(bisect_right(self._moments, one.joined[1]))
+
+    def _count(self, steps: int) -> int:
+        return self._counts[steps - 1] if steps else 0

@@ -1,0 +1,122 @@
+"""Who came back as whom: by instance id, by client id and host, by a client id of its own, by what is left of it without its random part."""
+
+from __future__ import annotations
+
+import pytest
+
+from history.pairs import AWAY_MAX_MS, Stay, away, pairs_of, stem
+
+POD = "checkout-7d9f8b6c5d-{}"
+
+
+def stay(id: str, joined: int | None, gone: int | None = None, *, client: str = "app", host: str = "h1", instance: str | None = None, silent: int | None = None) -> Stay:
+    """One that left, unless it fell silent before it was taken out."""
+    span = None if gone is None else (gone, gone)
+    quiet = span if silent is None else (silent, silent)
+    return Stay(id, instance, client, host, None if joined is None else (joined, joined), quiet, span, silent is None)
+
+
+def told(*stays: Stay) -> list[tuple[str, str, bool, bool]]:
+    return [(stays[one.old].member_id, stays[one.new].member_id, one.strong, one.sure) for one in pairs_of(stays)]
+
+
+def test_the_same_client_on_the_same_host_is_the_same_process() -> None:
+    assert told(stay("a", 0, 100), stay("b", 0), stay("a2", 110)) == [("a", "a2", True, True)]
+
+
+def test_nobody_comes_back_before_it_went() -> None:
+    assert told(stay("a", 0, 100), stay("a2", 99)) == []
+
+
+def test_a_member_that_fell_silent_may_be_back_before_its_session_ends() -> None:
+    (pair,) = pairs_of(stays := [stay("a", 0, 145, silent=100), stay("a2", 110)])
+    assert (pair.old, pair.new) == (0, 1)
+    assert away(stays[0], stays[1]) == (10, 10)
+
+
+def test_another_member_that_lives_on_is_not_taken_for_the_one_that_came() -> None:
+    assert told(stay("a", 0, 145, silent=120), stay("a2", 110)) == []
+
+
+def test_the_first_to_go_is_the_first_to_come_back_and_that_is_a_guess() -> None:
+    assert told(stay("a", 0, 100), stay("b", 0, 101), stay("x", 110), stay("y", 111)) == [("a", "x", True, False), ("b", "y", True, True)]
+
+
+@pytest.mark.parametrize(("away_ms", "found"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
+def test_who_stays_away_longer_was_not_restarted(away_ms: int, found: int) -> None:
+    assert len(told(stay("a", 0, 100), stay("a2", 100 + away_ms))) == found
+
+
+def test_a_member_is_taken_once() -> None:
+    assert told(stay("a", 0, 100), stay("x", 110), stay("y", 120)) == [("a", "x", True, True)]
+
+
+def test_the_more_specific_comes_first_though_it_is_later() -> None:
+    found = told(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-1", host="h2"), stay("y", 120, client="app-1"))
+    assert found == [("a", "y", True, True)]
+
+
+def test_a_client_id_that_nobody_else_has_tells_who_it_is_on_any_host() -> None:
+    others = [stay("b", 0, client="app-2"), stay("c", 0, client="app-3")]
+    assert told(stay("a", 0, 100, client="app-1"), *others, stay("a2", 110, client="app-1", host="h9")) == [("a", "a2", True, True)]
+
+
+def test_a_client_id_that_others_have_too_tells_less() -> None:
+    assert told(stay("a", 0, 100), stay("b", 0, host="h2"), stay("a2", 110, host="h9")) == [("a", "a2", False, True)]
+
+
+def test_its_ghost_does_not_make_a_client_id_that_of_two() -> None:
+    found = told(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
+    assert found == [("a", "a2", True, True)]
+
+
+def test_other_numbers_are_other_clients() -> None:
+    assert told(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-2")) == []
+
+
+def test_pods_with_new_names_and_addresses_are_paired_where_as_many_hosts_are_there_as_before() -> None:
+    pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
+    back = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
+    assert told(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *back) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
+
+
+def test_one_pod_less_is_no_restart() -> None:
+    pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
+    assert told(*pods, stay("g7h8j", 110, client=POD.format("g7h8j"), host="new")) == []
+
+
+def test_a_static_member_is_known_by_its_instance_id_alone() -> None:
+    assert told(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i1", host="h9")) == [("a", "a2", True, True)]
+    assert told(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i2"), stay("x", 120)) == []
+
+
+def test_a_member_that_is_still_there_or_was_removed_does_not_come_back() -> None:
+    removed = Stay("a", None, "app", "h1", (0, 0), None, (100, 100), False)
+    assert told(removed, stay("b", 0), stay("x", 110)) == []
+
+
+def test_one_that_comes_and_goes_at_once_can_be_back() -> None:
+    assert told(stay("a", 0, 100), stay("b", 110, 110), stay("c", 115)) == [("a", "b", True, True), ("b", "c", True, True)]
+
+
+def test_two_that_were_in_one_generation_are_not_one_process() -> None:
+    """Without notes: both in the record of 110; one is in the next no more."""
+    old = Stay("a", None, "app", "h1", None, (50, 150), (110, 150), True)
+    new = Stay("b", None, "app", "h1", (100, 109), None, None, False)
+    assert pairs_of([old, new]) == []
+
+
+@pytest.mark.parametrize(
+    ("client_id", "without"),
+    [
+        ("app-7d9f8b6c5d-x2x4z", "app"),
+        ("app-550e8400-e29b-41d4-a716-446655440000", "app"),
+        ("app-deadbee1", "app"),
+        ("app-12", "app-12"),
+        ("payments-v2", "payments-v2"),
+        ("consumer-g-1", "consumer-g-1"),
+        ("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"),
+    ],
+)
+def test_the_random_part_of_a_client_id(client_id: str, without: str) -> None:
+    assert stem(client_id) == without
