@@ -27,6 +27,7 @@ BUSY_LOGS = 8
 # An actor that raised is left alone for so long, twice as long each time until it is advanced without raising.
 REST_MS_MIN = 250
 REST_MS_MAX = 15_000
+NO_REST = (0, REST_MS_MIN // 2)  # of an actor that has not raised: until when it rests, and half of how long it will
 
 
 class Actor(Protocol):
@@ -111,17 +112,12 @@ class Turn:
         self._timer = self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
-        self._timer = None
-        due = self.armed_at
         try:
-            late = self.clock.tick() - due > LATE_MS
-            if not late:
-                self._advance()
+            late = self.clock.tick() - self.armed_at > LATE_MS
         except Exception as error:
             self._start_over(error)
-            return
-        if late:
-            self._past_input(STEPS_PAST_INPUT)
+        else:
+            self._past_input(STEPS_PAST_INPUT if late else 0)
 
     def _past_input(self, steps: int) -> None:
         if steps:
@@ -144,7 +140,7 @@ class Turn:
         resting = self._resting
         for actor in self._actors:
             try:
-                if (resting and self._rests(actor, now)) or actor.wake_at > now:
+                if (resting and now < self._rests_until(actor)) or actor.wake_at > now:
                     continue
                 actor.advance(now)
             except Exception as error:
@@ -155,26 +151,23 @@ class Turn:
         self._rearm()
 
     def _failed(self, actor: Actor, error: Exception) -> None:
-        _, pause = self._resting.get(actor, (0, REST_MS_MIN // 2))
+        _, pause = self._resting.get(actor, NO_REST)
         pause = min(2 * pause, REST_MS_MAX)
         self._resting[actor] = self.clock.now + pause, pause
         broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
 
-    def _rests(self, actor: Actor, now: int) -> bool:
-        return now < self._resting.get(actor, (0, 0))[0]
+    def _rests_until(self, actor: Actor) -> int:
+        return self._resting.get(actor, NO_REST)[0]
 
     def _wake_at(self, actor: Actor) -> int:
         """When it wants to be advanced, or may be again."""
-        rests_until = self._resting.get(actor, (0, 0))[0]
+        rests_until = self._rests_until(actor)
         try:
             return max(actor.wake_at, rests_until)
         except Exception:
             return max(rests_until, self.clock.now + REST_MS_MIN)
 
     def _rearm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self.armed_at = NEVER
         self.wake_by(self._earliest())
 
@@ -189,4 +182,4 @@ class Turn:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.armed_at = -1
+        self.armed_at = 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from broker.clock import Clock
-from broker.contain import DEFECTS, Contained, alone
+from broker.contain import DEFECTS, Contained, Defects, alone, broken, run, uncontained
 from broker.fetches import Fetches
 from broker.journal import spoiled
 from broker.long_replies import LongReplies
@@ -408,3 +410,87 @@ def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> No
 
     asyncio.run(two())
     assert begun == [2]
+
+
+def test_health_says_how_many_defects_there_were_and_which_was_the_last() -> None:
+    defects = Defects()
+    assert (defects.count, defects.last, defects.text) == (0, "", "")
+    defects.note("a callback failed", ValueError("two\nlines and\t a tab"))
+    assert re.fullmatch(r"defects: 1, last: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, a callback failed: ValueError: two lines and a tab", defects.text)
+    defects.note("once more", ZeroDivisionError("a bell \a rings"))
+    assert defects.text.startswith("defects: 2, last: ")
+    assert defects.text.endswith(", once more: ZeroDivisionError: a bell ? rings")
+    defects.note("long", ValueError("x" * 1_000))
+    assert defects.last.endswith(", long: ValueError: " + "x" * (200 - len("ValueError: ")))
+
+
+class Callbacks:
+    """What is called back, in each of the ways in which it is handed over."""
+
+    def method(self, *arguments: object) -> None:
+        raise Planted
+
+    def __call__(self, *arguments: object) -> None:
+        raise Planted
+
+
+@pytest.mark.parametrize(
+    ("callback", "name"),
+    [
+        (Callbacks().method, "Callbacks.method"),
+        (partial(partial(Callbacks().method, 1), 2), "Callbacks.method"),
+        (Callbacks(), "Callbacks"),
+    ],
+)
+def test_a_callback_that_fails_is_named_however_it_is_wrapped(
+    capsys: pytest.CaptureFixture[str], callback: Callable[..., object], name: str
+) -> None:
+    assert run(callback) is False
+    assert ", a callback failed inside the broker: Planted:" in DEFECTS.last
+    assert re.search(rf"callback={re.escape(name)}\s", capsys.readouterr().out)
+    assert run(lambda: None) is True
+
+
+def test_a_callback_whose_func_is_a_word_is_named_by_its_class(capsys: pytest.CaptureFixture[str]) -> None:
+    class Node(Callbacks):
+        func = "a name"
+
+    run(Node())
+    assert "Node" in capsys.readouterr().out.partition("callback=")[2].split("\n", 1)[0]
+
+
+def test_what_a_task_raises_is_noted_and_ends_nothing(planted: Callable[[], int]) -> None:
+    async def work() -> None:
+        raise Planted
+
+    asyncio.run(alone(work))
+    assert planted() == 1
+
+
+def test_what_cannot_be_told_that_it_is_broken_is_left_alone(planted: Callable[[], int]) -> None:
+    broken(object(), "the end of a turn failed", Planted())
+    assert planted() == 1
+
+
+class HandledBy:
+    """A loop's own handler of exceptions."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.heard.append(context)
+
+
+def test_what_reaches_the_loop_is_a_defect_unless_it_is_of_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+    loop = HandledBy()
+    loops: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
+    for context in loops:
+        uncontained(loop, context)  # type: ignore[arg-type]
+    assert (loop.heard, planted()) == (loops, 0)
+    uncontained(loop, {"exception": Planted(), "message": "in a callback"})  # type: ignore[arg-type]
+    assert (loop.heard, planted()) == (loops, 1)
+    assert ", an exception reached the event loop: Planted:" in DEFECTS.last
+    assert "what='in a callback'" in capsys.readouterr().out
+    uncontained(loop, {"exception": Planted()})  # type: ignore[arg-type]
+    assert "what=\n" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.clock import Clock
+from broker.contain import DEFECTS
 from broker.turn import BUSY_LOGS, NEVER, Turn
 
 
@@ -192,9 +193,111 @@ def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> No
     turn.close()
     crank.lives(1)
     crank.pass_once()
-    turn.wake_by(turn.clock.now)
-    crank.pass_once()
+    for at in (turn.clock.now, 0):
+        turn.wake_by(at)
+        crank.pass_once()
     assert session.expired_at is None
+    assert live(crank) == []
+
+
+def test_a_turn_that_nobody_has_a_deadline_in_may_be_closed(turn: Turn, crank: Crank) -> None:
+    turn.close()
+    assert live(crank) == []
+
+
+def live(crank: Crank) -> list[Timer]:
+    """Timers that will fire."""
+    return [timer for timer in crank.timers if not timer.cancelled]
+
+
+def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, crank: Crank) -> None:
+    begin = turn.clock.tick()
+    sessions = [Session(turn, timeout) for timeout in (900, 100, 500, 700)]
+    for session in sorted(sessions, key=lambda one: one.timeout_ms):
+        assert turn.armed_at == begin + session.timeout_ms
+        pass_at(crank, turn, begin + session.timeout_ms)
+        assert session.expired_at == begin + session.timeout_ms
+    assert (turn.armed_at, live(crank)) == (NEVER, [])
+
+
+def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, crank: Crank) -> None:
+    for count, passes in ((7, 1), (8, 2)):
+        story: list[str] = []
+        for number in range(count):
+            turn.touch(Ends(str(number), story))
+        crank.pass_once()
+        assert bool(story) == (passes == 1)
+        crank.pass_once()
+        assert len(story) == count
+
+
+class Unsure:
+    """An actor that cannot say when it wants to be woken, once it was advanced."""
+
+    name = "unsure"
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.at = turn.clock.tick()
+        self.asked = 0
+        self.endings = 0
+
+    @property
+    def wake_at(self) -> int:
+        self.asked += 1
+        if self.at == NEVER:
+            raise ZeroDivisionError
+        return self.at
+
+    def advance(self, now: int) -> None:
+        self.at = NEVER
+
+    def broken(self) -> None:
+        self.endings += 1
+
+
+def test_an_actor_that_cannot_say_when_is_asked_again_after_a_rest(turn: Turn, crank: Crank) -> None:
+    begin = turn.clock.tick()
+    unsure = Unsure(turn)
+    turn.attend(unsure)
+    crank.pass_once()
+    assert (turn.armed_at, unsure.endings) == (begin + 250, 0)
+    pass_at(crank, turn, begin + 250)
+    assert (turn.armed_at, unsure.endings) == (begin + 500, 1)
+    pass_at(crank, turn, begin + 500)
+    assert (turn.armed_at, unsure.endings) == (begin + 1_000, 2)
+
+
+@pytest.mark.plain
+def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_a_second(
+    turn: Turn, crank: Crank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(turn, 500)
+    late = Session(turn, 10_000)
+
+    def fails(clock: Clock) -> int:
+        raise ZeroDivisionError("planted")
+
+    crank.lives(0.6)  # late: input is read first
+    crank.pass_once()
+    crank.pass_once()
+    turn.wake_by(turn.clock.tick())  # what that input asks for
+    defects = DEFECTS.count
+    with monkeypatch.context() as patched:
+        patched.setattr(Clock, "tick", fails)
+        crank.pass_once()
+        crank.pass_once()
+    assert DEFECTS.count == defects + 1
+    assert ", the timer of all deadlines failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
+    assert [round(timer.at - crank.monotonic, 6) for timer in live(crank)] == [0.25]
+    crank.lives(0.249)
+    for _ in range(6):
+        crank.pass_once()
+    assert session.expired_at is None
+    crank.lives(0.001)
+    for _ in range(6):
+        crank.pass_once()
+    assert (session.expired_at, late.expired_at, len(live(crank))) == (turn.clock.now, None, 1)
 
 
 def pass_at(crank: Crank, turn: Turn, ms: int) -> None:
