@@ -74,7 +74,7 @@ class Deadlines:
             slot.pop(item, None)
 
     def pop(self, now: int) -> Timed | None:
-        """The next one whose deadline has come, without its deadline now; None when there is none.
+        """The next one whose deadline has come, without its deadline now; None when there is none, and then `wake_at` is known anew.
 
         One at a time, for what happens to the first may give the second more time.
         """
@@ -86,7 +86,6 @@ class Deadlines:
             _, _, _, item = heappop(soon)
             if item.deadline <= now:
                 item.deadline = item.filed = NEVER
-                self._set_wake()
                 return item
             if item.filed <= now:  # it has moved since
                 self._put(item, now)

@@ -41,7 +41,6 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -
     `steady_ms` as in `Shard.advance`: while the clock is not to be trusted, nothing expires.
     """
     if steady_ms < 0:
-        work.left = []
         plan(out, work)
         return
     if not work.left:

@@ -114,7 +114,6 @@ class Hold:
         self.durable = durable
         held = self.held
         while held and held[0][0] <= durable:
-            reply = held[0][1]
             try:
                 if held[-1][0] <= durable:  # nearly always it is all of them
                     for _ in range(len(held)):

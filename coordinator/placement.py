@@ -18,7 +18,7 @@ def java_hash(text: str) -> int:
     size = len(units)
     while size > len(_POWERS):
         _POWERS.append(_POWERS[-1] * 31 & 0xFFFFFFFF)
-    code: int = sum(map(mul, units, _POWERS[size - 1 :: -1] if size else ())) & 0xFFFFFFFF
+    code: int = sum(map(mul, units, _POWERS[size - 1 :: -1])) & 0xFFFFFFFF
     return code - (1 << 32) if code >= 1 << 31 else code
 
 

@@ -27,7 +27,7 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
     if size < 6:
         return None
     (count,) = _INT32.unpack_from(metadata, 2)
-    if not 0 <= count <= size:
+    if count < 0:
         return None
     at = 6
     topics: list[str] = []
@@ -36,7 +36,7 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
             return None
         (length,) = _INT16.unpack_from(metadata, at)
         at += 2
-        if length < 0 or at + length > size:
+        if length < 0:
             return None
         topics.append(metadata[at : at + length].decode("utf-8", "replace"))
         at += length

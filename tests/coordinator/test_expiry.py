@@ -497,3 +497,13 @@ def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
     wheel = kept._serving.deadlines
     assert group not in [item for slot in wheel._slots.values() for item in slot]
     assert group.filed == NEVER
+
+
+@pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
+def test_what_lies_two_minutes_ahead_at_most_is_as_old_as_it_says(kept: Play, ahead_ms: int, expires: bool) -> None:
+    """Beyond that a wrong clock stored it, before this one ran steadily: which it has for longer than the retention."""
+    kept.steady_ms = kept.now - 2 * RETENTION
+    sweep_at = kept.now + SWEEP
+    kept.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))
+    kept.after(SWEEP)
+    assert kept.fetch_all(group="h") == ({} if expires else {("t0", 0): 5})

@@ -188,6 +188,7 @@ def test_an_offset_whose_metadata_has_no_length_is_refused() -> None:
         ("polygenelubricants", -(1 << 31)),
         ("été", 227742),
         ("😀", 1772899),
+        ("\ud800", 0xD800),  # half a character
     ],
 )
 def test_strings_are_hashed_as_java_does(group: str, code: int) -> None:
@@ -278,6 +279,9 @@ def test_only_what_all_support_is_voted_for() -> None:
         "0000ffffffff",
         "000000000001000361626300000009",
         "000000000000fffffffe",
+        "0000ffffffff00000000",
+        "000000000001ffffffffffff",
+        "000000000001000a616263ffffffffff",
     ],
 )
 def test_a_subscription_that_cannot_be_read_is_unknown(metadata: str) -> None:
@@ -294,7 +298,16 @@ def test_a_subscription_that_cannot_be_read_is_unknown(metadata: str) -> None:
         ("0003000000010003616263ffffffff", ["abc"]),  # whatever version it says, and whatever follows
         ("000000000001000361626300000002beefcafe", ["abc"]),
         ("00000000000200016100016200000000", ["a", "b"]),
+        ("0000000000020000000162ffffffff", ["", "b"]),
+        ("0000000000010002c328ffffffff", ["\ufffd("]),  # no UTF-8
     ],
 )
 def test_a_subscription_is_read_as_version_0(metadata: str, topics: list[str]) -> None:
     assert subscribed_topics(bytes.fromhex(metadata)) == topics
+
+
+def test_a_subscription_is_read_when_its_last_byte_is_there_and_not_before() -> None:
+    whole = bytes.fromhex("000000000002000161000362c3bc00000003757365")
+    for size in range(len(whole)):
+        assert subscribed_topics(whole[:size]) is None
+    assert subscribed_topics(whole) == subscribed_topics(whole + b"more") == ["a", "bü"]

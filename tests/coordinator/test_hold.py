@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator import Fact, Hold, Parts, facts_bytes
+from coordinator import Commit, Fact, GroupConfig, Hold, Parts, Shard, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from protocol.batch import facts_of
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
 ROOMY = 1 << 20
 
@@ -153,6 +154,21 @@ def test_an_operation_larger_than_a_batch_is_taken_alone() -> None:
     assert taken(register.hold) == []
 
 
+def test_a_reply_that_raises_is_the_callers_unless_it_says_otherwise(register: Register) -> None:
+    class Broken(Reply):
+        def release(self) -> None:
+            raise ZeroDivisionError
+
+        def fail(self, error: int) -> None:
+            raise ZeroDivisionError
+
+    for end in (lambda: register.hold.confirm(1), lambda: register.hold.late(2, 7), lambda: register.hold.fail(56)):
+        register.hold.emit([(b"register", b"1")])
+        register.hold.reply(Broken([]))
+        with pytest.raises(ZeroDivisionError):
+            end()
+
+
 def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Register) -> None:
     kept = register.write(b"1")
     taken(register.hold)
@@ -224,6 +240,21 @@ def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
     while hold.untaken:
         found.append(len(list(facts_of(bytes(hold.take(0))))))
     assert found == batches
+
+
+@pytest.mark.parametrize(("spare", "batches"), [(0, 1), (-1, 2)])
+def test_commits_share_a_batch_to_the_byte(spare: int, batches: int) -> None:
+    """What a commit takes is counted as it is stored."""
+    sizes = []
+    for room in (1 << 20, None):
+        shard = Shard(GroupConfig(batch_bytes_max=room if room is not None else 61 + 2 * sizes[0] + spare), lambda: "id")
+        for offset in (1, 2):
+            shard.commit(Commit("g", -1, "", None, [("t", [OffsetCommitRequestPartition(0, offset, -1, "some")])]), 0, 0)
+        found = []
+        while shard.hold.untaken:
+            found.append(list(facts_of(bytes(shard.hold.take(0)))))
+        sizes.append(facts_bytes(found[0][:1]))
+    assert len(found) == batches
 
 
 class Whole:

@@ -57,6 +57,37 @@ def test_a_static_member_that_only_heartbeats_stays(play: Play) -> None:
     assert [one.assignment for one in record.image.members] == [b"\7", b"\10"]
 
 
+def test_a_leader_leads_on_when_another_one_leaves_wherever_they_stand(play: Play) -> None:
+    play.s3()
+    b = play.join("b", metadata=T0_T1)
+    play.join("c").parks()
+    play.alive("a").at(20_000)
+    b.expect(generation=2, leader="b", members=["a", "b", "c"])
+    play.sync("b", {"a": 1, "b": 2, "c": 3})
+    play.leave("c")
+    play.group_is(PREPARING, leader="b", members=["a", "b"])
+    play.join("a")
+    play.join("b").expect(generation=3, leader="b", members=["a", "b"])
+
+
+def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
+    """It may end before its time, when the last id that was handed out is not used; what it had left counts for no later phase."""
+    play.join("p", session=6_000, rebalance=60_000).expect(MEMBER_ID_REQUIRED)
+    play.at(100).join("a", version=3, rebalance=60_000)
+    b = play.at(2_900).join("b", version=3, rebalance=60_000)
+    play.at(5_000).join("c", version=3, rebalance=60_000)
+    play.at(6_000)
+    b.expect(generation=1, at=6_000)
+    play.sync("a", {"a": 1, "b": 2, "c": 3})
+    play.sync("b")
+    play.sync("c")
+    again = play.join("b", metadata=T0_T1).parks()
+    play.join("a").parks()
+    play.alive("a", "b", "c").at(66_000)
+    again.expect(generation=2, at=66_000)
+    play.group_is(COMPLETING, members=["a", "b"])
+
+
 @scenario("RB-03")
 def test_a_static_member_that_missed_a_generation_finds_its_way_back_into_it(play: Play) -> None:
     absent_leader(play)

@@ -1,4 +1,4 @@
-"""The numbers that stand in stored notes: another version has to read them as they were meant."""
+"""The numbers that stand in stored notes, which another version has to read as they were meant; and how notes are counted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from enum import IntEnum
 
 import pytest
 
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
+from coordinator.group import Group
+from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round, about, allowed, note
 from coordinator.states import State
+from protocol.messages.coordinator_notes import StateChange
+
+BODY = StateChange(0, 1, 0, None, 1, 0)
 
 STORED: dict[type[IntEnum], str] = {
     Kind: "STATE_CHANGE=1 MEMBER_JOIN=2 MEMBER_GONE=3 STATIC_REPLACED=4 ROUND_END=5 HEARTBEATS=6 COMMIT_REFUSED=7 END_OFFSETS=8 COORDINATOR=9",
@@ -31,3 +35,32 @@ def test_numbers_in_stored_notes_stay(kind: type[IntEnum]) -> None:
 
 def test_states_are_shown_with_kafkas_names() -> None:
     assert [state.shown for state in State] == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
+
+
+def test_notes_are_numbered_from_the_first_on_with_those_that_were_dropped() -> None:
+    group = Group("g", 0, 0)
+    told = [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
+    group.notes_dropped = 3
+    told += [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
+    assert [(one.at_ms, one.dropped, one.counted_from, one.number) for one in told] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
+    assert group.notes_dropped == 0
+
+
+def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
+    group = Group("g", 0, 0)
+    assert [note(group, Kind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
+
+
+def test_what_is_not_told_is_counted_and_said_so() -> None:
+    group = Group("g", 0, 0)
+    group.silent_until_ms = 10
+    assert [allowed(group, now) for now in (8, 9, 10)] == [False, False, True]
+    assert group.notes_dropped == 2
+
+
+def test_what_a_client_says_of_itself_is_cut() -> None:
+    assert about("member", None) == "member"
+    assert about("member", "") == "member"
+    assert about("member", "why") == "member: why"
+    assert about("member", "x" * 2_000) == "member: " + "x" * 992
+    assert about("m" * 2_000, None) == "m" * 2_000  # an id is as long as a text may be

@@ -8,6 +8,7 @@ from tests.coordinator.playbook import (
     COMPLETING,
     GROUP_SUBSCRIBED_TO_TOPIC,
     INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED,
     NON_EMPTY_GROUP,
     NONE,
     PREPARING,
@@ -30,6 +31,27 @@ def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:
 def test_a_vote_goes_to_the_first_that_everybody_supports(play: Play) -> None:
     play.joined("a", "b", "c", protocols={"a": ["range", "sticky", "rr"], "b": ["rr", "sticky"], "c": ["sticky", "rr"]})
     play.group_is(COMPLETING, protocol="sticky")
+
+
+def test_a_leader_is_told_what_each_member_says_of_the_selected_protocol(play: Play) -> None:
+    a = play.join("a", protocols=[("range", b"a range"), ("rr", b"a rr")], version=3)
+    b = play.join("b", protocols=[("rr", b"b rr"), ("sticky", b"b sticky")], version=3)
+    play.at(6_000)
+    a.expect(generation=1, leader="a", members=["a", "b"])
+    b.expect(generation=1)
+    assert [told[2] for told in a.reply.members] == [b"a rr", b"b rr"]
+    assert play.group().members[play.id_of("b")].metadata("range") == b""
+
+
+def test_who_was_given_an_id_may_join_when_all_others_have_left_meanwhile(play: Play) -> None:
+    """A group that prepares and has no member has no protocol that everybody supports either."""
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("a", protocols=["range"], version=3).parks()
+    play.leave("a")
+    play.group_is(PREPARING, members=[], pending=["p"])
+    p = play.join("p", protocols=["sticky"]).parks()
+    play.at(6_000)
+    p.expect(generation=1, leader="p", members=["p"], at=6_000)
 
 
 @scenario("PR-03")

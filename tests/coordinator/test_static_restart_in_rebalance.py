@@ -182,6 +182,16 @@ def test_the_leaders_new_id_is_stored_as_the_leaders_z13(play: Play) -> None:
     assert (record.image.leader, record.image.generation) == ("ia-a'", 1)
 
 
+def test_a_restart_before_anything_of_the_group_but_offsets_was_stored_stores_no_identities_z13(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5})
+    play.wrote("W5")
+    play.join("a", instance="ia").parks()
+    a = play.at(100).join("a'").parks()
+    play.at(3_000)
+    a.expect(generation=1, leader="a'", members=["a'"])
+    play.wrote()
+
+
 def test_a_generation_without_restarts_stores_no_identities_z13(play: Play) -> None:
     a = play.p2()
     play.join("b").expect(generation=2)

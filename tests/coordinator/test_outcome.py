@@ -1,0 +1,46 @@
+"""What the steps of a shard have in common: one object for equal texts, within a bound, and what fits into a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import GroupConfig
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.outcome import Outcome
+
+KEPT = 4_096
+
+
+def outcome(**config: int) -> Outcome:
+    return Outcome(GroupConfig(**config), lambda: "id")
+
+
+@pytest.mark.parametrize(("others", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
+def test_of_equal_texts_and_numbers_one_object_is_kept_of_so_many_at_a_time(others: int, shared: bool) -> None:
+    out = outcome()
+    text, number = "".join(["cli", "ent"]), int("300000")
+    assert out.one_text(text) is text
+    assert out.one_number(number) is number
+    for other in range(others):
+        out.one_text(f"client {other}")
+        out.one_number(1_000_000 + other)
+    assert (out.one_text("".join(["clie", "nt"])) is text) == shared
+    assert (out.one_number(int("300000")) is number) == shared
+
+
+def test_members_share_the_offer_of_the_first() -> None:
+    out = outcome()
+    group = Group("g", 0, 0)
+    first = ((out.one_text("range"), b"metadata"),)
+    group.add(Member("g", "a", None, "", "", 0, 0, first))
+    assert out.one_offer(group, (("range", b"metadata"),)) is first
+    other = out.one_offer(group, (("".join(["ran", "ge"]), b"other"),))
+    assert other == (("range", b"other"),)
+    assert other[0][0] is first[0][0]
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_facts_fit_into_a_batch_to_the_byte(spare: int, fits: bool) -> None:
+    """The batch takes 61 bytes, and a record 28 besides key and value."""
+    assert outcome(batch_bytes_max=61 + 28 + 2 + spare).fits([(b"k", b"v")]) is fits
