@@ -42,7 +42,7 @@ class Replay:
         count = 0
         size = -1
         before: bytes | None = None
-        values: dict[int, bytes] = {}
+        values: dict[int, bytes]
         prefix: bytes
         partition: int
         version: int
@@ -50,11 +50,10 @@ class Replay:
         for key, value in facts:
             count += 1
             if len(key) != size:
-                size = len(key)
-                if size < _PARTITION_BYTES:
+                if len(key) < _PARTITION_BYTES:
                     self._fold_one(key, value)
-                    size = -1
                     continue
+                size = len(key)
                 split = self._splits.get(size) or self._split(size)
             prefix, partition = split(key)
             if prefix != before or value is None:
@@ -142,7 +141,7 @@ def open_group(group: Group, shared: Callable[[str], str]) -> None:
     group.state_ms = image.current_state_timestamp
     for stored in image.members:
         instance = stored.group_instance_id
-        if instance is not None and instance in group.statics:
+        if instance in group.statics:
             raise ProtocolError(f"two members of group {group.id!r} have the instance id {instance!r}")
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout != -1 else stored.session_timeout
         member = Member(

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     rejoin      JoinGroup of a member that is known
     come_back   JoinGroup of a static member without its member id
     sync        SyncGroup
-    heartbeat   Heartbeat; the session begins anew unless the member is unknown
+    heartbeat   Heartbeat of a member that is known; its session begins anew
     departed    after LeaveGroup took somebody out
     commit      OffsetCommit; the session begins anew where it is accepted
     """

@@ -292,10 +292,8 @@ class Shard:
             return identity.refusal(group, member_id, instance_id)
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        error = ROWS[group.state].heartbeat
-        if error is not UNKNOWN_MEMBER_ID:
-            self.lives(member, now)
-        return error
+        self.lives(member, now)
+        return ROWS[group.state].heartbeat
 
     def lives(self, member: Member, now: int) -> None:
         """Its session begins anew. A deadline that moves later needs no scheduling."""

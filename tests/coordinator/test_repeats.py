@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 from struct import pack
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator import Fact, Hold
+from coordinator import Commit, Fact, Hold, facts_bytes
 from coordinator.deadlines import NEVER
-from coordinator.facts import read_offset
-from coordinator.hold import BATCH_OVERHEAD_BYTES
-from coordinator.repeats import OTHERWISE
+from coordinator.facts import offset_key, offset_key_prefix, offset_value, read_offset
+from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from coordinator.notes import Kind
+from coordinator.repeats import KEPT, OTHERWISE, STEP, RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
@@ -316,6 +318,121 @@ def test_it_keeps_a_member_alive(play: Play) -> None:
         play.at(second * 1_000)
         committed(play, "a", True, {("t0", 0): second})
     play.heartbeat("a").expect()
+
+
+def test_a_member_that_only_commits_the_short_way_stays(play: Play) -> None:
+    play.s1(session=10_000)
+    play.commit("a", {("t0", 0): 0}).expect()
+    for second in range(3, 60, 3):
+        play.at(second * 1_000)
+        play.commit("a", {("t0", 0): second}).expect()
+    assert play.repeated == 19
+    assert play.session_left("a") == 10_000
+    play.heartbeat("a").expect()
+
+
+def repeat_of(play: Play) -> RepeatedCommit:
+    assert play.repeats is not None
+    (repeat,) = play.repeats.values()
+    return repeat
+
+
+def frame_of(offset: int) -> bytes:
+    return pack(">q", offset)
+
+
+@pytest.mark.parametrize(("gap_ms", "noted"), [(3_000, False), (3_001, True)])
+@pytest.mark.parametrize("what", ["commit", "heartbeat"])
+def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_closely(
+    play: Play, what: str, gap_ms: int, noted: bool
+) -> None:
+    """By either way, and the silence is noted."""
+    play.s1(session=9_000)
+    beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
+    shard = play._serving
+    assert beat.again(play.now) is False  # it was never accepted
+    assert beat.ask(shard, play.now) == ErrorCode.NONE
+    play.commit("a", {("t0", 0): 0}).expect()
+    repeat = repeat_of(play)
+    assert repeat.again(shard, frame_of(1), Nobody(), play.now, play.wall) != OTHERWISE
+    play._end_step("commit")
+    play.at(gap_ms)
+    (member,) = play.group().members.values()
+    before = member.deadline
+    if what == "commit":
+        taken = repeat.again(shard, frame_of(2), Nobody(), play.now, play.wall) != OTHERWISE
+    else:
+        taken = beat.again(play.now)
+    assert taken is not noted
+    assert (member.seen_ms, member.deadline) == ((play.now, play.now + 9_000) if taken else (play.began, before))
+    if what == "commit":
+        assert shard.commit(Commit("g", 1, member.id, "ia", []), play.now, play.wall) == ErrorCode.NONE
+    else:
+        assert beat.ask(shard, play.now) == ErrorCode.NONE
+    play._end_step(what)
+    play.alive("a").at(70_000)
+    found = [(one.max_gap_ms, one.count) for note in play.notes if note.kind == Kind.HEARTBEATS for one in note.body.members]
+    assert found == ([(gap_ms, 1)] if noted else [])
+
+
+def test_what_a_commit_that_comes_again_takes_in_a_batch_is_counted_to_the_byte(play: Play) -> None:
+    facts = committed(play, None, True, SEVERAL, metadata={("t0", 0): "one", ("t1", 2): None}, epoch=7)
+    assert repeat_of(play).size == facts_bytes(facts)
+
+
+@pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1])])
+def test_commits_that_come_again_share_a_batch_while_they_fit(play: Play, spare: int, batches: list[int]) -> None:
+    """And of one batch only the first asks for a turn."""
+    size = RECORD_OVERHEAD_BYTES + len(offset_key(offset_key_prefix("g", "t0"), 0)) + len(offset_value(0, -1, b"", 0))
+    play.configure(batch_bytes_max=BATCH_OVERHEAD_BYTES + 2 * size + spare)
+    committed(play, None, True, {("t0", 0): 0})
+    shard = play._serving
+    repeat = repeat_of(play)
+    asked = [repeat.again(shard, frame_of(offset), Nobody(), play.now, play.wall) for offset in range(3)]
+    assert asked == [STEP if number in (0, *accumulate(batches)) else KEPT for number in range(3)]
+    found = []
+    while shard.hold.untaken:
+        found.append(list(facts_of(bytes(shard.hold.take(0)))))
+    assert [len(facts) for facts in found] == batches
+    shard.hold.confirm(shard.hold.taken)
+    play.log += [fact for facts in found for fact in facts]
+
+
+def test_a_static_member_that_commits_without_its_instance_id_goes_the_short_way_too(play: Play) -> None:
+    play.s1()
+    for offset in range(3):
+        play.commit("a", {("t0", 0): offset}, instance=None).expect()
+    assert play.repeated == 2
+
+
+def test_a_session_that_has_become_shorter_is_counted_from_the_next_commit(play: Play) -> None:
+    play.s2(session=30_000)
+    for offset in range(2):
+        play.commit("b", {("t0", 0): offset}).expect()
+    assert play.repeated == 1
+    play.join("b", metadata=b"other", session=6_000).parks()
+    play.commit("b", {("t0", 0): 2}).expect()
+    member = play.group().members[play.id_of("b")]
+    assert member.filed <= member.deadline == play.now + 6_000
+
+
+def test_a_connection_that_ends_reads_no_commits_but_its_own(play: Play) -> None:
+    play.s2()
+    for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
+        play.commit(actor, {place: 1}).expect()
+        play.commit(actor, {place: 2}).expect()
+    assert play.repeats is not None
+    a, b = play.repeats.values()
+    a.forgotten()  # reads both, as they have an order
+    assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 2}
+    play.commit("b", {("t1", 0): 3}).expect()
+    group = play.group()
+    mark = group.offsets_mark
+    a.forgotten()
+    assert (group.newest, group.offsets_mark) == (b, mark)
+    b.forgotten()
+    assert group.newest is None
+    assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 3}
 
 
 def beaten(play: Play, actor: str) -> None:

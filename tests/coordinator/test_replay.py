@@ -8,9 +8,12 @@ import pytest
 
 from coordinator import GroupConfig, read_offset
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
+from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.replay import Replay
 from protocol.errors import ProtocolError
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.records import with_version
 from tests.coordinator.truths import replayed
 
 MS = 1_700_000_000_000
@@ -56,11 +59,41 @@ def test_a_group_that_ended_between_two_of_its_offsets_begins_anew() -> None:
     erased = [an_offset("g", "t", number, None) for number in (1, 2)]
     facts = [an_offset("g", "t", 1, 10), an_offset("g", "t", 2, 20), *erased, (group_key("g"), None), an_offset("g", "t", 2, 21)]
     assert folded(facts) == {("g", "t", 2): 21}
+    old = [(OLD_PREFIX + key[2:], value) if key != group_key("g") else (key, value) for key, value in facts]
+    assert folded(old) == {("g", "t", 2): 21}
+
+
+def test_the_end_of_a_group_that_is_not_there_says_nothing() -> None:
+    """As compaction leaves it."""
+    groups: dict[str, Group] = {}
+    leftovers: dict[str, dict[str, TopicOffsets]] = {}
+    Replay(groups, leftovers).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
+    assert (list(groups), leftovers) == (["h"], {})
+
+
+def test_of_a_group_that_has_ended_only_offsets_are_kept_and_are_its_own_again_when_it_returns() -> None:
+    groups: dict[str, Group] = {}
+    leftovers: dict[str, dict[str, TopicOffsets]] = {}
+    replay = Replay(groups, leftovers)
+    replay.fold([an_offset("g", "t", 1, 10), an_offset("h", "t", 1, 10), an_offset("h", "t", 1, None), (group_key("g"), None), (group_key("h"), None)])
+    assert (groups, list(leftovers), list(leftovers["g"]["t"].values)) == ({}, ["g"], [1])
+    replay.fold([an_offset("g", "t", 2, 20)])
+    assert (list(groups), sorted(groups["g"].offsets["t"].values), leftovers) == (["g"], [1, 2], {})
+
+
+def test_a_member_of_an_image_without_a_protocol_has_said_nothing_of_any() -> None:
+    """No coordinator writes it; a log that has it is read all the same."""
+    member = MemberMetadata("m", None, "c", "/here", 60_000, 10_000, b"subscription", b"assignment")
+    image = with_version(GroupMetadataValue("consumer", 3, None, "m", MS, [member]), 3)
+    shard = replayed([(group_key("g"), image)], MS, GroupConfig())
+    group = shard.groups["g"]
+    assert group.members["m"].protocols == (("", b"subscription"),)
+    assert [one.metadata for one in shard.describe("g").members] == [b""]
 
 
 @pytest.mark.parametrize("key", [b"\0\3ab", b"\0\3", b"\0\3a", b"\0\3abcdefgh"])
 def test_a_key_of_a_kind_that_is_not_known_says_nothing_of_those_around_it(key: bytes) -> None:
-    facts = [(key, b"v" * 24), an_offset("g", "t", 1, 10), (key, b""), an_offset("g", "t", 2, 20), (key, None), an_offset("g", "t", 1, 11)]
+    facts = [(key, b"v" * 24), (key, b""), an_offset("g", "t", 1, 10), (key, b""), (key, b""), an_offset("g", "t", 2, 20), (key, None), an_offset("g", "t", 1, 11)]
     assert folded(facts) == {("g", "t", 1): 11, ("g", "t", 2): 20}
 
 
@@ -76,7 +109,9 @@ def test_a_value_that_cannot_be_read_is_refused_wherever_it_stands(again: bool) 
     (key, value) = an_offset("g", "t", 1, 10, b"metadata")
     assert value is not None
     before = [an_offset("g", "t", 0, 1)] if again else []
-    for wrong in (value[:-1], value[:20], value[:3], b"", b"\0\x63" + value[2:], value[:14] + b"\0\x09" + value[16:]):
+    plain = value[:14] + b"\0\0" + value[-8:]  # without metadata
+    unknown = [version + whole[2:] for version in (b"\0\2", b"\0\4", b"\0\x63") for whole in (value, plain)]
+    for wrong in (value[:-1], value[:20], value[:3], b"", *unknown, value[:14] + b"\0\x09" + value[16:]):
         with pytest.raises(ProtocolError):
             Replay({}, {}).fold([*before, (key, wrong)])
 
