@@ -52,10 +52,10 @@ def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
 
 
 def test_what_is_not_told_is_counted_and_said_so() -> None:
-    group = Group("g", 0, 0)
-    group.silent_until_ms = 10
-    assert [allowed(group, now) for now in (8, 9, 10)] == [False, False, True]
-    assert group.notes_dropped == 2
+    group = Group("g", 1_000, 0)
+    assert [allowed(group, 1_000) for _ in range(201)] == [True] * 200 + [False]
+    assert [allowed(group, now) for now in (1_049, 1_050, 1_050, 1_150, 1_150, 1_150)] == [False, True, False, True, True, False]
+    assert group.notes_dropped == 4
 
 
 def test_what_a_client_says_of_itself_is_cut() -> None:
