@@ -50,7 +50,7 @@ def _commit(pod: Client) -> None:
 
 def truth_of(world: World) -> dict[str, Any]:
     groups = {name: {"episodes": [_episode(one) for one in world.episodes(name)]} for name in sorted(world.clients)}
-    restarts = [{"group": client.group, "client": client.name, "at_ms": at, "away_ms": away} for client, at, away in world.restarts]
+    restarts = [asdict(one) | {"gap_ms": one.gap_ms} for one in world.restarts]
     return {"start_ms": world.start_ms, "end_ms": world.now, "groups": groups, "restarts": restarts}
 
 

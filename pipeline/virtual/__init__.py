@@ -16,7 +16,7 @@ A week of a group of forty takes about as long as its rebalances and commits.
 from pipeline.virtual.assigning import ASSIGNORS
 from pipeline.virtual.client import Client
 from pipeline.virtual.recorder import Memory, Nowhere, Recorder
-from pipeline.virtual.truth import Change, TrueEpisode
+from pipeline.virtual.truth import Change, Restart, TrueEpisode
 from pipeline.virtual.world import World
 
-__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "TrueEpisode", "World"]
+__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "Restart", "TrueEpisode", "World"]

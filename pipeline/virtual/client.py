@@ -74,9 +74,14 @@ class Client:
         heartbeat_ms: int = 3_000,
         poll_ms: int = 400,
         rtt_ms: int = 4,
+        assign_ms: int = 0,
         leave_on_stop: bool = True,
+        knows_skip_assignment: bool = True,
     ) -> None:
-        """`topics`: what it subscribes to, and how many partitions each has. `poll_ms`: it polls at least so often."""
+        """`topics`: what it subscribes to, and how many partitions each has. `poll_ms`: it polls at least so often.
+
+        `assign_ms`: how long it computes assignments, where it leads. `knows_skip_assignment`: it sends JoinGroup 9 (KIP-814).
+        """
         self.world = world
         self.group = group
         self.name = name
@@ -90,6 +95,8 @@ class Client:
         self.heartbeat_ms = heartbeat_ms
         self.poll_ms = poll_ms
         self.rtt_ms = rtt_ms
+        self.assign_ms = assign_ms
+        self.knows_skip_assignment = knows_skip_assignment
         self.leave_on_stop = leave_on_stop and instance is None
         self.alive = False
         self.life = 0
@@ -139,7 +146,7 @@ class Client:
 
     def restart(self, away_ms: int, *, graceful: bool = True, host: str | None = None) -> int:
         """It goes now and is back after so long; the number of this restart."""
-        number = self.world.next_restart(self, away_ms)
+        number = self.world.begin_restart(self, away_ms)
         self.restart_number = number
         if graceful:
             self.stop()
@@ -220,6 +227,7 @@ class Client:
             self.rebalance_ms,
             self.client_id,
             self.host,
+            knows_skip_assignment=self.knows_skip_assignment,
             reason=reason,
         )
         self._catch_up()
@@ -248,13 +256,20 @@ class Client:
         self._beats_from = self.world.now
         self.keep()
         assignments: dict[str, bytes] = {}
+        pause = 0
         if reply.leader == self.member_id and not reply.skip_assignment:
             assignor = ASSIGNORS[reply.protocol_name or self.assignors[0]]
-            partitions = self.world.partitions_of(self)
-            seats = assignor([subscriber(*one) for one in reply.members], partitions)
+            seats = assignor([subscriber(*one) for one in reply.members], self.world.partitions_of(self))
             assignments = {id: assignment_bytes(places) for id, places in seats.items()}
+            pause = self.assign_ms
         synced = self.waits_for = Asked(self, self._synced)
         request = SyncRequest(self.group, self.generation, self.member_id, self.instance, assignments, "consumer", self.protocol)
+        if pause:
+            self.later(pause, lambda _: self._sync(request, synced), synced)
+        else:
+            self._sync(request, synced)
+
+    def _sync(self, request: SyncRequest, synced: Asked) -> None:
         if not self.world.sync(self, request, synced):
             self.waits_for = None
             self._rejoin_in(self.world.retry_ms)

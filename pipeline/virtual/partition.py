@@ -140,6 +140,7 @@ class Partition:
             if joined:
                 assert client is not None, "only by a JoinGroup somebody comes"
                 self._owners[id] = client, None
+                self.world.came(client)
                 came.append(Change(now, "joined", client.name, id, instance, client.restart_number))
             else:
                 owner, restart = self._owners.get(id, (None, None))

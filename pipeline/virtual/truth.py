@@ -9,6 +9,7 @@ from typing import NamedTuple
 from coordinator.group import Group
 from coordinator.states import State
 
+MADE_BY_RESTARTS = {"new_member", "member_left", "session_expired"}
 RESTED = (State.STABLE, State.EMPTY)
 
 
@@ -21,6 +22,24 @@ class Change(NamedTuple):
     member_id: str
     instance_id: str | None
     restart: int | None
+
+
+@dataclass(slots=True)
+class Restart:
+    """One process that went and was started again. Its gap is what a session timeout would have had to bridge."""
+
+    number: int
+    group: str
+    client: str
+    instance_id: str | None
+    at_ms: int
+    away_ms: int
+    last_sign_ms: int = -1  # the last heartbeat that it sent before
+    back_ms: int = -1  # it joined again; -1: it never did
+
+    @property
+    def gap_ms(self) -> int:
+        return self.back_ms - self.last_sign_ms if self.back_ms >= 0 <= self.last_sign_ms else -1
 
 
 @dataclass(slots=True)
@@ -50,8 +69,9 @@ class TrueEpisode:
 
     @property
     def restarts_alone(self) -> bool:
-        """Nothing but restarts changed who is in the group."""
-        return bool(self.changes) and not self.formation and all(one.restart is not None for one in self.changes)
+        """Nothing but restarts changed who is in the group, and nothing else was new."""
+        others = {self.cause, *self.also} - MADE_BY_RESTARTS
+        return bool(self.changes) and not (self.formation or others) and all(one.restart is not None for one in self.changes)
 
 
 class Watched:

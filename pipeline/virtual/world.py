@@ -14,9 +14,10 @@ from coordinator.notes import Coordinator
 from pipeline.virtual.client import Asked, Client
 from pipeline.virtual.partition import Partition
 from pipeline.virtual.recorder import Memory, Recorder
-from pipeline.virtual.truth import TrueEpisode
+from pipeline.virtual.truth import Change, Restart, TrueEpisode
 
 RETRY_MS: Final = 200
+SESSION_MS_MAX: Final = 1_800_000  # group.max.session.timeout.ms: no seat can be kept for longer
 UNREACHABLE: Final = -1  # nobody answers: the coordinator is down
 
 
@@ -38,7 +39,7 @@ class World:
         self.recorder = recorder if recorder is not None else Memory()
         self.retry_ms = RETRY_MS
         self.clients: dict[str, list[Client]] = {}
-        self.restarts: list[tuple[Client, int, int]] = []  # client, when it went, how long it is away
+        self.restarts: list[Restart] = []
         self.why = ""  # what the script is doing; episodes that begin now are told so
         self.partitions = [Partition(self, number) for number in range(partitions)]
         self._of: dict[str, Partition] = {}
@@ -80,9 +81,10 @@ class World:
         for partition in partitions:
             partition.write_notes()
 
-    def next_restart(self, client: Client, away_ms: int) -> int:
-        self.restarts.append((client, self.now, away_ms))
-        return len(self.restarts) - 1
+    def begin_restart(self, client: Client, away_ms: int) -> int:
+        number = len(self.restarts)
+        self.restarts.append(Restart(number, client.group, client.name, client.instance, self.now, away_ms))
+        return number
 
     # What happened.
 
@@ -94,6 +96,17 @@ class World:
 
     def episodes(self, group: str) -> list[TrueEpisode]:
         return self.partition(group).watched(group).episodes
+
+    def avoidable(self, group: str) -> list[TrueEpisode]:
+        """Those that instance ids and a long enough session would have left out: everybody who went in them came back."""
+        back = {one.number for one in self.restarts if 0 <= one.gap_ms <= SESSION_MS_MAX}
+        return [one for one in self.episodes(group) if one.restarts_alone and one.restarts <= back]
+
+    def saved(self, group: str) -> list[Change]:
+        """Static members that came back without a rebalance."""
+        changes = self.partition(group).watched(group).changes
+        within = {id(change) for one in self.episodes(group) for change in one.changes}
+        return [one for one in changes if one.what == "replaced" and id(one) not in within]
 
     def group(self, group: str) -> Group | None:
         """The coordinator's own."""
@@ -204,6 +217,16 @@ class World:
 
     def went(self, client: Client) -> None:
         """It has ended: whatever becomes of its member is due to that."""
+        member = self.member(client)
+        if client.restart_number is not None and member is not None:
+            self.restarts[client.restart_number].last_sign_ms = member.seen_ms
         self.partition(client.group).note_owner(client)
+
+    def came(self, client: Client) -> None:
+        """It is in its group again."""
+        if client.restart_number is not None:
+            restart = self.restarts[client.restart_number]
+            if restart.back_ms < 0:
+                restart.back_ms = self.now
 
 

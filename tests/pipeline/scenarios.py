@@ -1,0 +1,535 @@
+"""Scripted histories with their truth: what a reader of the logs has to find.
+
+    played = play("rolling restart of dynamic members")           # in memory
+    played.told, played.images                                    # what the fold reads
+    played.scenario.episodes, .avoidable, .saved                  # the truth, written by hand
+    write("rolling restart of dynamic members", directory)        # the same as a data directory (`notes=False`: as a Kafka leaves it)
+
+Each is in one partition, of group "g"; its clients are p0, p1, ... on hosts /10.0.0.0, ... (instance ids i0, i1, ...).
+`test_scenarios.py` plays them all and compares what happened with what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from coordinator.facts import offset_key, offset_key_prefix, offset_value
+from history import Image, Told
+from pipeline.demo.directory import Directory
+from pipeline.virtual import Client, Memory, Recorder, World
+from protocol.batch import Record, build
+
+GROUP = "g"
+TOPICS = {"t": 12}
+BEGIN_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+SESSION_MS = 10_000
+
+
+class Expected(NamedTuple):
+    """One rebalance. Members by the names of their clients, sorted."""
+
+    cause: str
+    before: int
+    after: int
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    rounds: int = 1
+    end: str = "stable"
+
+
+class Scenario(NamedTuple):
+    name: str
+    script: Callable[[World], None]
+    episodes: tuple[Expected, ...]
+    avoidable: int  # rebalances that were made by restarts alone, whose members came back
+    saved: int  # restarts of static members that made none
+
+
+class Played(NamedTuple):
+    scenario: Scenario
+    world: World
+    memory: Memory
+
+    @property
+    def told(self) -> list[Told]:
+        return self.memory.told()
+
+    @property
+    def images(self) -> list[Image]:
+        return self.memory.images(GROUP)
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def play(name: str) -> Played:
+    memory = Memory()
+    return Played(SCENARIOS[name], _run(SCENARIOS[name].script, memory), memory)
+
+
+def write(name: str, directory: Path, notes: bool = True) -> Scenario:
+    write_script(SCENARIOS[name].script, directory, notes)
+    return SCENARIOS[name]
+
+
+def write_script(script: Callable[[World], None], directory: Path, notes: bool = True) -> World:
+    recorder = Directory(str(directory), 1, BEGIN_MS, ours=notes)
+    recorder.add_topic("t", 12)
+    world = _run(script, recorder)
+    recorder.close()
+    return world
+
+
+def _run(script: Callable[[World], None], recorder: Recorder) -> World:
+    world = World(BEGIN_MS, recorder=recorder)
+    script(world)
+    world.run(HOUR_MS)
+    return world
+
+
+def scenario(
+    name: str, *episodes: Expected, avoidable: int = 0, saved: int = 0
+) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+    def put(script: Callable[[World], None]) -> Callable[[World], None]:
+        SCENARIOS[name] = Scenario(name, script, episodes, avoidable, saved)
+        return script
+
+    return put
+
+
+# What scripts do.
+
+
+def pod(world: World, number: int, static: bool = False, **settings: object) -> Client:
+    instance = f"i{number}" if static else None
+    known: dict[str, object] = {"topics": TOPICS, "host": f"/10.0.0.{number}", "session_ms": SESSION_MS, "instance": instance}
+    client = world.client(GROUP, f"p{number}", **(known | settings))
+    client.start()
+    _commit_each_minute(client)
+    return client
+
+
+def pods(world: World, count: int, static: bool = False, **settings: object) -> list[Client]:
+    made = [pod(world, number, static, **settings) for number in range(count)]
+    world.run(10 * MINUTE_MS)
+    return made
+
+
+def names(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"p{number}" for number in numbers)
+
+
+def formed(count: int) -> Expected:
+    return Expected("new_member", 0, count, joined=names(*range(count)))
+
+
+def left(number: int, before: int) -> Expected:
+    return Expected("member_left", before, before - 1, left=names(number))
+
+
+def expired(number: int, before: int) -> Expected:
+    return Expected("session_expired", before, before - 1, expired=names(number))
+
+
+def came(number: int, before: int) -> Expected:
+    return Expected("new_member", before, before + 1, joined=names(number))
+
+
+def _commit_each_minute(client: Client) -> None:
+    if client.working:
+        done = (client.world.now - BEGIN_MS) // 1_000
+        client.commit({"t": [(partition, done) for _, partition in client.owned]})
+    client.world.at(client.world.now + MINUTE_MS, _commit_each_minute, client)
+
+
+# The scenarios.
+
+
+@scenario("formation", formed(3))
+def formation(world: World) -> None:
+    pods(world, 3)
+
+
+@scenario("scale out and in", formed(2), came(2, 2), came(3, 3), left(0, 4), left(2, 3))
+def scale_out_and_in(world: World) -> None:
+    running = pods(world, 2)
+    for number in (2, 3):
+        running.append(pod(world, number))
+        world.run(10 * MINUTE_MS)
+    for number in (0, 2):
+        running[number].stop()
+        world.run(10 * MINUTE_MS)
+
+
+@scenario(
+    "rolling restart of dynamic members", formed(3), left(0, 3), came(0, 2), left(1, 3), came(1, 2), left(2, 3), came(2, 2), avoidable=6
+)
+def rolling_restart_dynamic(world: World) -> None:
+    for client in pods(world, 3):
+        client.restart(20_000)
+        world.run(MINUTE_MS)
+
+
+@scenario("rolling restart of static members", formed(3), saved=3)
+def rolling_restart_static(world: World) -> None:
+    for client in pods(world, 3, static=True):
+        client.restart(5_000)
+        world.run(MINUTE_MS)
+
+
+@scenario(
+    "restarts longer than the session of static members",
+    formed(3),
+    expired(0, 3),
+    came(0, 2),
+    expired(1, 3),
+    came(1, 2),
+    avoidable=4,
+)
+def static_restart_too_long(world: World) -> None:
+    for client in pods(world, 3, static=True)[:2]:
+        client.restart(30_000)
+        world.run(2 * MINUTE_MS)
+
+
+@scenario("a member that crashes for good", formed(3), expired(1, 3))
+def death(world: World) -> None:
+    pods(world, 3)[1].crash()
+
+
+@scenario("a member that crashes and comes back later", formed(3), expired(1, 3), came(1, 2), avoidable=2)
+def crash_and_return(world: World) -> None:
+    pods(world, 3)[1].restart(5 * MINUTE_MS, graceful=False)
+
+
+@scenario(
+    "a member that crashes and is back before its session ends",
+    formed(3),
+    Expected("new_member", 3, 3, joined=names(1), expired=names(1)),
+    avoidable=1,
+)
+def crash_and_return_in_one(world: World) -> None:
+    pods(world, 3, rebalance_ms=60_000)[1].restart(2_000, graceful=False)
+
+
+@scenario(
+    "a static member returns while the leader computes",
+    formed(3),
+    Expected("new_member", 3, 4, joined=names(3), replaced=names(1), also=("static_during_completing",), rounds=2),
+)
+def replaced_while_completing(world: World) -> None:
+    running = pods(world, 3, static=True, assign_ms=5_000, heartbeat_ms=1_000)
+    pod(world, 3, static=True)
+    world.at(world.now + 2_000, running[1].restart, 1_000)
+
+
+@scenario(
+    "a static member returns while the others join",
+    formed(3),
+    Expected("new_member", 3, 4, joined=names(3), replaced=names(1)),
+)
+def replaced_while_preparing(world: World) -> None:
+    running = pods(world, 3, static=True)
+    running[2].busy(20_000)
+    pod(world, 3, static=True)
+    world.at(world.now + 4_000, running[1].restart, 2_000)
+
+
+@scenario("a static leader restarts, JoinGroup 9", formed(3), saved=1)
+def leader_restart_v9(world: World) -> None:
+    _restart_leader(world, True)
+
+
+@scenario("a static leader restarts, JoinGroup 8", formed(3), saved=1)
+def leader_restart_v8(world: World) -> None:
+    _restart_leader(world, False)
+
+
+def _restart_leader(world: World, knows: bool) -> None:
+    running = pods(world, 3, static=True, knows_skip_assignment=knows)
+    group = world.group(GROUP)
+    assert group is not None
+    next(client for client in running if client.member_id == group.leader).restart(4_000)
+
+
+@scenario(
+    "static members return with another protocol",  # the first that is back tips the vote
+    formed(2),
+    Expected("static_protocol_changed", 2, 2, replaced=names(0)),
+    saved=1,
+)
+def protocol_change(world: World) -> None:
+    for client in pods(world, 2, static=True, assignors=("range", "sticky")):
+        client.assignors = ("sticky", "range")
+        client.restart(4_000)
+        world.run(MINUTE_MS)
+
+
+@scenario("a member subscribes to another topic", formed(3), Expected("member_metadata_changed", 3, 3))
+def subscription_change(world: World) -> None:
+    pods(world, 3)[1].change_topics({"t": 12, "u": 4})
+
+
+@scenario("the leader sees new partitions", formed(3), Expected("leader_rejoined", 3, 3))
+def leader_rejoins(world: World) -> None:
+    running = pods(world, 3)
+    group = world.group(GROUP)
+    assert group is not None
+    for client in running:
+        client.topics = {"t": 16}
+    next(client for client in running if client.member_id == group.leader).rejoin("cached metadata has changed")
+
+
+@scenario(
+    "a crash loop",
+    formed(3),
+    *[one for _ in range(6) for one in (expired(2, 3), came(2, 2))],
+    avoidable=12,
+)
+def crash_loop(world: World) -> None:
+    looping = pods(world, 3)[2]
+    for _ in range(6):
+        looping.restart(20_000, graceful=False)
+        world.run(50_000)
+
+
+@scenario("a poll that takes too long", formed(3), left(1, 3), came(1, 2))
+def slow_poll(world: World) -> None:
+    pods(world, 3, rebalance_ms=MINUTE_MS)[1].busy(2 * MINUTE_MS)
+
+
+@scenario(
+    "a member that does not rejoin in time",
+    formed(3),
+    Expected("member_left", 3, 1, left=names(0), evicted=names(1)),
+    came(1, 1),
+)
+def evicted(world: World) -> None:
+    running = pods(world, 3, rebalance_ms=MINUTE_MS)
+    running[1].rebalance_ms = 10 * MINUTE_MS  # it believes to have more time than it told
+    running[1].busy(3 * MINUTE_MS)
+    running[0].stop()
+
+
+@scenario("a member that stands still, and wakes", formed(3), expired(0, 3), came(0, 2))
+def frozen(world: World) -> None:
+    running = pods(world, 3)
+    running[0].freeze(30_000)
+    world.at(world.now + 29_999, running[0].commit, {"t": [(0, 1)]})
+
+
+@scenario("an administrator removes a static member", formed(3), Expected("admin_removed", 3, 2, removed=names(1)))
+def admin_removes(world: World) -> None:
+    running = pods(world, 3, static=True)
+    running[1].crash()
+    world.remove_instance(GROUP, "i1", "it is not coming back")
+
+
+@scenario("two processes of one instance id", formed(3), saved=1)
+def duplicate_instance(world: World) -> None:
+    pods(world, 3, static=True)
+    pod(world, 9, instance="i0")
+
+
+@scenario(
+    "everybody leaves and comes back",
+    formed(2),
+    left(0, 2),
+    Expected("member_left", 1, 0, left=names(1), end="empty"),
+    Expected("new_member", 0, 2, joined=names(0, 1)),
+    avoidable=3,
+)
+def emptied(world: World) -> None:
+    running = pods(world, 2)
+    running[0].restart(5 * MINUTE_MS)
+    world.run(MINUTE_MS)
+    running[1].restart(4 * MINUTE_MS)
+
+
+@scenario("cooperative members", formed(2), came(2, 2), Expected("member_metadata_changed", 3, 3))
+def cooperative(world: World) -> None:
+    pods(world, 2, assignors=("cooperative-sticky",))
+    pod(world, 2, assignors=("cooperative-sticky",))
+
+
+@scenario("offsets are deleted", formed(2), left(0, 2), Expected("member_left", 1, 0, left=names(1), end="empty"))
+def offsets_deleted(world: World) -> None:
+    for client in pods(world, 2):
+        client.stop()
+        world.run(MINUTE_MS)
+    assert world.delete_offsets(GROUP, [("t", 0), ("t", 1)]) == 0
+
+
+@scenario(
+    "a group is deleted and made again",
+    formed(2),
+    left(0, 2),
+    Expected("member_left", 1, 0, left=names(1), end="empty"),
+    Expected("new_member", 0, 2, joined=names(0, 1)),
+)
+def group_deleted(world: World) -> None:
+    running = pods(world, 2)
+    for client in running:
+        client.stop()
+        world.run(MINUTE_MS)
+    assert world.delete_group(GROUP) == 0
+    world.run(MINUTE_MS)
+    for client in running:
+        client.start()
+
+
+@scenario("the coordinator is restarted", formed(3), left(0, 3), came(0, 2), avoidable=2)
+def coordinator_restart(world: World) -> None:
+    running = pods(world, 3)
+    world.restart_coordinator(4_000)
+    world.run(10 * MINUTE_MS)
+    running[0].restart(20_000)
+
+
+@scenario("the coordinator is killed, and nothing else happens", formed(3))
+def coordinator_killed(world: World) -> None:
+    pods(world, 3)
+    world.kill_coordinator(4_000)
+
+
+@scenario(
+    "the coordinator is killed within a rebalance",
+    formed(3),
+    Expected("member_left", 3, 2, left=names(0), end="interrupted"),
+    expired(0, 3),
+)
+def killed_in_a_rebalance(world: World) -> None:
+    """The departure was not stored: the coordinator that follows has the member again, until its session ends."""
+    running = pods(world, 3)
+    running[0].stop()
+    world.at(world.now + 210, world.kill_coordinator, 4_000)
+
+
+@scenario(
+    "notes are lost when the coordinator is killed",
+    formed(3),
+    Expected("member_left", 3, 2, left=names(0), end="interrupted"),
+    expired(0, 3),
+)
+def killed_before_its_notes_were_written(world: World) -> None:
+    """Notes are written every 200 ms: not a word of the departure is in any log."""
+    running = pods(world, 3)
+    running[0].stop()
+    world.at(world.now + 50, world.kill_coordinator, 4_000)
+
+
+@scenario("notes are lost over a restart", formed(3), left(1, 3), came(1, 2), left(2, 3), came(2, 2), avoidable=4)
+def notes_lost(world: World) -> None:
+    running = pods(world, 3)
+    partition = world.partition(GROUP)
+    partition.loses_notes = True
+    running[1].restart(20_000)
+    world.run(5 * MINUTE_MS)
+    partition.loses_notes = False
+    running[2].restart(20_000)
+
+
+@scenario(
+    "nothing at all while notes are lost",
+    formed(3),
+    left(1, 3),
+    came(1, 2),
+    avoidable=2,
+)
+def notes_lost_at_the_end(world: World) -> None:
+    running = pods(world, 3)
+    world.partition(GROUP).loses_notes = True
+    running[1].restart(20_000)
+
+
+# Random histories, for whoever compares two ways of reading them.
+
+
+def random_script(seed: int, members: int = 6, steps: int = 30) -> Callable[[World], None]:
+    """Anything that may happen to a group, in any order."""
+
+    def script(world: World) -> None:
+        random = Random(seed)
+        running = pods(world, members, static=random.random() < 0.4, assignors=(random.choice(["range", "sticky", "cooperative-sticky"]),))
+        for number in range(steps):
+            some = random.choice(running)
+            if not some.alive:
+                some.start()
+            else:
+                _something(world, random, some, running, number)
+            world.run(random.choice([500, 3_000, 20_000, 120_000, 1_200_000]))
+
+    return script
+
+
+def _something(world: World, random: Random, some: Client, running: list[Client], number: int) -> None:
+    match random.randrange(12):
+        case 0 | 1 | 2 | 3:
+            some.restart(random.choice([1_000, 8_000, 25_000, 400_000]), graceful=random.random() < 0.7)
+        case 4:
+            some.stop()
+        case 5:
+            some.crash()
+        case 6:
+            some.freeze(random.choice([2_000, 9_000, 40_000]))
+        case 7:
+            some.busy(random.choice([5_000, 60_000, 400_000]))
+        case 8:
+            running.append(pod(world, 100 + number, static=some.instance is not None, assignors=some.assignors))
+        case 9:
+            if world.partition(GROUP).shard is not None:
+                random.choice([world.restart_coordinator, world.kill_coordinator])(random.choice([500, 5_000]))
+        case 10:
+            some.change_topics({"t": 12, "u": random.randrange(1, 5)})
+        case _:
+            world.partition(GROUP).loses_notes = random.random() < 0.3
+
+
+# What our coordinator does not write and Apache Kafka does: offsets that are part of transactions.
+
+
+def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
+    """A producer commits its first transaction, aborts its second, and leaves its third open; another consumer commits in between.
+
+    The offsets that stand, by topic and partition.
+    """
+    recorder = Directory(str(directory), 1, BEGIN_MS, ours=False)
+    at = BEGIN_MS
+
+    def commit(offsets: dict[int, int], sequence: int = -1) -> None:
+        nonlocal at
+        at += MINUTE_MS
+        prefix = offset_key_prefix(GROUP, "t")
+        records = [
+            Record(number, at, offset_key(prefix, partition), offset_value(offset, -1, b"", at), [])
+            for number, (partition, offset) in enumerate(offsets.items())
+        ]
+        known = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if sequence >= 0 else {}
+        recorder.append(0, bytearray(build(records, **known)), len(records), at, 0)
+
+    def end(committed: bool) -> None:
+        nonlocal at
+        at += 100
+        marker = Record(0, at, bytes([0, 0, 0, int(committed)]), bytes(6), [])  # version and type; version and the epoch of its coordinator
+        recorder.append(0, bytearray(build([marker], producer_id=7, producer_epoch=0, control=True, transactional=True)), 1, at, 0)
+
+    commit({0: 10, 1: 10}, sequence=0)
+    commit({2: 5})
+    end(committed=True)
+    commit({0: 99, 1: 99}, sequence=2)
+    commit({2: 6})
+    end(committed=False)
+    commit({0: 500}, sequence=4)
+    commit({2: 7})
+    recorder.close()
+    return {("t", 0): 10, ("t", 1): 10, ("t", 2): 7}

@@ -1,0 +1,86 @@
+"""Each scenario happens as its truth says, and the logs that it leaves tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from history import Rebalance, story_of
+from pipeline.virtual import TrueEpisode, World
+from tests.cli.log_folders import Command
+from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, SCENARIOS, Expected, play, random_script, write, write_transactions
+
+
+def as_expected(episode: TrueEpisode) -> Expected:
+    def who(what: str) -> tuple[str, ...]:
+        return tuple(sorted(change.client for change in episode.changes if change.what == what))
+
+    return Expected(
+        episode.cause,
+        episode.members_before,
+        episode.members_after,
+        who("joined"),
+        who("left"),
+        who("expired"),
+        who("evicted"),
+        who("removed"),
+        who("replaced"),
+        tuple(episode.also),
+        episode.rounds,
+        episode.end,
+    )
+
+
+def named(one: Rebalance) -> str | None:
+    return one.cause.name.lower() if one.cause is not None else None
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_it_happens_as_it_is_written(name: str) -> None:
+    played = play(name)
+    world = played.world
+    assert [as_expected(one) for one in world.episodes(GROUP)] == list(played.scenario.episodes)
+    assert len(world.avoidable(GROUP)) == played.scenario.avoidable
+    assert len(world.saved(GROUP)) == played.scenario.saved
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" not in name])
+def test_its_logs_tell_it(name: str) -> None:
+    played = play(name)
+    told = [one for one in story_of(GROUP, played.told, played.images) if isinstance(one, Rebalance)]
+    assert [(one.began_ms, one.ended_ms if one.end.value != "interrupted" else -1, named(one)) for one in told] == [
+        (one.start_ms, one.end_ms if one.end != "interrupted" else -1, one.cause) for one in played.world.episodes(GROUP)
+    ]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["rolling restart of static members", "the coordinator is killed within a rebalance"])
+def test_it_can_be_written_down(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(tmp_path, capsys)
+    write(name, tmp_path / "data")
+    code, problems, _ = command.problems()
+    assert (code, problems) == (0, [])
+
+
+@pytest.mark.once
+def test_transactions_can_be_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(tmp_path, capsys)
+    write_transactions(tmp_path / "data")
+    code, problems, summary = command.problems()
+    assert (code, problems, summary["batches"], summary["records"]) == (0, [], 8, 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_end_well(seed: int) -> None:
+    """Whoever runs at the end is in the group, and every partition has one owner."""
+    world = World(BEGIN_MS)
+    random_script(seed)(world)
+    world.run(HOUR_MS)
+    alive = [client for client in world.clients[GROUP] if client.alive]
+    group = world.group(GROUP)
+    assert {client.member_id for client in alive} == (set(group.members) if group is not None else set())
+    owned = [place for client in alive for place in client.owned]
+    assert len(owned) == len(set(owned))
+    if alive:
+        assert {("t", number) for number in range(12)} <= set(owned)
