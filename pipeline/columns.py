@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +35,15 @@ def optional(values: Ints | Floats, known: Flags | None = None) -> pa.Array:
 
 def ranks(*columns: pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
     """For each column its values' places in the sorted list of all, and that list. None is the last."""
-    values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=pa.string()).dictionary_encode("encode")
-    values = values.unify_dictionaries()
-    dictionary = values.chunk(0).dictionary if values.num_chunks else pa.array([], pa.string())
-    order = pc.sort_indices(dictionary)  # by bytes of UTF-8, which is by code points
-    places = np.empty(len(dictionary), np.int64)
-    places[order.to_numpy()] = np.arange(len(dictionary))
-    coded = [places[np.asarray(chunk.indices.to_numpy(), dtype=np.int64)] for chunk in values.chunks]
-    out, at = [], 0
-    for column in columns:
-        out.append(np.concatenate([np.empty(0, np.int64), *coded[at : at + column.num_chunks]]))
-        at += column.num_chunks
-    return out, dictionary.take(order)
+    parts = [chunk for column in columns for chunk in column.chunks]
+    values = pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+    encoded = values.dictionary_encode("encode")
+    order = pc.sort_indices(encoded.dictionary)  # by bytes of UTF-8, which is by code points
+    places = np.empty(len(order), np.int64)
+    places[order.to_numpy()] = np.arange(len(order))
+    coded = places[np.asarray(encoded.indices.to_numpy(), np.int64)]
+    ends = np.cumsum([len(column) for column in columns])
+    return np.split(coded, ends[:-1]), encoded.dictionary.take(order)
 
 
 def pair(major: Ints, minor: Ints) -> Ints:
@@ -110,7 +107,3 @@ def expanded(counts: Ints) -> tuple[Ints, Ints]:
     """Row i stands for counts[i] rows: for each of these its i, and its number among them."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def text(value: Any) -> str:
-    return str(value.as_py())

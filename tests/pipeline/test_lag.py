@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from pipeline.commits import BEGINNING, State, step
+from pipeline.lag import lag_by_minute
+from pipeline.rows import EndOffset, LagMinute
+from pipeline.schema import in_order, joined, rows_of, table_of
+from pipeline.series import LOOKBACK_MS, affected_since
+from tests.pipeline.ends import Part, ends_of
+from tests.pipeline.logs import Said, anything, cuts, records
+
+MINUTE = 60_000
+T0 = 1_700_000_040_000  # a whole minute
+
+
+def commits_of(said: list[Said]) -> pa.Table:
+    return step(records(said), State.new()).commits
+
+
+def ends_table(ends: list[EndOffset]) -> pa.Table:
+    return table_of("end_offsets", ends)
+
+
+def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None) -> EndOffset:
+    return EndOffset("c", "t", 0, at, end, None, origin, unchanged)
+
+
+def minutes(said: list[Said], ends: list[EndOffset]) -> list[LagMinute]:
+    return rows_of(LagMinute, lag_by_minute(commits_of(said), ends_table(ends), BEGINNING))
+
+
+def test_between_samples_the_end_is_a_straight_line() -> None:
+    (row,) = minutes([Said(T0 + 15_000, "g", "t", 0, 10)], [sample(T0, 100), sample(T0 + 30_000, 160)])[:1]
+    assert (row.lag_min, row.lag_max, row.lag_last) == (120, 150, 150)
+    assert row.end_offset == 160
+
+
+def test_a_note_says_until_when_nothing_had_changed() -> None:
+    quiet = [sample(T0 - 600_000, 100, "notes"), sample(T0 + 30_000, 160, "notes", T0 + 20_000)]
+    (row,) = minutes([Said(T0 + 15_000, "g", "t", 0, 100)], quiet)
+    assert (row.lag_min, row.lag_max) == (0, 60)
+    assert row.time_lag_ms == 10_000
+
+
+def test_without_end_offsets_lag_is_not_known() -> None:
+    (row,) = minutes([Said(T0, "g", "t", 0, 10)], [])
+    assert (row.committed, row.end_offset, row.lag_last, row.time_lag_ms, row.drain_ms, row.origin) == (10, None, None, None, None, None)
+
+
+def test_before_the_first_sample_and_long_after_the_last_lag_is_not_known() -> None:
+    said = [Said(T0 + minute * MINUTE, "g", "t", 0, minute) for minute in range(12)]
+    rows = minutes(said, [sample(T0 + 3 * MINUTE, 50), sample(T0 + 5 * MINUTE, 50)])
+    assert [row.lag_last for row in rows] == [None, None, None, 47, 46, 45, 44, 43, 42, 41, 40, None]
+    assert [row.lag_last for row in minutes(said, [sample(T0 + 3 * MINUTE, 50, "notes")])] == [None] * 3 + list(range(47, 38, -1))
+
+
+def test_a_commit_far_ahead_of_an_old_sample_says_that_the_sample_is_old() -> None:
+    said = [Said(T0 + 30_000, "g", "t", 0, 120), Said(T0 + 4 * MINUTE, "g", "t", 0, 500)]
+    assert [row.lag_last for row in minutes(said, [sample(T0, 100, "notes")])] == [0, None]
+
+
+def test_better_origins_come_first_and_others_fill_what_they_leave() -> None:
+    said = [Said(T0 - 10 * MINUTE, "g", "t", 0, 0)]
+    ends = [
+        sample(T0 - 5 * MINUTE, 10, "checkpoint"),
+        sample(T0, 100, "live"),
+        sample(T0 + MINUTE, 7, "segments"),
+        sample(T0 + 2 * MINUTE, 200, "live"),
+        sample(T0 + 3 * MINUTE, 300, "segments"),
+    ]
+    rows = minutes(said, ends)
+    assert [(row.end_offset, row.origin) for row in rows[1:]] == [(10, "checkpoint"), (100, "live"), (200, "live"), (300, "segments")]
+
+
+def test_growth_is_the_slope_and_drain_is_what_it_takes() -> None:
+    ends = [sample(T0 + minute * MINUTE, 1_000) for minute in range(70)]
+    shrinking = [Said(T0 + minute * MINUTE, "g", "t", 0, 6 * minute) for minute in range(70)]
+    row = minutes(shrinking, ends)[-1]
+    assert row.growth_5m_per_s == pytest.approx(-0.1)
+    assert row.growth_60m_per_s == pytest.approx(-0.1)
+    assert row.drain_ms == pytest.approx((1_000 - 6 * 69) * 10_000)
+    stuck = minutes([Said(T0, "g", "t", 0, 5)], [sample(T0 + minute * MINUTE, 10 * (minute + 1)) for minute in range(10)])
+    assert [row.drain_ms for row in stuck] == [None] + [-1] * 9
+    assert stuck[-1].growth_5m_per_s == pytest.approx(10 / 60)
+    assert (stuck[-1].time_lag_ms, stuck[-1].time_lag_at_least) == (9 * MINUTE, True)
+
+
+def test_a_removed_offset_has_no_lag() -> None:
+    said = [Said(T0, "g", "t", 0, 5), Said(T0 + MINUTE, "g", "t", 0, None), Said(T0 + 3 * MINUTE, "g", "t", 0, 7)]
+    ends = [sample(T0 + minute * MINUTE, 10) for minute in range(5)]
+    assert [(row.minute_ms - T0) // MINUTE for row in minutes(said, ends)] == [0, 3, 4]
+
+
+def naive(said: list[Said], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:
+    out: dict[tuple[str, str, int, int], tuple[object, ...]] = {}
+    for key in sorted({(line.group, line.topic, line.partition) for line in said if line.topic is not None}):
+        group, topic, partition = key
+        part = Part(ends, topic, partition)
+        own, newest = [], 0
+        for line in said:
+            if (line.group, line.topic, line.partition) == key:
+                newest = max(newest, line.at)
+                own.append((newest, line.committed))
+        times = sorted({at for at, _ in own} | {row.at_ms for row in part.samples if row.at_ms >= own[0][0]})
+        by_minute: dict[int, list[tuple[int, int, int | None]]] = defaultdict(list)
+        for at in times:
+            committed = [committed for moment, committed in own if moment <= at][-1]
+            if committed is not None:
+                by_minute[at // MINUTE * MINUTE].append((at, committed, part.lag(at, committed)))
+        for minute, points in by_minute.items():
+            lags = [lag for _, _, lag in points if lag is not None]
+            at, committed, lag = points[-1]
+            passed, at_least = part.passed(committed)
+            time_lag = None if lag is None else 0 if not lag else None if passed is None else max(0, at - passed)
+            slopes = [slope(by_minute, minute, width) if lag is not None else None for width in (5, 60)]
+            out[group, topic, partition, minute] = (
+                committed,
+                min(lags, default=None),
+                max(lags, default=None),
+                lag,
+                time_lag,
+                bool(lag) and time_lag is not None and at_least,
+                *slopes,
+            )
+    return out
+
+
+def slope(by_minute: dict[int, list[tuple[int, int, int | None]]], minute: int, width: int) -> float | None:
+    window = [points[-1] for at, points in by_minute.items() if minute - width * MINUTE < at <= minute]
+    points = [(at, lag) for at, _, lag in window if lag is not None]
+    if len(points) < 2:
+        return None
+    mean_t = sum(t for t, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    return sum((t - mean_t) * (y - mean_y) for t, y in points) / spread * 1_000 if spread else None
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_numbers_are_those_of_naive_python(seed: int) -> None:
+    said = anything(seed, 150)
+    ends = ends_of(said, seed)
+    expected = naive(said, ends)
+    rows = minutes(said, ends)
+    assert [row[1:5] for row in rows] == list(expected)
+    for row in rows:
+        *exact, growth_5, growth_60 = expected[row[1:5]]
+        assert [row.committed, row.lag_min, row.lag_max, row.lag_last, row.time_lag_ms, row.time_lag_at_least] == exact
+        assert row.growth_5m_per_s == pytest.approx(growth_5, abs=1e-9)
+        assert row.growth_60m_per_s == pytest.approx(growth_60, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_slicing_gives_the_same(seed: int) -> None:
+    said = anything(seed, 300)
+    ends = ends_of(said, seed)
+    arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
+    whole = lag_by_minute(commits_of(said), ends_table(ends), BEGINNING)
+    state, commits, table, known = State.new(), joined("commits", []), joined("lag_1m", []), 0
+    for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
+        high = len(said) if until is None else high
+        until = len(ends) if until is None else until
+        done = step(records(said[low:high], low), state)
+        commits = joined("commits", [commits, done.commits])
+        new, old = ends_table(arriving[known:until]), ends_table(arriving[:known])
+        since = affected_since(done.commits, new, old)
+        known = until
+        state = done.state
+        if since is not None:
+            since -= since % MINUTE
+            enough = since - LOOKBACK_MS >= state.kept_from_ms
+            rows = lag_by_minute(state.tails if enough else commits, joined("end_offsets", [old, new]), since)
+            kept = [row for row in rows_of(LagMinute, table) if row.minute_ms < since]
+            table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", kept), rows]))
+        state = state.trimmed(max((line.at for line in said[:high]), default=0))
+    assert table.equals(whole)
+
+
+def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
+    """As many cuts as the commits have, the last one takes the rest."""
+    parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
+    return [*parts[:-1], (parts[-1][0], None)]
