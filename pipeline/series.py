@@ -210,8 +210,8 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
         at = np.concatenate((ints(new_ends["at_ms"]), ints(old_ends["at_ms"])))
         is_old = np.arange(len(at)) >= len(new_ends)
         # Samples of other origins may not count any more since the last one of the same.
-        for part_and_origin in (pair(np.unique(part, return_inverse=True)[1], np.concatenate((new, old))), part):
-            since.append(_earliest_before(part_and_origin, at, is_old))
+        part_and_origin = pair(np.unique(part, return_inverse=True)[1], np.concatenate((new, old)))
+        since += [_earliest_before(keys, at, is_old) for keys in (part, part_and_origin)]
     return min(since) if since else None
 
 

@@ -1,0 +1,96 @@
+"""Which member had a partition at a moment, as group metadata records say."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.columns import Flags, Ints, expanded, flags, ints, locate, rising
+from pipeline.series import Series, picked
+
+UNKNOWN, NOBODY = -2, -1
+
+
+class Owners(NamedTuple):
+    groups: Ints  # of each record, by group and time
+    at: Ints
+    tells: Flags  # who has what: the group uses Kafka's assignment and had members
+    owned: Ints  # by record
+    names: Ints  # of the partition
+    members: Ints  # places in `keys`
+    keys: pa.Array
+    partitions: pa.Array  # sorted names
+    name_of: Ints  # of each series
+
+    def of(self, series: Ints, group: Ints, at: Ints) -> Ints:
+        """The place of its member in `keys`, NOBODY, or UNKNOWN."""
+        record = locate(self.groups, self.at, group, at, "right") - 1
+        mine = (record >= 0) & (picked(self.groups, record) == group)
+        name = self.name_of[series]
+        index = locate(self.owned, self.names, np.maximum(record, 0), name, "left")
+        has = (index < len(self.owned)) & (picked(self.owned, index) == record) & (picked(self.names, index) == name)
+        tells = mine & (self.tells[np.clip(record, 0, len(self.tells) - 1)] if len(self.tells) else False)
+        return np.where(tells, np.where(has, picked(self.members, index), NOBODY), UNKNOWN)
+
+    def moments(self, group_of: Ints, since_ms: int) -> tuple[Ints, Ints]:
+        """Each series of a group with each moment at which a record said who has what."""
+        recent = self.at >= since_ms
+        groups, at = self.groups[recent], self.at[recent]
+        low, high = np.searchsorted(group_of, groups, "left"), np.searchsorted(group_of, groups, "right")
+        record, number = expanded(high - low)
+        return low[record] + number, at[record]
+
+
+def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: pa.Table) -> Owners:
+    """`names`: the sorted groups of the series. Silver `generations` and `members` of them, perhaps of more."""
+    place = pc.index_in(generations["group"], names)
+    generations = generations.filter(pc.is_valid(place))
+    groups = ints(place.drop_null().cast(pa.int64()))
+    order = np.lexsort((ints(generations["offset"]), groups))
+    generations, groups = generations.take(pa.array(order)), groups[order]
+    offsets, at = ints(generations["offset"]), ints(generations["append_ms"])
+    count = ints(generations["members"])
+
+    of_member = pc.index_in(members["group"], names)
+    members = members.filter(pc.is_valid(of_member))
+    record = locate(groups, offsets, ints(of_member.drop_null().cast(pa.int64())), ints(members["offset"]), "left")
+    lists = members["assigned"].combine_chunks()
+    parents = np.asarray(pc.list_parent_indices(lists).to_numpy(), np.int64)
+    assigned = pc.list_flatten(lists)
+    keys = pc.coalesce(members["instance_id"], members["member_id"]).combine_chunks().dictionary_encode()
+
+    heads = series.commits.select(["topic", "topic_partition"]).take(pa.array(series.heads))
+    of_series = pc.binary_join_element_wise(heads["topic"], heads["topic_partition"].cast(pa.string()), "-").combine_chunks()
+    partitions = pc.unique(pa.concat_arrays([of_series, assigned.cast(pa.string())])).sort()
+    names_owned = np.asarray(pc.index_in(assigned, partitions).to_numpy(), np.int64)
+    owned = record[parents]
+    by_record = np.lexsort((names_owned, owned))
+
+    has_some = np.zeros(len(groups), np.bool_)
+    has_some[owned] = True
+    began = rising(groups, (count > 0).astype(np.int64)) > 0 if len(groups) else np.empty(0, np.bool_)
+    consumer = np.asarray(pc.fill_null(pc.equal(generations["protocol_type"], "consumer"), False).to_numpy(zero_copy_only=False), np.bool_)
+    tells = consumer & began & ~flags(generations["tombstone"]) & ((count == 0) | has_some)
+    return Owners(
+        groups,
+        rising(groups, at),
+        tells,
+        owned[by_record],
+        names_owned[by_record],
+        np.asarray(keys.indices.to_numpy(), np.int64)[parents][by_record],
+        keys.dictionary,
+        partitions,
+        np.asarray(pc.index_in(of_series, partitions).to_numpy(), np.int64),
+    )
+
+
+def nobody(series: Series) -> Owners:
+    """Of whom nothing is known."""
+    empty = np.empty(0, np.int64)
+    strings = pa.array([], pa.string())
+    return Owners(empty, empty, np.empty(0, np.bool_), empty, empty, empty, strings, strings, np.zeros(len(series.heads), np.int64))
+
+

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.columns import Ints
+from pipeline.commits import BEGINNING, State, step
+from pipeline.grace import clock_of, excused
+from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
+from pipeline.schema import joined, rows_of, schema_of, table_of
+from pipeline.series import LOOKBACK_MS, affected_since
+from pipeline.status import begin, stretches
+from pipeline.status_rules import Stored, View, burrow, tenure, window_of
+from tests.pipeline.ends import Part, ends_of
+from tests.pipeline.logs import Said, anything, cuts, records
+from tests.pipeline.test_lag import commits_of, ends_table, spread
+
+S = 1_000
+MINUTE = 60 * S
+T0 = 1_700_000_040_000
+
+Ranges = Mapping[str, Sequence[tuple[int, int]]]
+
+
+def no_rows(name: str) -> pa.Table:
+    return schema_of(name).empty_table()
+
+
+def statuses(
+    said: list[Said],
+    ends: list[EndOffset],
+    now: int,
+    generations: Sequence[Generation] = (),
+    members: Sequence[Member] = (),
+    graces: Ranges | None = None,
+) -> list[Status]:
+    tables = table_of("generations", generations), table_of("members", members)
+    return rows_of(Status, stretches(commits_of(said), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
+
+
+def strip(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:
+    """From and to in seconds, and the status."""
+    return [((row.from_ms - T0) // S, (row.to_ms - T0) // S, row.status) for row in rows if row.ruleset == ruleset]
+
+
+def sample(seconds: int, end: int, start: int | None = None) -> EndOffset:
+    return EndOffset("c", "t", 0, T0 + seconds * S, end, start, "notes", None)
+
+
+def commit(seconds: int, committed: int | None) -> Said:
+    return Said(T0 + seconds * S, "g", "t", 0, committed)
+
+
+def generation(seconds: int, offset: int, members: int) -> Generation:
+    at = T0 + seconds * S
+    return Generation("c", "g", 1, offset, at, None, None, "consumer", "range", None, members, 0, None, not members, False, False)
+
+
+def member(offset: int, name: str, *assigned: str) -> Member:
+    return Member("c", "g", 1, offset, f"{name}-id", name, "client", "/h", 45_000, 300_000, ["t"], list(assigned), 0, 0)
+
+
+def test_burrow_sees_a_consumer_stop() -> None:
+    said = [commit(10 * n, n) for n in range(10)]
+    rows = strip(statuses(said, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
+    assert rows[:2] == [(0, 1, "STALL"), (1, 10, "STOP")]
+    assert {status for *_, status in rows[2:]} == {"OK"}  # it had read all once: while that is in the window it is never stopped
+    lagging = statuses(said, [sample(-10, 50)], T0 + 1_000 * S)
+    assert strip(lagging, "burrow") == [(0, 1, "STALL"), (1, 10, "STOP"), (10, 181, "OK"), (181, 1_000, "STOP")]
+    assert lagging[-1].ruleset == "tenure"
+
+
+def test_ours_waits_ten_minutes_and_excuses_rebalances() -> None:
+    said = [commit(15 * n, n) for n in range(60)]
+    ends = [sample(-10, 100)]
+    last = 15 * 59
+    assert strip(statuses(said, ends, T0 + 9_000 * S))[-1] == (last + 600, 9_000, "STOP")
+    graces = {"g": [(T0 + 900 * S, T0 + 1_000 * S), (T0 + 1_200 * S, T0 + 1_300 * S), (T0 + 1_250 * S, T0 + 1_310 * S)]}
+    assert strip(statuses(said, ends, T0 + 9_000 * S, graces=graces))[-1] == (last + 600 + 210, 9_000, "STOP")
+
+
+def test_a_partition_without_new_records_is_not_stopped() -> None:
+    said = [commit(15 * n, n) for n in range(60)]
+    ends = [sample(-10, 59), sample(8_000, 59), sample(8_010, 60)]
+    rows = statuses(said, ends, T0 + 9_000 * S)
+    assert strip(rows)[-1] == (8_000 + 600, 9_000, "STOP")
+    assert all(status in ("OK", "STOP") for *_, status in strip(rows))
+    assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # it had read all at the last commit
+
+
+def test_what_was_deleted_before_it_was_read_is_lost() -> None:
+    rows = statuses([commit(0, 10), commit(30, 12)], [sample(-10, 50, 0), sample(20, 50, 11), sample(40, 50, 12)], T0 + 50 * S)
+    assert strip(rows) == [(0, 20, "OK"), (20, 30, "LOST"), (30, 50, "OK")]
+
+
+def test_a_partition_that_no_member_has() -> None:
+    said = [commit(0, 10), Said(T0 + 5 * S, "g"), Said(T0 + 20 * S, "g"), Said(T0 + 40 * S, "g")]
+    generations = [generation(5, 1, 1), generation(20, 2, 1), generation(40, 3, 0)]
+    members = [member(1, "a", "t-0", "t-1"), member(2, "a", "t-1")]
+    rows = [row for row in statuses(said, [sample(-10, 50)], T0 + 60 * S, generations, members) if row.ruleset == "tenure"]
+    assert strip(rows) == [(0, 20, "OK"), (20, 60, "UNOWNED")]
+    assert [row.owner for row in rows] == ["a", None]
+    caught_up = statuses(said, [sample(-10, 10)], T0 + 60 * S, generations, members)
+    assert strip(caught_up) == [(0, 60, "OK")]
+
+
+def test_without_end_offsets_ours_says_so_and_burrow_says_nothing() -> None:
+    rows = statuses([commit(0, 10)], [], T0 + 60 * S)
+    assert [(row.ruleset, row.status, row.rule, row.lag, row.final) for row in rows] == [("tenure", "UNKNOWN", "no-end-offset", None, False)]
+
+
+def test_a_removed_offset_ends_its_status() -> None:
+    rows = statuses([commit(0, 10), commit(30, None), commit(60, 11)], [sample(-10, 50)], T0 + 90 * S)
+    assert strip(rows) == [(0, 30, "OK"), (60, 90, "OK")]
+    assert [row.final for row in rows if row.ruleset == "tenure"] == [True, False]
+
+
+def test_coordinators_that_were_away_are_excused() -> None:
+    notes = [(0, 3), (100, 2), (150, 2), (200, 3), (300, 1)]
+    rows = [("c", 0, offset, T0 + at * S, "", 9, "coordinator", 0, 0, 0, 0, -1, 0, f'{{"what":{what}}}') for offset, (at, what) in enumerate(notes)]
+    away = excused(["g"], no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
+    assert away == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)]}
+
+
+def test_the_clock_stands_still_while_time_is_excused() -> None:
+    clock = clock_of(["a", "b", "c"], {"a": [(10, 20), (15, 30), (40, 50)], "c": [(5, 6)]})
+    draw = random.Random(1)
+    for group, ranges in enumerate([[(10, 30), (40, 50)], [], [(5, 6)]]):
+        for _ in range(100):
+            at = draw.randrange(60)
+            counted = at - sum(max(0, min(at, until) - since) for since, until in ranges)
+            place, moment = places(group), places(at)
+            assert clock.counted(place, moment)[0] == counted
+            first = next(t for t in range(200) if t - sum(max(0, min(t, until) - since) for since, until in ranges) == counted)
+            assert clock.shows(place, places(counted))[0] == first
+
+
+def places(*values: int) -> Ints:
+    return np.array(values, np.int64)
+
+
+class Naive:
+    """One partition of one group, looked at as one reads the rules."""
+
+    def __init__(self, said: list[Said], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
+        self.part = Part(ends, key[1], key[2])
+        self.graces = graces.get(key[0], ())
+        self.own: list[tuple[int, int | None, int]] = []
+        newest = 0
+        for line in said:
+            if (line.group, line.topic, line.partition) == key:
+                newest = max(newest, line.at)
+                self.own.append((newest, line.committed, line.at))
+
+    def sequence(self, at: int) -> list[tuple[int, int, int, bool]]:
+        """And whether it is the last commit of its slot, also of those that come later."""
+        out: list[tuple[int, int, int, bool]] = []
+        for (moment, committed, commit_ms), (later, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
+            if moment <= at:
+                out = [] if committed is None else [*out, (moment, committed, commit_ms, after is None or later // 15_000 != moment // 15_000)]
+        return out
+
+    def burrow(self, at: int) -> tuple[str, str] | None:
+        stored = []
+        for moment, committed, commit_ms, _ in self.sequence(at):
+            seen = self.part.sample(moment)
+            if seen is not None:
+                stored.append(Stored(committed, commit_ms, max(0, seen.end_offset - committed)))
+        now = self.part.sample(at)
+        if not stored or now is None:
+            return None
+        return burrow(stored[-10:], max(0, now.end_offset - self.sequence(at)[-1][1]), at)
+
+    def tenure(self, at: int) -> tuple[str, str] | None:
+        sequence = self.sequence(at)
+        if not sequence:
+            return None
+        kept = [Stored(committed, moment, self.part.lag(moment, committed)) for moment, committed, _, is_last in sequence if is_last]
+        last, committed, *_ = sequence[-1]
+        start = self.part.sample(at)
+        idle = [t for t in self.moments() if t <= at and self.no_lag(t)]
+        since = max([last, *idle])
+        quiet = at - since - sum(max(0, min(at, until) - max(since, begin)) for begin, until in self.graces)
+        view = View(window_of(kept), committed, self.part.lag(at, committed), start.log_start if start else None, None, quiet)
+        return tenure(view)
+
+    def moments(self) -> list[int]:
+        first = self.own[0][0]
+        return sorted({moment for moment, _, _ in self.own} | {row.at_ms for row in self.part.samples if row.at_ms >= first})
+
+    def no_lag(self, at: int) -> bool:
+        sequence = self.sequence(at)
+        return bool(sequence) and self.part.lag(at, sequence[-1][1]) == 0
+
+
+def some_graces(said: list[Said], seed: int) -> dict[str, list[tuple[int, int]]]:
+    draw = random.Random(seed)
+    out = {}
+    for group in ("g0", "g1"):
+        starts = sorted(draw.choice(said).at for _ in range(4))
+        out[group] = [(since, min(since + draw.choice([5_000, 300_000]), after)) for since, after in zip(starts, [*starts[1:], 1 << 50], strict=True)]
+    return out
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
+    said = anything(seed, 150)
+    ends = ends_of(said, seed)
+    graces = some_graces(said, seed)
+    now = max(line.at for line in said) + 2 * 3_600_000
+    rows = statuses(said, ends, now, graces=graces)
+    for key in sorted({(line.group, line.topic, line.partition) for line in said if line.topic is not None}):
+        naive = Naive(said, ends, key, graces)
+        for ruleset, verdict in (("burrow", naive.burrow), ("tenure", naive.tenure)):
+            mine = [row for row in rows if (row.group, row.topic, row.topic_partition, row.ruleset) == (*key, ruleset)]
+            assert all(one.to_ms <= following.from_ms for one, following in pairwise(mine))
+            for at in sorted({*naive.moments(), *(row.from_ms for row in mine), *(row.to_ms for row in mine), now}):
+                found = [(row.status, row.rule) for row in mine if row.from_ms <= at < row.to_ms or (not row.final and at == row.to_ms)]
+                assert found == [said_so for said_so in [verdict(at)] if said_so is not None], (key, ruleset, at)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_slicing_gives_the_same(seed: int) -> None:
+    said = anything(seed, 250)
+    ends = ends_of(said, seed)
+    arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
+    none = no_rows("generations"), no_rows("members")
+    now = max(line.at for line in said)
+    whole = stretches(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
+    state, commits, rows, known = State.new(), joined("commits", []), no_rows("status"), 0
+    for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
+        high, until = (len(said), len(ends)) if until is None else (high, until)
+        done = step(records(said[low:high], low), state)
+        commits = joined("commits", [commits, done.commits])
+        new, old = ends_table(arriving[known:until]), ends_table(arriving[:known])
+        since = affected_since(done.commits, new, old)
+        known, state = until, done.state
+        now_so_far = max((line.at for line in said[:high]), default=0)
+        since = begin(rows, since if since is not None else now_so_far)
+        enough = since - LOOKBACK_MS >= state.kept_from_ms
+        rows = stretches(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
+        state = state.trimmed(now_so_far)
+    assert rows.equals(whole)
+
+
+def test_rows_have_the_key_of_their_table() -> None:
+    rows = statuses(anything(3, 200), ends_of(anything(3, 200), 3), T0 + 90 * 86_400 * S)
+    keys = [tuple(getattr(row, name) for name in TABLES["status"].key) for row in rows]
+    assert keys == sorted(keys)
+    assert len(keys) == len(set(keys))
