@@ -89,6 +89,17 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
     return rows, Last(gap_end, gap_why, int(clocks[-1]))
 
 
+def coverage_lost(id: LogId, holes: Iterable[Hole], among: Iterable[Coverage]) -> list[Coverage]:
+    """What was taken for complete, and could not be read when it was: rows that win over those that say it is."""
+    rows = [row for row in among if (row.cluster, row.log, row.partition) == id]
+    found = []
+    for hole in holes:
+        around = next((row for row in rows if row.from_offset <= hole.first <= row.to_offset), None)
+        from_ms, to_ms = (around.from_ms, around.to_ms) if around is not None else (None, None)
+        found.append(Coverage(*id, hole.first, hole.last, from_ms, to_ms, False, hole.why))
+    return found
+
+
 def merged(rows: Iterable[Coverage]) -> list[Coverage]:
     """Disjoint stretches in order, the same however the log was sliced: what is not complete wins."""
     found: list[Coverage] = []

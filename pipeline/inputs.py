@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from storage.checkpoints import CLEANER_POINTS, read_offsets
@@ -18,26 +18,58 @@ from storage.directory import META_FILE
 from storage.disk import OsDisk, OsFile
 from storage.segment import segment_bases, segment_name
 
-LOGS: Final = {"__consumer_offsets": "offsets", "__coordinator_notes": "notes"}
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+NOTES_TOPIC: Final = "__coordinator_notes"
+LOGS: Final = {OFFSETS_TOPIC: "offsets", NOTES_TOPIC: "notes"}
+WIRE: Final = "kafka://"
+QUARANTINE: Final = "quarantine"
+FAIL: Final = "fail"
 NO_CLUSTER: Final = "unknown"
 LISTINGS_MAX: Final = 20  # of a folder whose cleaner is at work
 
 _LOG_FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 
-class InputError(Exception):
+class BadInput(Exception):
     """In one line for people: what cannot be read, and why."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """`sources`: data directories, folders of single logs, or kafka://host:port."""
+    """`offsets`: data directories, folders of single logs, or kafka://host:port, with both logs; `notes`: where notes alone are."""
 
-    sources: tuple[str, ...]
-    cluster: str = ""  # what to call the cluster, instead of the id in meta.properties
-    on_corrupt: str = "quarantine"  # or fail
-    until_high_watermark: bool = False  # as the directory's checkpoint has it: what is behind may be undone
+    offsets: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    cluster: str = ""  # what to call the cluster, instead of its id
+    on_corrupt: str = QUARANTINE
+    until: Mapping[int, int] = field(default_factory=dict)  # by partition: nothing of __consumer_offsets is read from this offset on
+
+    @classmethod
+    def of(
+        cls,
+        offsets: Sequence[str],
+        notes: Sequence[str] = (),
+        *,
+        cluster: str | None = None,
+        on_corrupt: str = QUARANTINE,
+        until: Mapping[int, int] | None = None,
+    ) -> Inputs:
+        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}))
+
+    @property
+    def directories(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Each with the topics that are read there."""
+        both = [(source, tuple(LOGS)) for source in self.offsets]
+        return [(source, topics) for source, topics in both + [(source, (NOTES_TOPIC,)) for source in self.notes] if not is_wire(source)]
+
+    @property
+    def brokers(self) -> list[tuple[str, tuple[str, ...]]]:
+        both = [(source, tuple(LOGS)) for source in self.offsets]
+        return [(source, topics) for source, topics in both + [(source, (NOTES_TOPIC,)) for source in self.notes] if is_wire(source)]
+
+
+def is_wire(source: str) -> bool:
+    return source.startswith(WIRE)
 
 
 class LogId(NamedTuple):
@@ -47,6 +79,17 @@ class LogId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.log}-{self.partition}"
+
+    @classmethod
+    def from_text(cls, text: str) -> LogId:
+        cluster, _, name = text.rpartition("/")
+        log, _, partition = name.rpartition("-")
+        return cls(cluster, log, int(partition))
+
+    @property
+    def bucket(self) -> str:
+        """A group's offsets and its notes are in partitions of one number."""
+        return f"{self.cluster}/{self.partition}"
 
 
 class Folder(NamedTuple):
@@ -73,45 +116,41 @@ def open_for_reading(path: str) -> int:
 
 
 def folders_of(inputs: Inputs) -> list[Folder]:
-    """Raises InputError for a directory in which no coordinator log is."""
+    """Raises BadInput for a directory in which no coordinator log is."""
     found: dict[str, Folder] = {}
-    for source in inputs.sources:
-        if source.startswith("kafka://"):
-            continue
-        here = _folders(os.path.abspath(source), inputs)
+    for source, topics in inputs.directories:
+        here = _folders(os.path.abspath(source), topics, inputs)
         if not here:
-            raise InputError(_why_nothing(source))
+            raise BadInput(_why_nothing(source, topics))
         for folder in here:
             found[os.path.realpath(folder.path)] = folder
     return sorted(found.values())
 
 
-def _folders(source: str, inputs: Inputs) -> list[Folder]:
+def _folders(source: str, topics: Sequence[str], inputs: Inputs) -> list[Folder]:
     try:
-        if _log_of(source) is not None:
+        if _log_of(source, topics) is not None:
+            os.listdir(source)
             return [_folder(source, os.path.dirname(source), inputs)]
-        names = sorted(entry.name for entry in os.scandir(source) if entry.is_dir() and _log_of(entry.name) is not None)
+        names = sorted(entry.name for entry in os.scandir(source) if entry.is_dir() and _log_of(entry.name, topics) is not None)
     except OSError as error:
-        raise InputError(f"{source}: {error.strerror}") from None
+        raise BadInput(f"{source}: {error.strerror}") from None
     return [_folder(os.path.join(source, name), source, inputs) for name in names]
 
 
 def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
-    named = _log_of(path)
+    named = _log_of(path, tuple(LOGS))
     assert named is not None
     topic, partition = named
-    disk = OsDisk()
-    until = -1
-    if inputs.until_high_watermark:
-        until = read_offsets(disk, os.path.join(directory, HIGH_WATERMARKS)).get((topic, partition), -1)
-    cleaned = read_offsets(disk, os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
+    cleaned = read_offsets(OsDisk(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
     id = LogId(inputs.cluster or _cluster_of(directory), LOGS[topic], partition)
+    until = inputs.until.get(partition, -1) if topic == OFFSETS_TOPIC else -1
     return Folder(id, path, f"{topic}-{partition}", until, cleaned)
 
 
-def _log_of(path: str) -> tuple[str, int] | None:
+def _log_of(path: str, topics: Sequence[str]) -> tuple[str, int] | None:
     found = _LOG_FOLDER.fullmatch(os.path.basename(path))
-    return (found[1], int(found[2])) if found is not None and found[1] in LOGS else None
+    return (found[1], int(found[2])) if found is not None and found[1] in topics else None
 
 
 def _cluster_of(directory: str) -> str:
@@ -126,14 +165,11 @@ def _cluster_of(directory: str) -> str:
     return NO_CLUSTER
 
 
-def _why_nothing(source: str) -> str:
-    try:
-        empty = not os.listdir(source)
-    except OSError as error:
-        return f"{source}: {error.strerror}"
-    if empty:
-        return f"{source}: is empty; give the data directory of a broker (log.dirs), or a copy of it"
-    return f"{source}: has no folder {' or '.join(f'{name}-N' for name in LOGS)}; give the data directory of a broker (log.dirs), or a copy of it"
+def _why_nothing(source: str, topics: Sequence[str]) -> str:
+    remedy = "give the data directory of a broker (log.dirs), or a copy of it"
+    if not os.listdir(source):
+        return f"{source}: is empty; {remedy}"
+    return f"{source}: has no folder {' or '.join(f'{name}-N' for name in topics)}; {remedy}"
 
 
 def segments_of(folder: Folder, opened: ExitStack) -> list[SegmentFile]:
@@ -150,10 +186,10 @@ def segments_of(folder: Folder, opened: ExitStack) -> list[SegmentFile]:
         except FileNotFoundError:
             pass  # exchanged or dropped since its name was read
         except OSError as error:
-            raise InputError(f"{error.filename or folder.path}: {error.strerror}") from None
+            raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from None
         finally:
             held.close()
-    raise InputError(f"{folder.path}: its segments are exchanged faster than they can be opened; copy the folder, or stop the broker")
+    raise BadInput(f"{folder.path}: its segments are exchanged faster than they can be opened; copy the folder, or stop the broker")
 
 
 def _open_segment(folder: Folder, base: int, held: ExitStack) -> SegmentFile:

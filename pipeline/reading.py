@@ -82,13 +82,14 @@ def _check(file: OsFile, split: Split) -> None:
             raise Changed(split.path)
 
 
-def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int, read: Read) -> Iterator[pa.RecordBatch]:
-    """Of whole and sound batches that begin at these positions; `at`: where in their file the data begins."""
+def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int | None, read: Read) -> Iterator[pa.RecordBatch]:
+    """Of whole and sound batches that begin at these positions; `at`: where in their file the data begins, None for no file."""
     headers = headers_at(data, positions)
     begins = np.array(positions, np.int64)
+    in_file = np.full(len(begins), -1, np.int64) if at is None else begins + at
     if not (headers["attributes"] & COMPRESSION_MASK).any():
         ends = begins + headers["length"] + LENGTH_FROM
-        yield from _read(id, segment, data, headers, begins, ends, begins + at, data, begins, read)
+        yield from _read(id, segment, data, headers, begins, ends, in_file, data, begins, read)
         return
     bodies: list[bytes] = []
     first = 0
@@ -109,7 +110,7 @@ def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at:
             chosen = slice(first, index + 1)
             ends = np.cumsum([len(one) for one in bodies])
             starts = ends - [len(one) + HEADER_BYTES for one in bodies]
-            yield from _read(id, segment, b"".join(bodies), headers[chosen], starts, ends, begins[chosen] + at, data, begins[chosen], read)
+            yield from _read(id, segment, b"".join(bodies), headers[chosen], starts, ends, in_file[chosen], data, begins[chosen], read)
             bodies, first, size = [], index + 1, 0
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from numpy.typing import NDArray
 
 from pipeline.coverage import Last
-from pipeline.inputs import InputError, LogId, SegmentFile
+from pipeline.inputs import BadInput, LogId, SegmentFile
 from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
 
 NOWHERE: Final = -1
@@ -52,7 +52,7 @@ def begin_of(segment: SegmentFile, cursor: Cursor) -> int:
 
 
 def not_before(id: LogId, batches: NDArray[Any], cursor: Cursor) -> None:
-    """Raises InputError where this is another log under the same name: read on from there it would give nonsense."""
+    """Raises BadInput where this is another log under the same name: read on from there it would give nonsense."""
     if not len(batches):
         return
     same = batches[batches["base"] == cursor.first]
@@ -63,7 +63,7 @@ def not_before(id: LogId, batches: NDArray[Any], cursor: Cursor) -> None:
         end = batches[-1]
         another = end["last"] + 1 < cursor.next_offset and end["max_ms"] > cursor.last.ms
     if another:
-        raise InputError(
+        raise BadInput(
             f"{id}: was read up to offset {cursor.next_offset}, and now has other records there: it was deleted and made anew; "
             "give another --out, or another name with --cluster"
         )

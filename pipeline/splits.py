@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.coverage import COMPACTED, DAMAGED, MISSING_SEGMENT, RETENTION, TORN, Hole, Last, coverage
-from pipeline.inputs import Folder, InputError, Inputs, LogId, SegmentFile, folders_of, replicas, segments_of
+from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, SegmentFile, folders_of, replicas, segments_of
 from pipeline.resuming import Cursor, begin_of, cursor_behind, not_before
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import COLUMNS, Damage, Survey, survey
@@ -22,6 +22,7 @@ from pipeline.transactions import verdicts
 from protocol.batch import COMPRESSION_MASK, Compression, CorruptBatch, records
 
 SPLIT_BYTES: Final = 32 << 20
+SPLIT_RECORDS: Final = 500_000
 CODECS: Final = tuple(one.name.lower() for one in Compression)
 
 
@@ -59,16 +60,18 @@ class Plan(NamedTuple):
     def records(self) -> int:
         return sum(split.records for split in self.splits)
 
+    def add(self, part: Plan) -> None:
+        self.splits.extend(part.splits)
+        self.segments.extend(part.segments)
+        self.coverage.extend(part.coverage)
+        self.cursors.update(part.cursors)
+
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
-    """What the directories among the inputs have behind the cursors. Raises InputError."""
+    """What the directories among the inputs have behind the cursors. Raises BadInput."""
     whole = Plan([], [], [], dict(cursors))
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
-        part = plan_log(id, folders, cursors.get(id), inputs.on_corrupt)
-        whole.splits.extend(part.splits)
-        whole.segments.extend(part.segments)
-        whole.coverage.extend(part.coverage)
-        whole.cursors.update(part.cursors)
+        whole.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
     return whole
 
 
@@ -86,6 +89,15 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
                 parts.append(_Part(folder, segment, number == 0, after is None, len(files), found, _later_copy(found, after)))
                 files.append(segment)
         return _plan_log(id, files, parts, cursor, on_corrupt)
+
+
+def new_bytes(folder: Folder, cursor: Cursor | None) -> int:
+    """About how much there is behind the cursor."""
+    with ExitStack() as opened:
+        segments = segments_of(folder, opened)
+        if cursor is None:
+            return sum(segment.size for segment in segments)
+        return sum(segment.size - begin_of(segment, cursor) for segment in segments if segment.base >= cursor.base)
 
 
 class _Part(NamedTuple):
@@ -204,12 +216,12 @@ def _marker(segment: SegmentFile, batch: Any) -> int:
 
 
 def _refuse_damage(parts: list[_Part], on_corrupt: str) -> None:
-    if on_corrupt != "fail":
+    if on_corrupt != FAIL:
         return
     for part in parts:
         for damage in part.survey.damages:
             if not _is_torn_end(part, damage):
-                raise InputError(
+                raise BadInput(
                     f"{part.segment.path}: byte {damage.position}: {damage.reason}; --on-corrupt=quarantine leaves it out and counts it"
                 )
 
@@ -276,7 +288,8 @@ def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Spli
     """Of batches of one segment."""
     begins = batches["position"]
     ends = begins + batches["size"]
-    part_of = np.concatenate([[0], np.cumsum(batches["size"])[:-1]]) // SPLIT_BYTES
+    before = np.concatenate([[0], np.cumsum(np.maximum(batches["size"] / SPLIT_BYTES, batches["count"] / SPLIT_RECORDS))[:-1]])
+    part_of = before.astype(np.int64)
     found: list[Split] = []
     for number in np.unique(part_of).tolist():
         inside = np.flatnonzero(part_of == number)

@@ -79,10 +79,10 @@ def survey(segment: SegmentFile, begin: int = 0) -> Survey:
     want = CHUNK_BYTES
     while at < end:
         data = file.read(at, min(want, end - at))
-        positions, used = _sound(data)
+        positions, used = sound_batches(data)
         want = CHUNK_BYTES
         if positions:
-            found.append(_columns(data, positions, at))
+            found.append(columns_of(data, positions, at))
             at += used
             continue
         try:
@@ -107,7 +107,7 @@ def survey(segment: SegmentFile, begin: int = 0) -> Survey:
     return Survey(batches, sorted(damages + misplaced), end)
 
 
-def _sound(data: bytes) -> tuple[list[int], int]:
+def sound_batches(data: bytes) -> tuple[list[int], int]:
     """Where sound batches begin, one behind the other from the start on; and where the last one ends."""
     positions: list[int] = []
     at = 0
@@ -135,7 +135,7 @@ def _sound(data: bytes) -> tuple[list[int], int]:
     return positions, at
 
 
-def _columns(data: bytes, positions: list[int], at: int) -> NDArray[Any]:
+def columns_of(data: bytes, positions: list[int], at: int) -> NDArray[Any]:
     headers = headers_at(data, positions)
     found = np.empty(len(positions), COLUMNS)
     found["position"] = np.array(positions, np.int64) + at

@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import google_crc32c
+
 from cli.logs.files import Batch, open_for_reading, scan, segments_of
 from pipeline.decode import Place, rows_of_batch
 from pipeline.inputs import LogId
 from pipeline.rows import Record as Row
-from protocol.batch import Compression, CorruptBatch, Record, TimestampType, build
+from protocol.batch import CRC_FROM, Compression, CorruptBatch, Record, TimestampType, build
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey
 from protocol.records import with_version, write_note
@@ -96,6 +98,19 @@ def batch_of(base: int, *pairs: Pair, transactional: bool = False, control: bool
 
 def marker(base: int, producer: int, commits: bool, at_ms: int = EPOCH_MS) -> bytes:
     return batch_of(base, (bytes([0, 0, 0, commits]), bytes(6)), transactional=True, control=True, producer=producer, at_ms=at_ms)
+
+
+def seal(batch: bytearray) -> bytes:
+    """With the checksum that its bytes have now."""
+    batch[17:21] = google_crc32c.value(bytes(batch[CRC_FROM:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def mutated(batch: bytes, at: int, byte: int) -> bytes:
+    """One byte is another, and the checksum right."""
+    changed = bytearray(batch)
+    changed[at] = byte
+    return seal(changed)
 
 
 def write_segment(folder: Path, batches: Sequence[bytes] | bytes, base: int | None = None) -> Path:

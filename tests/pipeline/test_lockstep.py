@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from pipeline.inputs import Inputs
@@ -13,10 +12,10 @@ from pipeline.reading import Read, read_split
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of, table_of
 from pipeline.splits import Plan, plan
-from protocol.batch import CRC_FROM, HEADER_BYTES, Compression
+from protocol.batch import HEADER_BYTES, Compression
 from protocol.batch_record import varint
 from tests.pipeline import segments
-from tests.pipeline.segments import commit, random_batches, reference, write_segment
+from tests.pipeline.segments import commit, random_batches, reference, seal, write_segment
 
 
 def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
@@ -28,12 +27,6 @@ def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
             batch.validate(full=True)
             rows.extend(rows_of(Row, batch))
     return rows, planned, what
-
-
-def seal(batch: bytearray) -> bytes:
-    """With the checksum that its bytes have now."""
-    batch[17:21] = google_crc32c.value(bytes(batch[CRC_FROM:])).to_bytes(4, "big")
-    return bytes(batch)
 
 
 @pytest.mark.parametrize("log", ["__consumer_offsets-3", "__coordinator_notes-3"])

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.coverage import merged
-from pipeline.inputs import InputError, Inputs, LogId
+from pipeline.inputs import BadInput, Inputs, LogId
 from pipeline.reading import read_split
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.splits import Plan, plan
-from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, random_batches, reference, write_segment
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, note, random_batches, reference, write_segment
 
 ID = LogId("unknown", "offsets", 0)
 
@@ -29,7 +29,7 @@ def read(planned: Plan) -> list[Row]:
 
 
 def planned(*folders: Path, cursors: dict[LogId, Cursor] | None = None, **options: object) -> Plan:
-    return plan(Inputs(tuple(map(str, folders)), **options), cursors or {})  # type: ignore[arg-type]
+    return plan(Inputs.of(list(map(str, folders)), **options), cursors or {})  # type: ignore[arg-type]
 
 
 def offsets(found: Plan) -> list[int]:
@@ -105,7 +105,7 @@ def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Pat
 
 def test_damage_is_refused_where_that_is_asked_for(folder: Path) -> None:
     path = write_segment(folder, batch_of(0, one()) + b"rubbish" * 20 + batch_of(1, one()))
-    with pytest.raises(InputError, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine leaves it out and counts it"):
+    with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine leaves it out and counts it"):
         planned(folder, on_corrupt="fail")
     write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
     assert offsets(planned(folder, on_corrupt="fail")) == [0]
@@ -115,15 +115,15 @@ def test_damage_is_refused_where_that_is_asked_for(folder: Path) -> None:
 
 
 def test_a_directory_that_is_none_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is empty"):
+    with pytest.raises(BadInput, match="is empty"):
         planned(tmp_path)
     (tmp_path / "other").mkdir()
-    with pytest.raises(InputError, match="has no folder __consumer_offsets-N"):
+    with pytest.raises(BadInput, match="has no folder __consumer_offsets-N"):
         planned(tmp_path)
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(BadInput, match="No such file"):
         planned(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="Not a directory"):
+    with pytest.raises(BadInput, match="Not a directory"):
         planned(tmp_path / "file")
 
 
@@ -167,11 +167,21 @@ def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeyp
     assert len(found.segments) == 1
 
 
-def test_nothing_is_read_behind_the_high_watermark_where_that_is_asked_for(tmp_path: Path) -> None:
-    write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, one()), batch_of(1, one())])
-    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 1\n")
-    assert offsets(planned(tmp_path, until_high_watermark=True)) == [0]
-    assert offsets(planned(tmp_path)) == [0, 1]
+def test_nothing_is_read_from_a_given_offset_on(tmp_path: Path) -> None:
+    write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, one()), batch_of(1, one(), one()), batch_of(3, one())])
+    write_segment(tmp_path / "__consumer_offsets-1", [batch_of(0, one()), batch_of(1, one())])
+    assert offsets(planned(tmp_path, until={0: 3})) == [0, 1, 2, 0, 1]
+    assert offsets(planned(tmp_path, until={0: 2})) == [0, 0, 1]
+    assert offsets(planned(tmp_path, until={0: 0, 1: 0})) == []
+
+
+def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
+    write_segment(tmp_path / "a" / "__consumer_offsets-0", batch_of(0, one()))
+    write_segment(tmp_path / "b" / "__coordinator_notes-0", batch_of(5, note("g")))
+    write_segment(tmp_path / "b" / "__consumer_offsets-0", batch_of(7, one()))
+    assert [(row.log, row.offset) for row in read(planned(tmp_path / "a", notes=[str(tmp_path / "b")]))] == [("notes", 5), ("offsets", 0)]
+    with pytest.raises(BadInput, match="has no folder __coordinator_notes-N"):
+        planned(tmp_path / "a", notes=[str(tmp_path / "a")])
 
 
 # Holes
@@ -331,7 +341,7 @@ def test_another_log_of_the_same_name_is_refused(folder: Path) -> None:
     later = [batch_of(at, one(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
     for batches in (later[:5], later):
         write_segment(folder, batches)
-        with pytest.raises(InputError, match="deleted and made anew"):
+        with pytest.raises(BadInput, match="deleted and made anew"):
             planned(folder, cursors=first.cursors)
 
 

@@ -1,0 +1,239 @@
+"""Ingestion: what is new in the logs becomes bronze files, and one publication says that they exist and how far was read.
+
+Whatever dies between two steps, the next run begins at the published cursors: nothing is there twice, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from pipeline.coverage import coverage_lost
+from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, folders_of, replicas
+from pipeline.progress import Progress
+from pipeline.reading import Changed, Read, read_split
+from pipeline.resuming import Cursor
+from pipeline.rows import Coverage, Segment
+from pipeline.runner import Runner
+from pipeline.schema import in_order, table_of
+from pipeline.splits import SPLIT_BYTES, SPLIT_RECORDS, Plan, Split, new_bytes, plan_log
+from pipeline.warehouse import Current, File, Warehouse
+from pipeline.wire_reading import WireRead, WireSplit, plan_wire
+
+__all__ = ["BadInput", "Inputs", "ingest"]
+
+ATTEMPTS: Final = 10  # to plan anew, where a cleaner exchanges segments between planning and reading
+SURVEY_HERE_BYTES: Final = 64 << 20  # less than this is not worth a job of Spark's
+FILE_BYTES: Final = 256 << 20  # of rows in memory
+
+
+class SurveyTask(NamedTuple):
+    id: LogId
+    folders: tuple[Folder, ...]
+    cursor: Cursor | None
+    on_corrupt: str
+    bytes: int
+
+
+class ReadTask(NamedTuple):
+    """Splits of one log, in order; or one stretch of a live log."""
+
+    warehouse: str
+    run: int
+    splits: tuple[Split, ...]
+    wire: WireSplit | None = None
+
+    @property
+    def records(self) -> int:
+        return self.wire.records if self.wire is not None else sum(split.records for split in self.splits)
+
+
+class Wrote(NamedTuple):
+    """Files that nobody sees yet; and what was found out on the way."""
+
+    files: list[File]
+    reads: list[Read]  # of each split
+    segments: Sequence[Segment] = ()
+    coverage: Sequence[Coverage] = ()
+    cursor: Cursor | None = None
+    bad: str = ""  # what is wrong with the input
+    changed: bool = False
+
+
+def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
+    """What was done, for people. The caller holds the lock. Raises BadInput, and nothing is published then."""
+    for _ in range(ATTEMPTS):
+        try:
+            return _ingest(warehouse, runner, inputs, progress)
+        except Changed as error:
+            changed = error
+    raise BadInput(f"{changed}: its segments are exchanged faster than they can be read; copy the directory, or stop its broker")
+
+
+def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
+    current = warehouse.current()
+    cursors = cursors_of(current)
+    plan = survey_all(inputs, cursors, runner)
+    wire = plan_wire(inputs, plan.cursors)
+    run = current.run + 1
+    folder = str(warehouse.folder)
+    tasks = [ReadTask(folder, run, splits) for splits in _together(plan.splits)]
+    tasks += [ReadTask(folder, run, (), split) for split in wire]
+    wrote = runner.run("reading", write_rows, tasks, lambda task: task.records)
+    for one in wrote:
+        if one.bad:
+            raise BadInput(one.bad)
+        if one.changed:
+            raise Changed(str(warehouse.folder))
+    segments, covered = _with_losses(plan, tasks, wrote, inputs.on_corrupt)
+    for task, one in zip(tasks, wrote, strict=True):
+        segments += one.segments
+        covered += one.coverage
+        if task.wire is not None and one.cursor is not None:
+            plan.cursors[task.wire.id] = one.cursor
+    files = [file for one in wrote for file in one.files]
+    said = _said(files, segments)
+    if said["quarantined_bytes"]:
+        progress.say(f"{said['quarantined_bytes']} bytes are damaged and left out: the table `segments` says where")
+    if plan.cursors == cursors and not segments:
+        return said
+    files += _facts(warehouse, run, "segments", segments) + _facts(warehouse, run, "coverage", covered)
+    kept = {str(id): cursor.as_json() for id, cursor in sorted(plan.cursors.items())}
+    warehouse.publish(replace(current, run=run, files=current.replacing((), files), cursors=kept))
+    return said
+
+
+def cursors_of(current: Current) -> dict[LogId, Cursor]:
+    return {LogId.from_text(name): Cursor.from_json(values) for name, values in current.cursors.items()}
+
+
+# Planning
+
+
+def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) -> Plan:
+    """As `splits.plan`, by as many processes as the runner has where there is much to look at."""
+    tasks = []
+    for id, folders in sorted(replicas(folders_of(inputs)).items()):
+        cursor = cursors.get(id)
+        size = sum(new_bytes(folder, cursor) for folder in folders)
+        tasks.append(SurveyTask(id, tuple(folders), cursor, inputs.on_corrupt, size))
+    large = sum(task.bytes for task in tasks) > SURVEY_HERE_BYTES
+    parts = runner.run("surveying", survey_log, tasks, lambda task: task.bytes) if large else [survey_log(task) for task in tasks]
+    whole = Plan([], [], [], dict(cursors))
+    for part in parts:
+        if isinstance(part, str):
+            raise BadInput(part)
+        whole.add(part)
+    return whole
+
+
+def survey_log(task: SurveyTask) -> Plan | str:
+    """What is wrong, as text: an exception would come out of Spark with the traces of two languages."""
+    try:
+        return plan_log(task.id, task.folders, task.cursor, task.on_corrupt)
+    except BadInput as error:
+        return str(error)
+
+
+def _together(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
+    """Neighbours of one log, as many as make a task worth its while."""
+    found: list[Split] = []
+    for split in splits:
+        size = sum(one.bytes for one in found) + split.bytes
+        count = sum(one.records for one in found) + split.records
+        if found and (found[-1].id != split.id or size > SPLIT_BYTES or count > SPLIT_RECORDS):
+            yield tuple(found)
+            found = []
+        found.append(split)
+    if found:
+        yield tuple(found)
+
+
+# Reading
+
+
+def write_rows(task: ReadTask) -> Wrote:
+    warehouse = Warehouse(Path(task.warehouse))
+    files: list[File] = []
+    try:
+        if task.wire is not None:
+            reading = WireRead(task.wire)
+            _write(warehouse, task, task.wire.id, reading.rows(), files)
+            return Wrote(files, [], *reading.finish())
+        reads = [Read() for _ in task.splits]
+        rows = (batch for split, read in zip(task.splits, reads, strict=True) for batch in read_split(split, read))
+        _write(warehouse, task, task.splits[0].id, rows, files)
+        return Wrote(files, reads)
+    except BadInput as error:
+        return Wrote([], [], bad=str(error))
+    except Changed:
+        return Wrote([], [], changed=True)
+
+
+def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.RecordBatch], files: list[File]) -> None:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+
+    def flush() -> None:
+        if waiting:
+            files.append(warehouse.write("records", task.run, id.bucket, pa.Table.from_batches(waiting)))
+            waiting.clear()
+
+    for batch in rows:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= FILE_BYTES:
+            flush()
+            size = 0
+    flush()
+
+
+# What is published
+
+
+def _with_losses(plan: Plan, tasks: Sequence[ReadTask], wrote: Sequence[Wrote], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
+    """Batches whose checksum is right and whose records are none are found when they are read."""
+    segments = {(row[:3], row.path): row for row in plan.segments}
+    covered = list(plan.coverage)
+    for task, one in zip(tasks, wrote, strict=True):
+        for split, read in zip(task.splits, one.reads, strict=True):
+            if not read.holes:
+                continue
+            if on_corrupt == FAIL:
+                raise BadInput(
+                    f"{split.path}: offset {read.holes[0].first}: a batch that cannot be read; --on-corrupt=quarantine leaves it out and counts it"
+                )
+            row = segments[split.id, split.path]
+            lost = len(read.holes)
+            segments[split.id, split.path] = row._replace(
+                batches=row.batches - lost,
+                records=row.records - (split.records - read.records),
+                damaged_batches=row.damaged_batches + lost,
+                quarantined_bytes=row.quarantined_bytes + read.bytes,
+            )
+            covered += coverage_lost(split.id, read.holes, covered)
+    return list(segments.values()), covered
+
+
+def _facts(warehouse: Warehouse, run: int, table: str, rows: Sequence[Segment | Coverage]) -> list[File]:
+    by_bucket: dict[str, list[tuple[object, ...]]] = {}
+    for row in rows:
+        by_bucket.setdefault(LogId(row.cluster, row.log, row.partition).bucket, []).append(row)
+    return [warehouse.write(table, run, bucket, in_order(table, table_of(table, mine))) for bucket, mine in sorted(by_bucket.items())]
+
+
+def _said(files: Sequence[File], segments: Sequence[Segment]) -> dict[str, object]:
+    said: dict[str, object] = {
+        "records": sum(file.rows for file in files),
+        "segments": len(segments),
+        "aborted": sum(row.aborted for row in segments),
+        "torn_bytes": sum(row.torn_bytes for row in segments),
+        "damaged_batches": sum(row.damaged_batches for row in segments),
+        "quarantined_bytes": sum(row.quarantined_bytes for row in segments),
+        "diverged": sum(row.diverged for row in segments),
+    }
+    return said

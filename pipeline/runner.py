@@ -1,0 +1,58 @@
+"""Where tasks run: one after the other in this process, or on Spark. A task is a value, its work a function of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from pipeline.progress import Progress
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Runner(Protocol):
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
+        """The results in the order of the tasks; `size` says how many records one has, for the progress that is shown."""
+
+
+class Sequential:
+    """Without Spark: the reference that tests compare with, and a few files on a machine without Java."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
+        results: list[R] = []
+        done = 0
+        with self._progress.of(what, sum(map(size, tasks)), lambda: done):
+            for task in tasks:
+                results.append(work(task))
+                done += size(task)
+        return results
+
+
+class OnSpark:
+    """Each task is one of Spark's; Spark repeats what fails. `session` is a SparkSession."""
+
+    def __init__(self, session: Any, progress: Progress) -> None:
+        self.session = session
+        self._progress = progress
+
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
+        if not tasks:
+            return []
+        context = self.session.sparkContext
+        done = context.accumulator(0)
+        numbered = [(number, task, size(task)) for number, task in enumerate(tasks)]
+        numbered.sort(key=lambda one: -one[2])  # the largest first: no one is left to wait for at the end
+
+        def call(one: tuple[int, T, int]) -> tuple[int, R]:
+            number, task, records = one
+            result = work(task)
+            done.add(records)
+            return number, result
+
+        with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value)):
+            results = context.parallelize(numbered, len(numbered)).map(call).collect()
+        return [result for _, result in sorted(results, key=lambda one: int(one[0]))]

@@ -1,0 +1,237 @@
+"""A client for the pipeline: asks the leaders of a cluster for offsets and batches, and asks again while brokers restart or leaders move.
+
+It joins no group and commits nothing: what is observed does not notice. One client serves one task, in one thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from pipeline.inputs import LOGS, WIRE, BadInput
+from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
+from protocol.message import Message
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.wire import skip_tags
+
+CLIENT_ID: Final = b"tenure-analyze"
+PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 2.0
+REPLY_S: Final = 30.0
+REPLY_BYTES_MAX: Final = 1 << 28
+FETCH_BYTES: Final = 4 << 20
+FETCH_WAIT_MS: Final = 200
+EARLIEST: Final = -2
+LATEST: Final = -1
+COMMITTED: Final = 1  # the isolation level: nothing of a transaction that is not decided
+NO_BROKER: Final = -1
+PORT: Final = 9092
+
+_header: Final = Struct(">hhih").pack
+_size: Final = Struct(">i")
+
+
+class Unanswered(Exception):
+    """No reply, or one that says to ask again: whoever leads may be another broker now."""
+
+
+class Partition(NamedTuple):
+    leader: int
+    topic_id: bytes
+
+
+class Connection:
+    """Closed after any failure: what comes late must not be taken for another reply."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._correlation = 0
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._socket = socket.create_connection((host, port), REPLY_S)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reply = self._exchange(ApiVersionsRequest("tenure-analyze", "1"), 3)
+            if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                reply = self._exchange(ApiVersionsRequest(), 0)
+            self.versions = {one.api_key: (one.min_version, one.max_version) for one in reply.api_keys}
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: Any) -> Any:
+        oldest, newest = self.versions.get(request.API_KEY, (0, -1))
+        version = min(newest, request.VERSIONS[1])
+        if version < max(oldest, request.VERSIONS[0]):
+            raise BadInput(f"the broker serves {type(request).__name__} in versions {oldest} to {newest}, which Tenure does not know")
+        return self._exchange(request, version)
+
+    def _exchange(self, request: Any, version: int) -> Any:
+        self._correlation += 1
+        flexible = version >= request.FLEXIBLE_FROM
+        frame = _header(request.API_KEY, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID + b"\0" * flexible + request.encode(version)
+        self._socket.sendall(_size.pack(len(frame)) + frame)
+        (size,) = _size.unpack(self._read(_size.size))
+        if not 4 <= size <= REPLY_BYTES_MAX:
+            raise ProtocolError("no reply of a Kafka broker")
+        body = self._read(size)
+        if _size.unpack_from(body)[0] != self._correlation:
+            raise ProtocolError("a reply to another request")
+        if isinstance(request, ApiVersionsRequest):
+            refused = body[4:6] == b"\0\x23"  # then it is version 0, whatever was asked
+            return _response_class(request).decode(body, 4, 0 if refused else version)[0]
+        return _response_class(request).decode(body, skip_tags(body, 4) if flexible else 4, version)[0]
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise ConnectionError("the connection was closed")
+            data += piece
+        return bytes(data)
+
+
+def _response_class(request: Message) -> Any:
+    """It stands in the module of the request."""
+    return getattr(sys.modules[type(request).__module__], type(request).__name__.removesuffix("Request") + "Response")
+
+
+class Client:
+    def __init__(self, source: str, patience_s: float = PATIENCE_S) -> None:
+        """`source`: kafka://host:port, several with commas between them. Raises BadInput."""
+        self.source = source
+        self._patience_s = patience_s
+        self._bootstrap = [_address(text, source) for text in source.removeprefix(WIRE).rstrip("/").split(",")]
+        self._connections: dict[int, Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self.cluster = ""
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number in list(self._connections):
+            self._forget(number)
+
+    # What is asked.
+
+    def logs(self, topics: tuple[str, ...]) -> list[tuple[str, int]]:
+        """The partitions of coordinator logs that the cluster has; a topic that it does not have is none."""
+        self._persist(lambda: self._learn(topics), "its metadata")
+        return sorted(self._partitions)
+
+    def offset(self, topic: str, partition: int, at: int) -> int:
+        """The first offset, or the one behind the last that is decided."""
+        request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
+
+        def ask() -> int:
+            found = self._leader(topic, partition).ask(request).topics[0].partitions[0]
+            _check(found.error_code, f"{topic}-{partition}")
+            return int(found.offset)
+
+        return int(self._persist(ask, f"{topic}-{partition}", topic, partition))
+
+    def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
+        """Error OFFSET_OUT_OF_RANGE is the caller's; every other is asked again, or BadInput."""
+
+        def ask() -> PartitionData:
+            leader = self._leader(topic, partition)
+            wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+            topics = [FetchTopic(self._partitions[topic, partition].topic_id, topic, [wanted])]
+            request = FetchRequest(
+                max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=COMMITTED, session_epoch=-1, topics=topics
+            )
+            reply = leader.ask(request)
+            _check(reply.error_code, f"{topic}-{partition}")
+            found: PartitionData = reply.responses[0].partitions[0]
+            if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                _check(found.error_code, f"{topic}-{partition}")
+            return found
+
+        found: PartitionData = self._persist(ask, f"{topic}-{partition}", topic, partition)
+        return found
+
+    # How.
+
+    def _persist(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
+        """Until there is an answer, or it is too late."""
+        deadline = time.monotonic() + self._patience_s
+        pause = PAUSE_S
+        while True:
+            try:
+                if topic and (topic, partition) not in self._partitions:
+                    self._learn(tuple(LOGS))
+                return ask()
+            except (OSError, ProtocolError, Unanswered) as error:
+                known = self._partitions.pop((topic, partition), None)
+                if known is not None and not isinstance(error, Unanswered):
+                    self._forget(known.leader)
+                if time.monotonic() + pause > deadline:
+                    said = getattr(error, "strerror", None) or str(error) or "no answer"
+                    raise BadInput(f"{self.source}: {what}: {said} (tried for {self._patience_s:.0f} s)") from None
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX_S)
+
+    def _learn(self, topics: tuple[str, ...]) -> None:
+        reply = self._anybody().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
+        if not reply.brokers:
+            raise Unanswered("the cluster knows no brokers yet")
+        self.cluster = reply.cluster_id or self.cluster
+        self._brokers = {one.node_id: (one.host, one.port) for one in reply.brokers}
+        for topic in reply.topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            _check(topic.error_code, topic.name or "")
+            for one in topic.partitions:
+                self._partitions[topic.name or "", one.partition_index] = Partition(one.leader_id, topic.topic_id)
+
+    def _leader(self, topic: str, partition: int) -> Connection:
+        known = self._partitions.get((topic, partition))
+        if known is None or known.leader not in self._brokers:
+            raise Unanswered("no broker leads it at the moment")
+        if known.leader not in self._connections:
+            self._connections[known.leader] = Connection(*self._brokers[known.leader])
+        return self._connections[known.leader]
+
+    def _anybody(self) -> Connection:
+        """A new connection each time: metadata is asked when something went wrong."""
+        self._forget(NO_BROKER)
+        failure: Exception = Unanswered("no address")
+        for address in [*self._bootstrap, *self._brokers.values()]:
+            try:
+                self._connections[NO_BROKER] = Connection(*address)
+                return self._connections[NO_BROKER]
+            except (OSError, ProtocolError) as error:
+                failure = error
+        raise failure
+
+    def _forget(self, number: int) -> None:
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            connection.close()
+
+
+def _check(code: int, what: str) -> None:
+    if not code:
+        return
+    name = ErrorCode(code).name if code in list(ErrorCode) else str(code)
+    if code in RETRIABLE or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise Unanswered(f"{what}: {name}")
+    raise BadInput(f"{what}: the broker refuses with {name}")
+
+
+def _address(text: str, source: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":") if ":" in text and not text.endswith("]") else (text, ":", str(PORT))
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise BadInput(f"{source}: write kafka://HOST:PORT, several with commas between them")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,196 @@
+"""Reading a stretch of a live log, with everything that planning says of directories: what is missing, aborted, damaged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.coverage import COMPACTED, DAMAGED, RETENTION, Hole, Last, coverage
+from pipeline.inputs import FAIL, LOGS, BadInput, Inputs, LogId
+from pipeline.reading import Read, read_batches
+from pipeline.resuming import Cursor
+from pipeline.rows import Coverage, Segment
+from pipeline.survey import EMPTY, columns_of, sound_batches
+from pipeline.wire import EARLIEST, LATEST, PATIENCE_S, Client
+from protocol.batch import COMPRESSION_MASK, CONTROL, TRANSACTIONAL, Compression, CorruptBatch, read_header, records
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import PartitionData
+
+CODECS: Final = tuple(one.name.lower() for one in Compression)
+
+
+class WireSplit(NamedTuple):
+    """The records of one partition from one offset to before another."""
+
+    id: LogId
+    source: str
+    topic: str
+    begin: int
+    end: int
+    last: Last
+    on_corrupt: str
+
+    @property
+    def records(self) -> int:
+        return self.end - self.begin
+
+
+def plan_wire(inputs: Inputs, cursors: dict[LogId, Cursor], patience_s: float = PATIENCE_S) -> list[WireSplit]:
+    """What the brokers among the inputs have behind the cursors, as far as transactions are decided. Raises BadInput."""
+    found: list[WireSplit] = []
+    for source, topics in inputs.brokers:
+        with Client(source, patience_s) as client:
+            for topic, partition in client.logs(topics):
+                id = LogId(inputs.cluster or client.cluster, LOGS[topic], partition)
+                cursor = cursors.get(id)
+                end = client.offset(topic, partition, LATEST)
+                if id.log == "offsets" and partition in inputs.until:
+                    end = min(end, inputs.until[partition])
+                begin = 0 if cursor is None else cursor.next_offset
+                last = Last() if cursor is None else cursor.last
+                if cursor is None and end > 0 and client.offset(topic, partition, EARLIEST) >= end:
+                    continue
+                if begin > end and partition not in inputs.until:
+                    raise BadInput(f"{id}: was read up to offset {begin}, and ends at {end} now: it was deleted and made anew; give another --out")
+                if end > begin:
+                    found.append(WireSplit(id, source, topic, begin, end, last, inputs.on_corrupt))
+            if not client.logs(topics):
+                raise BadInput(f"{source}: the cluster has no {' or '.join(topics)} yet: no group has committed")
+    return found
+
+
+class WireRead:
+    """What reading came to, besides the rows."""
+
+    def __init__(self, split: WireSplit) -> None:
+        self.split = split
+        self.read = Read()
+        self.position = split.begin
+        self._batches: list[NDArray[Any]] = []
+        self._lost: list[Hole] = []  # retention and damage
+        self._damaged = 0
+        self._bytes = 0
+        self._aborted = 0
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        split = self.split
+        with Client(split.source) as client:
+            deadline = time.monotonic() + PATIENCE_S
+            while self.position < split.end:
+                before = self.position
+                reply = client.fetch(split.topic, split.id.partition, self.position)
+                if reply.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._skip_to(client.offset(split.topic, split.id.partition, EARLIEST))
+                else:
+                    yield from self._take(reply)
+                if self.position > before:
+                    deadline = time.monotonic() + PATIENCE_S
+                elif time.monotonic() > deadline:
+                    raise BadInput(f"{split.source}: {split.topic}-{split.id.partition}: nothing comes from offset {self.position} on")
+
+    def _skip_to(self, first: int) -> None:
+        if first <= self.position:
+            raise BadInput(f"{self.split.id}: offset {self.position} is out of range: the log was cut or made anew; give another --out")
+        self._lost.append(Hole(self.position, min(first, self.split.end) - 1, RETENTION))
+        self.position = first
+
+    def _take(self, reply: PartitionData) -> Iterator[pa.RecordBatch]:
+        data = bytes(reply.records or b"")
+        at = 0
+        while at < len(data):
+            positions, used = sound_batches(data[at:])
+            if positions:
+                part = data[at : at + used]
+                columns = columns_of(part, positions, at)
+                wanted = (columns["last"] >= self.position) & (columns["base"] < self.split.end)
+                aborted = self._undone(part, positions, columns, reply) & wanted
+                self._aborted += int(columns["count"][aborted].sum())
+                chosen = [positions[index] for index in np.flatnonzero(wanted & ~aborted).tolist()]
+                if chosen:
+                    yield from read_batches(self.split.id, f"{self.split.topic}-{self.split.id.partition}", part, chosen, None, self.read)
+                if wanted.any():
+                    self._batches.append(columns[wanted])
+                    self.position = int(columns["last"][wanted][-1]) + 1
+                at += used
+                continue
+            try:
+                size = read_header(data, at).size
+            except CorruptBatch:
+                return
+            if size > len(data) - at:
+                return  # the rest comes with the next fetch
+            header = read_header(data, at)
+            if self.split.on_corrupt == FAIL:
+                raise BadInput(f"{self.split.id}: offset {self.position}: a damaged batch; --on-corrupt=quarantine leaves it out and counts it")
+            self._damaged += 1
+            self._bytes += size
+            self._lost.append(Hole(self.position, max(self.position, header.last_offset), DAMAGED))
+            self.position = max(self.position, header.last_offset) + 1
+            at += size
+
+    def _undone(self, data: bytes, positions: list[int], columns: NDArray[Any], reply: PartitionData) -> NDArray[np.bool_]:
+        """The broker names the transactions that were aborted: of each the producer and the first offset."""
+        undone = np.zeros(len(columns), bool)
+        waiting = sorted((one.first_offset, one.producer_id) for one in reply.aborted_transactions or [])
+        if not waiting:
+            return undone
+        aborting: set[int] = set()
+        for index, one in enumerate(columns):
+            while waiting and waiting[0][0] <= one["last"]:
+                aborting.add(waiting.pop(0)[1])
+            producer, attributes = int(one["producer_id"]), int(one["attributes"])
+            if attributes & CONTROL:
+                key = records(data, positions[index])[0].key or b""
+                if key[2:4] == b"\0\0":
+                    aborting.discard(producer)
+            elif attributes & TRANSACTIONAL and producer in aborting:
+                undone[index] = True
+        return undone
+
+    # What it came to.
+
+    def finish(self) -> tuple[list[Segment], list[Coverage], Cursor]:
+        split = self.split
+        batches = np.concatenate(self._batches) if self._batches else EMPTY
+        covered, last = coverage(split.id, split.begin, batches, self._holes(batches), split.last)
+        both = int(batches["count"].sum())
+        span = int((batches["last"] - batches["base"] + 1).sum())
+        row = Segment(
+            *split.id,
+            path=f"{split.source}/{split.topic}-{split.id.partition}",
+            size=int(batches["size"].sum()),
+            base_offset=split.begin,
+            first_offset=int(batches["base"][0]) if len(batches) else None,
+            last_offset=int(batches["last"][-1]) if len(batches) else None,
+            first_ms=int(batches["first_ms"][0]) if len(batches) else None,
+            last_ms=int(batches["max_ms"].max()) if len(batches) else None,
+            batches=len(batches) - len(self.read.holes),
+            records=self.read.records,
+            missing_offsets=span - both,
+            codecs=",".join(CODECS[codec] for codec in sorted(set((batches["attributes"] & COMPRESSION_MASK).tolist()))),
+            torn_bytes=0,
+            damaged_batches=self._damaged + len(self.read.holes),
+            quarantined_bytes=self._bytes + self.read.bytes,
+            aborted=self._aborted,
+            diverged=0,
+        )
+        return [row], covered, Cursor(max(self.position, split.begin), last=last)
+
+    def _holes(self, batches: NDArray[Any]) -> list[Hole]:
+        holes = [*self._lost, *self.read.holes]
+        expected = np.concatenate([[self.split.begin], batches["last"][:-1] + 1])
+        for index in np.flatnonzero(batches["base"] > expected[: len(batches)]).tolist():
+            first, last = int(expected[index]), int(batches["base"][index]) - 1
+            known = next((hole for hole in self._lost if hole.first <= first <= hole.last), None)
+            if known is not None:
+                first = known.last + 1
+            if first <= last:
+                holes.append(Hole(first, last, COMPACTED))
+        thinned = np.flatnonzero(batches["count"] < batches["last"] - batches["base"] + 1)
+        holes.extend(Hole(int(batches["base"][index]), int(batches["last"][index]), COMPACTED) for index in thinned.tolist())
+        return sorted(holes)

@@ -1,0 +1,150 @@
+"""Bronze: published whole or not at all, each record once, whatever dies and however the log was sliced."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import ingest as ingesting
+from pipeline.coverage import merged
+from pipeline.ingest import BadInput, Inputs, ingest
+from pipeline.inputs import LogId
+from pipeline.progress import Progress
+from pipeline.rows import Coverage, Segment
+from pipeline.rows import Record as Row
+from pipeline.runner import Sequential
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from tests.pipeline.segments import batch_of, commit, mutated, note, random_batches, reference, write_segment
+
+QUIET = Progress()
+
+
+def run(out: Path, *folders: Path, **options: Any) -> dict[str, object]:
+    warehouse = Warehouse.open(out, create=True)
+    with warehouse.locked():
+        return ingest(warehouse, Sequential(QUIET), Inputs.of(list(map(str, folders)), **options), QUIET)
+
+
+def table(out: Path, name: str = "records", row: Any = Row) -> list[Any]:
+    return rows_of(row, Warehouse.open(out).read(name))
+
+
+def test_the_first_run_reads_everything_and_the_next_what_is_new(tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    folder = data / "__consumer_offsets-3"
+    write_segment(folder, batch_of(0, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 2, 3)))
+    write_segment(data / "__coordinator_notes-3", batch_of(0, note("g")))
+    assert run(out, data)["records"] == 3
+    assert run(out, data)["records"] == 0
+    write_segment(folder, batch_of(2, commit("g", "t", 0, 3, 4)))
+    assert run(out, data)["records"] == 1
+    assert [(row.log, row.offset) for row in table(out)] == [("notes", 0), ("offsets", 0), ("offsets", 1), ("offsets", 2)]
+    current = Warehouse.open(out).current()
+    assert current.run == 2
+    assert {file.bucket for file in current.files} == {"unknown/3"}
+    assert {LogId.from_text(name) for name in current.cursors} == {("unknown", "notes", 3), ("unknown", "offsets", 3)}
+
+
+def test_a_file_has_one_log_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    for name in ("__consumer_offsets-3", "__coordinator_notes-3", "__consumer_offsets-1"):
+        write_segment(data / name, random_batches(1, 200))
+    for module in ("ingest", "splits"):
+        monkeypatch.setattr(f"pipeline.{module}.SPLIT_BYTES", 20_000)
+    run(out, data)
+    warehouse = Warehouse.open(out)
+    files = warehouse.current().of("records")
+    assert len(files) > 6
+    spans = []
+    for file in files:
+        rows = warehouse.load(file)
+        logs, offsets = set(rows["log"].to_pylist()), rows["offset"].to_pylist()
+        assert len(logs) == 1
+        assert offsets == sorted(offsets)
+        spans.append((file.bucket, logs.pop(), offsets[0], offsets[-1]))
+    spans.sort()
+    assert all(one[3] < two[2] for one, two in pairwise(spans) if one[:2] == two[:2])
+    assert len(table(out)) == sum(row.records for row in table(out, "segments", Segment))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slices_and_deaths_between_any_two_steps_come_to_what_one_run_reads(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    data, out = tmp_path / "data", tmp_path / "out"
+    folder = data / "__consumer_offsets-0"
+    batches = random_batches(seed, 120, 5)
+    at = 0
+    while at < len(batches):
+        at = min(len(batches), at + rng.choice([1, 10, 40]))
+        for number in range(0, at, 30):
+            write_segment(folder, batches[number : min(number + 30, at)])
+        died = False
+        for step in rng.sample(["survey_all", "write_rows", "_with_losses", "_facts", "publish"], 2):
+            with monkeypatch.context() as patch:
+                target: Any = Warehouse if step == "publish" else ingesting
+                real = getattr(target, step)
+
+                def dying(*given: Any, real: Any = real, step: str = step, **named: Any) -> Any:
+                    if step != "publish":
+                        real(*given, **named)
+                    raise KeyboardInterrupt
+
+                patch.setattr(target, step, dying)
+                try:
+                    run(out, data)
+                except KeyboardInterrupt:
+                    died = True
+        assert died
+        run(out, data)
+    once = tmp_path / "once"
+    run(once, data)
+    assert table(out) == table(once) == reference(folder)
+    assert merged(table(out, "coverage", Coverage)) == merged(table(once, "coverage", Coverage))
+    assert {path.name for path in out.rglob("*.parquet")} >= {Path(file.path).name for file in Warehouse.open(out).current().files}
+
+
+def test_batches_that_cannot_be_read_are_counted_and_no_complete_stretch(tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    folder = data / "__consumer_offsets-0"
+    good, bad = batch_of(0, commit("g", "t", 0, 1, 2)), batch_of(1, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 1, 2))
+    bad = mutated(bad, 61, 3)
+    write_segment(folder, [good, bad, batch_of(3, commit("g", "t", 0, 1, 2))])
+    said = run(out, data)
+    assert (said["records"], said["damaged_batches"], said["quarantined_bytes"]) == (2, 1, len(bad))
+    (segment,) = table(out, "segments", Segment)
+    assert (segment.batches, segment.records, segment.damaged_batches) == (2, 2, 1)
+    stretches = [(row.from_offset, row.to_offset, row.why) for row in merged(table(out, "coverage", Coverage))]
+    assert stretches == [(0, 0, ""), (1, 2, "damaged"), (3, 3, "")]
+    with pytest.raises(BadInput, match="offset 1: a batch that cannot be read"):
+        run(tmp_path / "other", data, on_corrupt="fail")
+    assert not Warehouse.open(tmp_path / "other").current().files
+
+
+def test_a_segment_that_is_exchanged_after_planning_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    folder = data / "__consumer_offsets-0"
+    write_segment(folder, [batch_of(at, commit("g", "t", 0, at, at)) for at in range(20)])
+    write_segment(folder, batch_of(20, commit("g", "t", 0, 1, 2)))
+    surveyed = ingesting.survey_all
+    exchanges = iter([[19], [3, 19]])
+
+    def exchanging(*given: Any) -> Any:
+        plan = surveyed(*given)
+        if left := next(exchanges, []):
+            write_segment(folder, [batch_of(at, commit("g", "t", 0, at, at)) for at in left], 0)
+        return plan
+
+    monkeypatch.setattr(ingesting, "survey_all", exchanging)
+    run(out, data)
+    assert [row.offset for row in table(out)] == [3, 19, 20]
+
+
+def test_nothing_is_published_of_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="No such file"):
+        run(tmp_path / "out", tmp_path / "nowhere")
+    assert Warehouse.open(tmp_path / "out").current().run == 0
