@@ -49,13 +49,12 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
     Raises OSError, and DamagedLog where no batch can be found.
     """
     begin = segment.position_from(offset)
-    whole = end >= segment.next_offset
-    stop = segment.size if whole else segment.position_from(end)
+    stop = segment.position_from(end)
     if begin >= stop:
         return None
     limit = begin + bytes_max
     if limit >= stop:
-        segment.remember(segment.next_offset if whole else end, stop)
+        segment.remember(min(end, segment.next_offset), stop)
         return Extent(segment, begin, stop - begin, stop - begin, closed)
     if bytes_max >= PART_BYTES:
         position, last_offset = segment.index.before(limit)

@@ -88,42 +88,27 @@ class Segments:
         As many as fit, or some KiB less where that is much; but one at least. Checksums are the reader's to verify, as in
         Kafka; DamagedLog where no batch can be.
         """
-        segments = self._segments
-        if not segments:
+        if not self._segments:
             return b""
-        last = segments[-1]
-        if end < 0:
-            end = last.next_offset
-        if offset >= end:
-            return b""
-        if offset >= last.base:  # nearly everybody reads here
-            return last.read(offset, bytes_max, end)
-        for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
-            segment = segments[number]
-            if offset < segment.next_offset and (data := segment.read(offset, bytes_max, end)):
-                return data
-        return b""
+        return self._segment_at(offset).read(offset, bytes_max, end if end >= 0 else self.next_offset)
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
         """What `read` would give, found and not read; None at the end, and where the first batch is too large and need not be had."""
+        if not self._segments:
+            return None
+        segment = self._segment_at(offset)
+        closed = segment is not self._segments[-1]
+        return extent_of(segment, offset, bytes_max, end if end >= 0 else self.next_offset, closed, one_at_least)
+
+    def _segment_at(self, offset: int) -> Segment:
+        """The one with the first batch that ends at `offset` or behind it; the last one where there is none."""
         segments = self._segments
-        if not segments:
-            return None
-        last = segments[-1]
-        if end < 0:
-            end = last.next_offset
-        if offset >= end:
-            return None
-        if offset >= last.base:
-            return extent_of(last, offset, bytes_max, end, False, one_at_least)
-        for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
-            segment = segments[number]
-            if offset < segment.next_offset and segment.size:
-                closed = segment is not last
-                found = extent_of(segment, offset, bytes_max, end, closed, one_at_least)
-                if found is not None or segment.position_from(offset) < segment.size:
-                    return found
-        return None
+        if offset < segments[-1].base:  # nearly everybody reads in the last one
+            for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
+                segment = segments[number]
+                if offset < segment.next_offset and segment.size:
+                    return segment
+        return segments[-1]
 
     def scan(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Whole batches from the one that holds `offset` up to `end`, or to what is the end now; about a MiB at a time.
@@ -143,7 +128,7 @@ class Segments:
         Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
         """
         stop = self.next_offset if end is None else end
-        segments = self._between(-1, stop)
+        segments = self._between(0, stop)
         return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
     def find_time(self, timestamp: int) -> Iterator[Found | None]:
@@ -172,10 +157,8 @@ class Segments:
             return UNKNOWN, UNKNOWN
         if epoch == self.epoch:
             return epoch, self.next_offset
-        known = self._epochs
-        if not known or known[-1][0] != self.epoch:  # it has begun all the same
-            known = with_epoch(known, self.epoch, self.next_offset)
-        return epoch_end(known, epoch)
+        # The newest has begun, though nothing may be written under it.
+        return epoch_end(with_epoch(self._epochs, self.epoch, self.next_offset), epoch)
 
     # Cleaning and dropping: what is closed gives way.
 

@@ -1,0 +1,130 @@
+"""Several segments as one log: where a read begins, what it leaves alone, and what may not change while a compaction is at work."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Handles, Log
+from storage.extents import Extent
+from storage.swap import remove_deleted
+from tests.storage.conftest import Place
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, clean, found, headers, names, overwrite, reopen
+
+PATH = f"/data/{FOLDER}"
+ONE = len(batch("b0"))
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def filled(disk: FaultyDisk, count: int = 6, open_max: int = 512) -> Log:
+    """Segments of one batch with one record, each a second later than the one before."""
+    log, _ = Log.open(Handles(disk, open_max), PATH, ONE, 0, False)
+    for number in range(count):
+        log.append(batch(f"b{number}", timestamp=1_000 * number), 0)
+    log.flush()
+    assert log.segments == count
+    return log
+
+
+def path(base: int) -> str:
+    return f"{PATH}/{base:020d}.log"
+
+
+def whole(extent: Extent | None) -> bytes:
+    return extent.read(1 << 20) if extent is not None else b""
+
+
+def test_of_an_empty_log_nothing_is_read(disk: FaultyDisk) -> None:
+    log, _ = reopen(disk, "/data")
+    assert (log.read(0, 100), log.extent(0, 100), found(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
+
+
+def test_where_the_end_is_given_nothing_behind_it_is_read(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    for offset in range(8):
+        for end in range(8):
+            data = log.read(offset, 1 << 20, end)
+            assert (data == b"") is (offset >= min(end, 6)), (offset, end)
+            assert whole(log.extent(offset, 1 << 20, end)) == data
+
+
+def test_what_is_before_the_first_segment_begins_with_it(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.delete_before(2)
+    remove_deleted(disk, PATH, log.retain(0, 0, -1, -1))
+    for offset in (0, 1, 2):
+        assert whole(log.extent(offset, ONE)) == log.read(offset, ONE) != b""
+        assert [header.base_offset for header in headers(log, offset)] == [2, 3, 4, 5]
+    assert names(log)[0] == "b2.0"
+
+
+def test_a_scan_reads_no_segment_that_it_does_not_need(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.close()
+    log, _ = reopen(disk, "/data")
+    for base in range(6):
+        disk.unreadable = path(base)
+        assert names(log, base + 1) == [f"b{number}.0" for number in range(base + 1, 6)]
+        assert names(log, 0, base) == [f"b{number}.0" for number in range(base)]
+        assert len([fact for some in log.facts(base) for fact in some]) == base
+
+
+def test_a_segment_that_kafka_left_empty_is_passed_over(disk: FaultyDisk) -> None:
+    filled(disk).close()
+    overwrite(disk, path(2), b"")
+    overwrite(disk, path(3), b"")
+    log, _ = reopen(disk, "/data", clean=True)
+    for offset in (2, 3, 4):
+        assert whole(log.extent(offset, ONE)) == log.read(offset, ONE) == log.read(4, ONE) != b""
+        assert log.first_timestamp_since(offset) == 4_000
+    assert log.first_timestamp_since(5) == 5_000
+    assert log.first_timestamp_since(6) == -1
+
+
+def test_offsets_that_a_compaction_took_lead_to_the_next_batch(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=3 * ONE)
+    for key in ("a", "a", "a", "b", "b", "b", "c"):
+        log.append(batch(key), 0)
+    log.flush()
+    clean(place.disk, log)
+    expected = {header.base_offset: header.last_offset for header in headers(log)}
+    for offset in range(7):
+        data = log.read(offset, 1)
+        base = next(base for base, last in expected.items() if last >= offset)
+        assert data
+        assert int.from_bytes(data[:8], "big") == base
+        assert whole(log.extent(offset, 1)) == data
+
+
+def test_while_a_compaction_is_at_work_no_segment_goes(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.at_work = 1  # somebody else is too
+    log.begin_compaction()
+    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
+    assert (log.segments, log.at_work, log.busy) == (6, 2, True)
+    log.end_compaction()
+    assert (log.at_work, log.busy) == (1, True)
+    assert log.drop_first() == [0]
+    assert log.drop_old(1 << 40, 0, 0) == [1, 2, 3, 4]
+    assert log.drop_first() == []
+    log.at_work = 0
+    assert not log.busy
+
+
+@pytest.mark.parametrize("open_max", [1, 2])
+def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk: FaultyDisk, open_max: int) -> None:
+    log = filled(disk, 12, open_max)
+    clean(disk, log, segment_bytes=3 * ONE)
+    assert log.segments == 5
+    assert names(log) == [f"b{number}.0" for number in range(12)]
+    for offset in range(12):
+        assert log.read(offset, 1)
+    assert disk.opened <= open_max
+    log.close()
+    assert disk.opened == 0
