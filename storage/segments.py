@@ -252,7 +252,7 @@ class Segments:
 
     def drop_first(self) -> list[int]:
         """Set aside the first segment, where it is closed; otherwise as `drop_old`."""
-        return self._drop(min(1, len(self._segments) - 1)) if self._segments and not self.compacting else []
+        return self._drop(1) if len(self._segments) > 1 and not self.compacting else []
 
     def _count_old(self, count: int, end: int, now: int, monotonic: int, retention_ms: int) -> int:
         """How many segments go, `count` of them in any case, and none from number `end` on.
@@ -263,16 +263,14 @@ class Segments:
         seen, self._ahead = self._ahead, {}
         still = True
         for number, segment in enumerate(self._segments):
-            look = still and count <= number < end
-            written = self._written_at(segment) if look else segment.max_timestamp
-            age = now - written
+            age = now - self._written_at(segment)
             if age < -AHEAD_MS:
                 known = seen.get(segment.base)
                 if known is None or known[0] != segment.size:
                     known = segment.size, monotonic
                 self._ahead[segment.base] = known
                 age = monotonic - known[1]
-            if look:
+            if still and count <= number < end:
                 still = age > retention_ms
                 count += still
         return count

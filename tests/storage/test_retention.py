@@ -76,6 +76,16 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
     assert log.retain(6_001, 0, 1_000, -1) == [0]
 
 
+@pytest.mark.parametrize("closed_only", [False, True])
+def test_a_segment_that_is_old_stays_while_the_one_before_it_is_not(place: Place, closed_only: bool) -> None:
+    log, _ = opened(place, per_segment=1)
+    for timestamp in (1_000, 9_000, 2_000, 3_000, 4_000):
+        log.append(batch("b00", padding=100, timestamp=timestamp), log.epoch)
+    assert bases(log) == [0, 1, 2, 3, 4]
+    for now, gone in ((12_000, [0]), (18_999, []), (19_001, [1, 2, 3] if closed_only else [1, 2, 3, 4])):
+        assert (log.drop_old(now, 0, 10_000) if closed_only else log.retain(now, 0, 10_000, -1)) == gone
+
+
 FUTURE = 1 << 50
 
 
