@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.batch import stamp_whole, validate
-from storage.epochs import from_offset, read_epochs, with_epoch, write_epochs
+from storage.epochs import read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
 from storage.flush import Flush, sync_names, write_topic_id
 from storage.handles import Handles
@@ -333,11 +333,6 @@ class Log(Segments):
                 over -= segments[count].size
                 count += 1
         return self._count_old(count, end, now, monotonic, retention_ms) if retention_ms >= 0 else count
-
-    def _begins_at(self, offset: int) -> None:
-        self.start_offset = offset
-        if self._epochs and self._epochs[0][1] < offset:
-            self._epochs = from_offset(self._epochs, offset)
 
     @property
     def busy(self) -> bool:

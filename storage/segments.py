@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.batch import Fact
 from storage.disk import Disk
-from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end, with_epoch
+from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end, from_offset, with_epoch
 from storage.errors import AppendFailed, told
 from storage.extents import Extent, extent_of
 from storage.handles import Handles
@@ -286,12 +286,14 @@ class Segments:
             self.leave_half_exchanged()
             raise AppendFailed(told(error, self.folder)) from error
         del self._segments[:count]
-        if self._segments:
+        if bases:
             self._begins_at(max(self.start_offset, self._segments[0].base))
         return bases
 
     def _begins_at(self, offset: int) -> None:
         self.start_offset = offset
+        if self._epochs and self._epochs[0][1] < offset:
+            self._epochs = from_offset(self._epochs, offset)
 
     @property
     def _bases(self) -> list[int]:

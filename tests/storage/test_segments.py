@@ -43,6 +43,7 @@ def whole(extent: Extent | None) -> bytes:
 def test_of_an_empty_log_nothing_is_read(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
     assert (log.read(0, 100), log.extent(0, 100), found(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
+    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
 
 
 def test_where_the_end_is_given_nothing_behind_it_is_read(disk: FaultyDisk) -> None:
@@ -115,6 +116,24 @@ def test_while_a_compaction_is_at_work_no_segment_goes(disk: FaultyDisk) -> None
     assert log.drop_first() == []
     log.at_work = 0
     assert not log.busy
+
+
+def test_who_reads_segments_that_are_dropped_reads_on_though_other_files_are_opened(disk: FaultyDisk) -> None:
+    log = filled(disk, open_max=1)
+    extents = [log.extent(offset, 1) for offset in range(3)]
+    expected = [log.read(offset, 1) for offset in range(3)]
+    for extent in extents:
+        assert extent is not None
+        extent.hold()
+    assert log.drop_old(2_001, 0, 0) == [0, 1, 2]
+    remove_deleted(disk, PATH, [0, 1, 2])
+    assert names(log) == ["b3.0", "b4.0", "b5.0"]
+    assert [whole(extent) for extent in extents] == expected
+    for extent in extents:
+        assert extent is not None
+        extent.let_go()
+    log.close()
+    assert disk.opened == 0
 
 
 @pytest.mark.parametrize("open_max", [1, 2])
