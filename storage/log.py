@@ -119,8 +119,6 @@ class Log(Segments):
             if deferred and not clean:
                 # The process may have been killed, and nothing of this be on the disk: the next flush sees to it.
                 log._names_unsynced = log._is_new = True
-                for segment in log._segments:
-                    segment.unsynced = segment.unsynced or segment.next_offset > recovery_point
             elif log._segments and not clean:
                 # What is read from here on must not be gone after the next crash.
                 sync(handles, folder, log._segments)

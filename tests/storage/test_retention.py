@@ -163,7 +163,7 @@ def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) 
     assert (found(log.find_time(0)), found(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
-        assert (again.start_offset, again.next_offset) == (expected, 18)
+        assert (again.start_offset, again.next_offset, bases(again)) == (expected, 18, [16])
 
 
 def test_offsets_that_were_given_up_are_never_given_again(place: Place) -> None:
