@@ -194,8 +194,7 @@ class Log(Segments):
         """Nothing comes behind it any more. Blocks for what the flushes have left, once a segment, unless that is deferred."""
         if not self._deferred:
             self._sync_all(active)
-        if not active.index_saved:
-            active.save_index()
+        active.save_index()
         active.close()
         if self._producers is not None:
             with contextlib.suppress(OSError):  # an older one and the batches behind it say the same
@@ -218,8 +217,8 @@ class Log(Segments):
         """An empty last segment; its name is safe, or the next flush makes it so, in another thread."""
         if not self._made:
             self._disk.make_folder(self.folder, safe=False)
-            if self._deferred:  # before there are records: without it they would be taken for those of another topic of this name
-                write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
+            # Before there are records: without it they would be taken for those of another topic of this name.
+            write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
             self._made = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
         try:
@@ -278,10 +277,9 @@ class Log(Segments):
             self.usable = False
 
     def _note_epoch(self, offset: int) -> None:
-        if not self._epochs or self._epochs[-1][0] != self.epoch:
-            epochs = with_epoch(self._epochs, self.epoch, offset)
-            write_epochs(self._disk, self.folder, epochs)
-            self._epochs = epochs
+        epochs = with_epoch(self._epochs, self.epoch, offset)
+        write_epochs(self._disk, self.folder, epochs)
+        self._epochs = epochs
         self._noted_epoch = self.epoch
 
     def _ends_well(self) -> bool:
@@ -315,7 +313,7 @@ class Log(Segments):
         count = self._outdated(now, monotonic, retention_ms, retention_bytes)
         if count and count == len(self._segments) and not self.roll(SEGMENT_BYTES_MAX):
             count -= 1
-        return self._drop(count) if count else []
+        return self._drop(count)
 
     def _outdated(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> int:
         segments = self._segments
@@ -340,7 +338,7 @@ class Log(Segments):
     def set_folder_aside(self, token: str) -> str:
         """Nobody wants the log any more: where its files are until somebody removes them. Raises OSError, and stays usable."""
         assert not self.busy, "what is at work in the folder would go on in the next one of this name"
-        if not self._made and not self._disk.exists(self.folder):
+        if not self._disk.exists(self.folder):
             self.usable = False
             return ""
         self._give_up(0, len(self._segments))
@@ -380,7 +378,6 @@ class Log(Segments):
         except OSError as error:
             self._unpin(flush)
             self.usable = False
-            self._flush_failed = True
             raise AppendFailed(told(error, self.folder)) from error
         self._flushing = True
         return flush
@@ -465,7 +462,7 @@ class Log(Segments):
         Who has no time leaves out the `indexes`: the next opening reads more.
         """
         for segment in self._segments:
-            if indexes and segment.size and not segment.index_saved:
+            if indexes and segment.size:
                 segment.save_index()
             segment.close()
         if self._producers is not None and self._segments:

@@ -430,7 +430,9 @@ class Segment:
         return True
 
     def save_index(self, sync: bool = False) -> None:
-        """Both index files, for Kafka's tools and the next opening."""
+        """Both index files, where they are not as they should be: for Kafka's tools and the next opening."""
+        if self.index_saved:
+            return
         self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
         self.index.save(sync)
         self.index_saved = True

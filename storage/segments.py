@@ -292,8 +292,7 @@ class Segments:
 
     def _begins_at(self, offset: int) -> None:
         self.start_offset = offset
-        if self._epochs and self._epochs[0][1] < offset:
-            self._epochs = from_offset(self._epochs, offset)
+        self._epochs = from_offset(self._epochs, offset)
 
     @property
     def _bases(self) -> list[int]:

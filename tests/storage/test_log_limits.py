@@ -14,6 +14,7 @@ from tests.storage.logs import FOLDER, batch, headers, names, read
 from tests.storage.test_log import holed
 
 PATH = f"/data/{FOLDER}"
+TOPIC_ID = "iRZ7lAlfQrWo7gLtEdup9A"
 
 
 @pytest.fixture
@@ -117,11 +118,85 @@ def test_a_segment_is_old_from_the_moment_on_at_which_it_was_first_seen(disk: Fa
 @pytest.mark.parametrize(("more", "rolls"), [(0, True), (-1, False)])
 def test_a_roll_waits_where_more_came_than_may_be_flushed_at_once(disk: FaultyDisk, more: int, rolls: bool) -> None:
     log = opened(disk)
+    log.append(batch("a", padding=5_000), 0)
+    assert log.roll(1 << 20)
     log.append(batch("a", padding=500), 0)
     log.flush()
-    log = opened(disk, point=1)  # what was there is flushed
+    log = opened(disk, point=2)  # what was there is flushed
     log.append(batch("b"), log.epoch)
     assert log.roll(len(batch("b")) + more) == rolls
+    assert log.roll(1 << 20)
+    log.append(batch("c"), log.epoch)
+    assert log.roll(len(batch("c")) + more) == rolls
+
+
+def test_a_segment_that_a_roll_has_flushed_is_not_flushed_again(disk: FaultyDisk) -> None:
+    log = opened(disk, segment_bytes=len(batch("a")))
+    log.append(batch("a"), 0)
+    log.append(batch("b"), 0)
+    assert log.flushed_offset == 1
+    flush = log.start_flush()
+    assert [segment.base for segment in flush.segments] == [1]
+    flush.run()
+    log.finish_flush(flush, None)
+    for name in "cd":
+        changes = len(disk.changes)
+        log.append(batch(name), 0)
+        log.flush()
+        assert "/data" not in disk.changes[changes:]  # the folder's own name is safe since the first time
+        assert disk.opened == 1  # whatever is closed
+
+
+def test_a_new_folder_is_made_safe_once(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    changes = len(disk.changes)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    assert disk.changes[changes:].count("/data") == 1
+    log.append(batch("b"), 0)
+    log.flush()
+    disk.fail_folder_syncs = 1
+    assert log.roll(1 << 20)  # the name of the new segment is for the next flush to make safe
+    disk.fail_folder_syncs = 0
+    log.append(batch("c"), 0)
+    log.flush()
+    assert disk.changes[changes:].count("/data") == 1
+
+
+def test_what_the_whole_file_system_has_made_durable_does_not_keep_a_log_from_rolling(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    assert not log.roll(0)
+    log.all_written(1)
+    assert log.flushed_offset == 1
+    assert log.roll(0)
+
+
+def test_an_empty_segment_is_not_rolled_however_long_it_is_there(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    assert [log.roll_if_old(now, 1_000) for now in (1_000, 2_000, 9_000)] == [False, False, False]
+    log.append(batch("b"), 0)
+    log.flush()
+    assert [log.roll_if_old(now, 1_000) for now in (9_500, 10_500, 10_501)] == [False, False, True]
+
+
+def test_where_flushing_is_left_to_the_system_nothing_waits_for_the_disk(disk: FaultyDisk) -> None:
+    log = opened(disk, segment_bytes=len(batch("a")), deferred=True, topic_id=TOPIC_ID)
+    disk.fail_folder_syncs = disk.fail_syncs = 1
+    for name in "ab":
+        log.append(batch(name), 0)
+    assert read(disk, f"{PATH}/partition.metadata").endswith(TOPIC_ID.encode())
+    assert log.roll(0)
+    assert (disk.fail_folder_syncs, disk.fail_syncs) == (1, 1)
+    disk.fail_folder_syncs = disk.fail_syncs = 0
+    flush = log.start_flush()
+    log.append(batch("c"), 0)
+    assert log.roll(0)  # under a flush as well
+    flush.run()
+    log.finish_flush(flush, None)
+    assert bases(log) == [0, 1, 2, 3]
 
 
 # What an opening believes.
@@ -230,6 +305,13 @@ def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
     assert [header.leader_epoch for header in headers(log)] == [3, 3, 5, 4, 9]
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDisk, epoch: int) -> None:
+    log = opened(disk)
+    assert log.restore(stamped("x", 0, epoch))
+    assert (log.epoch_at(0), log.epoch) == (epoch, epoch + 1)
+
+
 # Giving up what is old.
 
 
@@ -241,6 +323,30 @@ def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: 
         log.append(batch(name), 0)
     log.flush()
     assert log.retain(0, 0, -1, 2 * size + spare) == gone
+
+
+def test_what_is_given_up_does_not_count_for_the_size_that_stays(disk: FaultyDisk) -> None:
+    size = len(batch("a"))
+    log = opened(disk, segment_bytes=size)
+    for name in "abcdef":
+        log.append(batch(name), 0)
+    log.flush()
+    log.delete_before(2)  # where a segment begins
+    assert log.retain(0, 0, -1, 4 * size) == [0, 1]
+    assert log.retain(1_000, 0, 0, -1) == []
+    assert log.retain(1_001, 0, 0, -1) == [2, 3, 4, 5]
+
+
+def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: FaultyDisk) -> None:
+    log = opened(disk, segment_bytes=len(batch("a")))
+    for name in "abc":
+        log.append(batch(name), 0)
+    flush = log.start_flush()
+    assert log.retain(1 << 40, 0, 0, -1) == [0, 1]
+    assert (bases(log), names(log)) == ([2], ["c.0"])
+    flush.run()
+    log.finish_flush(flush, None)
+    assert log.retain(1 << 40, 0, 0, -1) == [2]
 
 
 @pytest.mark.parametrize(("now", "gone"), [(1_500, []), (1_501, [0])])
@@ -277,6 +383,68 @@ def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: Fau
     changes = len(disk.changes)
     log.close()
     assert len(disk.changes) == changes
+
+
+def test_a_log_that_is_retired_or_set_aside_takes_nothing_more_and_its_readers_read_on(disk: FaultyDisk) -> None:
+    for retired in (True, False):
+        log = opened(disk, segment_bytes=len(batch("a")))
+        for name in "abc":
+            log.append(batch(name), log.epoch)
+        expected = b"".join(log.scan())
+        reader = log.scan()
+        if retired:
+            log.retire()
+            disk.rename(PATH, f"{PATH}.{'0' * 32}-stray")
+        else:
+            log.set_folder_aside("0" * 32)
+        assert not log.usable
+        assert b"".join(reader) == expected
+        assert disk.opened == 0
+
+
+# What fails.
+
+
+def test_a_log_whose_first_segment_cannot_be_made_takes_the_next_batch(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    disk.refuse_at = 0
+    with pytest.raises(AppendFailed):
+        log.append(batch("a"), 0)
+    disk.refuse_at = -1
+    assert log.usable
+    assert log.append(batch("a"), 0) == 0
+    assert names(log) == ["a.0"]
+
+
+def test_a_log_whose_file_cannot_be_looked_at_after_a_failure_waits_for_a_repair(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    log.flush()
+    log._handles.close()
+    disk.read_only = True
+    with pytest.raises(AppendFailed):
+        log.append(batch("b"), 0)
+    assert not log.usable
+    disk.read_only = False
+    log.recover(keep_unflushed=True)
+    assert log.append(batch("b"), 0) == 1
+
+
+def test_a_flush_that_finds_no_file_leaves_none_open(disk: FaultyDisk) -> None:
+    log = opened(disk, segment_bytes=len(batch("a")), deferred=True)
+    for name in "ab":
+        log.append(batch(name), 0)
+    log._handles.close()
+    second = f"{PATH}/{1:020d}.log"
+    disk.rename(second, f"{second}.away")
+    with pytest.raises(AppendFailed):
+        log.start_flush()
+    assert (log.usable, log.busy) == (False, False)
+    disk.rename(f"{second}.away", second)
+    log.recover(keep_unflushed=True)
+    assert names(log) == ["a.0", "b.0"]
+    log.close()
+    assert disk.opened == 0
 
 
 # Repairing.

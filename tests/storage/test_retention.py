@@ -177,15 +177,15 @@ def test_offsets_that_were_given_up_are_never_given_again(place: Place) -> None:
 
 
 def test_an_epoch_that_begins_behind_the_end_is_forgotten_and_not_given_again(place: Place) -> None:
-    log, _ = opened(place)
-    log.append(batch("a", padding=100), log.epoch)
-    log, _ = opened(place)
-    log.append(batch("b", padding=100), log.epoch)
+    for name in "abc":
+        log, _ = opened(place)
+        log.append(batch(name, padding=100), log.epoch)
     path = f"{place.path}/{FOLDER}/{0:020d}.log"
     overwrite(place.disk, path, read(place.disk, path)[:-5])
     log, _ = opened(place)
-    assert (log.next_offset, log.epoch) == (1, 2)
-    assert (log.epoch_at(1), log.epoch_end(0), log.epoch_end(1), log.epoch_end(2)) == (0, (0, 1), (0, 1), (2, 1))
+    assert (log.next_offset, log.epoch) == (2, 3)
+    assert (log.epoch_at(1), log.epoch_at(2)) == (1, 1)
+    assert [log.epoch_end(epoch) for epoch in range(4)] == [(0, 1), (1, 2), (1, 2), (3, 2)]
 
 
 def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> None:

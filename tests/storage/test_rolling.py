@@ -9,8 +9,9 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, names, reopen
 
 
+@pytest.mark.parametrize("padding", [0, 200])  # it fits where the others are, or goes where that could not begin
 @pytest.mark.parametrize("removing_fails", [False, True])
-def test_a_segment_that_could_not_be_begun_is_not_left_behind(removing_fails: bool) -> None:
+def test_a_segment_that_could_not_be_begun_is_not_left_behind(removing_fails: bool, padding: int) -> None:
     disk = FaultyDisk()
     disk.make_folder("/data")
     log, _ = reopen(disk, "/data", segment_bytes=300)
@@ -23,8 +24,8 @@ def test_a_segment_that_could_not_be_begun_is_not_left_behind(removing_fails: bo
     assert log.usable != removing_fails
     if removing_fails:
         log.recover(keep_unflushed=True)
-    log.append(batch("small"), log.epoch)
+    log.append(batch("next", padding=padding), log.epoch)
     log.flush()
     for clean in (False, True):
         log, _ = reopen(disk, "/data", clean=clean)
-        assert names(log) == ["b0.0", "b1.0", "b2.0", "small.0"]
+        assert names(log) == ["b0.0", "b1.0", "b2.0", "next.0"]
