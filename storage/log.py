@@ -380,6 +380,7 @@ class Log(Segments):
             self.usable = False
             raise AppendFailed(told(error, self.folder)) from error
         self._flushing = True
+        self._names_unsynced = self._is_new = False  # what is begun from here on is for the next one
         return flush
 
     def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
@@ -390,8 +391,6 @@ class Log(Segments):
             self.usable = False
             self._flush_failed = True
             raise AppendFailed(told(failure, self.folder)) from failure
-        if flush.folder:
-            self._names_unsynced = self._is_new = False
         self.flushed_offset = max(self.flushed_offset, flush.offset)
         for segment, size in zip(flush.segments, flush.sizes, strict=True):
             if segment.size == size:
@@ -408,7 +407,8 @@ class Log(Segments):
         for segment in self._segments:
             if segment.next_offset <= end:
                 segment.unsynced = False
-        self._names_unsynced = self._is_new = False
+        if self._segments and self._segments[-1].base < end:  # none was begun since
+            self._names_unsynced = self._is_new = False
         self.flushed_offset = max(self.flushed_offset, end)
 
     def flush(self) -> int:

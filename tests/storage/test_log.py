@@ -121,6 +121,43 @@ def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferre
     assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_the_next(whole: bool) -> None:
+    """`whole`: what runs is a flush of the whole file system."""
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder("/data")
+    path = f"/data/{FOLDER}"
+    log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
+    log.append(batch("a"), 0)
+    if whole:
+        log.flush()
+        log.append(batch("b"), 0)
+        log.all_written(1)
+    else:
+        flush = log.start_flush()
+        flush.run()
+        log.append(batch("b"), 0)
+        log.finish_flush(flush, None)
+    assert (log.segments, log.flushed_offset, log.flush()) == (2, 1, 2)
+    disk.crash()
+    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=True)
+    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
+
+
+@pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
+def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(end: int, synced: list[int], names_too: bool) -> None:
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
+    for name in "abcd":
+        log.append(batch(name), 0)
+    log.all_written(end)
+    log.all_written(1)
+    assert log.flushed_offset == end
+    flush = log.start_flush()
+    assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
+
+
 def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last() -> None:
     disk = FaultyDisk()
     disk.make_folder("/data")
