@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import status_rules as rules
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, firsts, ints, locate, optional, ranks
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, firsts, ints, locate, optional, pair, ranks
 from pipeline.grace import Clock, Interval, clock_of
 from pipeline.owners import NOBODY, Owners, nobody, owners_of
 from pipeline.schema import in_order, joined, schema_of
@@ -24,6 +24,9 @@ from pipeline.windows import burrow_windows, sequences, thinned_windows
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
 NO_STATUS: Final = -1  # removed, or nothing was committed yet
 QUIET_BACK_MS: Final = 6 * 3_600_000  # so far back it is looked for when there was last nothing to read
+
+
+Moment = tuple[Ints, Ints]  # series and times
 
 
 class Seen(NamedTuple):
@@ -40,6 +43,14 @@ class Seen(NamedTuple):
         index = self.series.last_commit(series, at)
         return index, np.where(index >= 0, picked(self.series.committed, index), MISSING)
 
+    def series_of(self, sequence: Ints) -> Ints:
+        return self.series.series[np.searchsorted(self.sequence, sequence)] if len(sequence) else sequence
+
+    def changes(self, what: Ints) -> Moment:
+        """Moments at which that is not what it was at the moment before."""
+        changed = firsts(self.moments.series) | firsts(what)
+        return self.moments.series[changed], self.moments.at[changed]
+
 
 class Burrow:
     name: Final = "burrow"
@@ -48,12 +59,14 @@ class Burrow:
         self._seen = seen
         self._windows = burrow_windows(seen.series, seen.samples, seen.sequence)
 
-    def breaks(self) -> tuple[Ints, Ints]:
-        """When a silence becomes longer than its window, in whole seconds."""
-        windows = self._windows
+    def breaks(self) -> Moment:
+        """Commits, when the lag comes and goes, and when a silence becomes longer than its window, in whole seconds."""
+        seen, windows = self._seen, self._windows
+        lag = seen.samples.sampled_at(seen.series.parts[seen.moments.series], seen.moments.at) - seen.moments.committed
         stops = (2 * windows.last_ms - windows.first_ms) // 1_000 * 1_000 + 1_000
-        row = np.searchsorted(self._seen.sequence, windows.sequence)
-        return self._seen.series.series[row] if len(row) else row, stops
+        waits = _last_of(windows.sequence) | (stops < np.roll(windows.at, -1))
+        series = seen.series_of(windows.sequence)
+        return _together((series, windows.at), (series[waits], stops[waits]), seen.changes((lag <= 0).astype(np.int64)))
 
     def at(self, series: Ints, at: Ints) -> tuple[Ints, Floats]:
         """The verdict and the share of the window that is filled."""
@@ -86,17 +99,36 @@ class Tenure:
         none_left = seen.moments.lag == 0
         self._idle = seen.moments.series[none_left], seen.moments.at[none_left]
 
-    def breaks(self) -> tuple[Ints, Ints]:
-        """When a silence has lasted too long: since each commit and each moment without lag, if it is not broken before."""
+    def breaks(self) -> Moment:
+        """Thinned commits, and those that end a silence; when lag comes, goes, or is not known; when a record says who has what; and
+        when a silence is too long."""
+        seen, lag = self._seen, self._seen.moments.lag
+        at = seen.series.at
+        silent = firsts(seen.sequence) | (at - np.roll(at, 1) > rules.WINDOW_MS_MIN)
+        start = seen.samples.log_start_at(seen.series.parts[seen.moments.series], seen.moments.at)
+        lost = (start != MISSING) & (seen.moments.committed < start)
+        return _together(
+            (seen.series_of(self._windows.sequence), self._windows.at),
+            (seen.series.series[silent], at[silent]),
+            seen.changes(np.sign(lag + 1) + 3 * (lag == 0) + 6 * lost),
+            self._owners.moments(seen.group_of, MISSING),
+            self._stops(),
+        )
+
+    def _stops(self) -> Moment:
+        """Since each commit and each moment without lag, if the silence is not broken before."""
         seen = self._seen
         series = np.concatenate((seen.series.series, self._idle[0]))
         at = np.concatenate((seen.series.at, self._idle[1]))
-        order = np.lexsort((at, series))
+        order = np.argsort(pair(series, at), kind="stable")
         series, at = series[order], at[order]
+        # Of most the next comes before anybody could lose patience.
+        quiet = _last_of(series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
+        following = np.where(_last_of(series), MISSING, np.roll(at, -1))[quiet]
+        series, at = series[quiet], at[quiet]
         _, patience = self._patience(series, at)
         group = seen.group_of[series]
         stops = self._clock.shows(group, self._clock.counted(group, at) + patience + 1)
-        following = np.append(np.where(series[1:] == series[:-1], at[1:], MISSING), MISSING) if len(series) else at
         held = (following == MISSING) | (stops < following)
         return series[held], stops[held]
 
@@ -169,33 +201,34 @@ def stretches(
     clock = clock_of(names.to_pylist(), excused)
     kept = previous.filter(pa.array(ints(previous["to_ms"]) < since_ms))
     reaching = previous.filter(pa.array((ints(previous["to_ms"]) >= since_ms) & (ints(previous["from_ms"]) < since_ms)))
-    shared = _shared_breaks(seen, owners)
-    tables = [_stretches(ruleset, seen, owners, shared, reaching, since_ms, now_ms) for ruleset in (Burrow(seen), Tenure(seen, owners, clock))]
+    tables = [_stretches(ruleset, seen, owners, reaching, since_ms, now_ms) for ruleset in (Burrow(seen), Tenure(seen, owners, clock))]
     return in_order("status", joined("status", [kept, *tables]))
 
 
-def _shared_breaks(seen: Seen, owners: Owners) -> tuple[Ints, Ints]:
-    """Commits, samples, owners, and samples that become too old."""
+def _ends(seen: Seen) -> Moment:
+    """When offsets are removed, and when the last samples become too old."""
     series, samples = seen.series, seen.samples
+    removed = series.committed == MISSING
     every = np.arange(len(series.heads))
     last = np.searchsorted(samples.parts, series.parts, "right") - 1 if len(samples.parts) else np.full(len(every), -1)
     has = every[(series.parts >= 0) & (last >= 0)]
     ended = picked(samples.at, last[has])
-    owned = owners.moments(seen.group_of, MISSING)
-    every_series = (series.series, seen.moments.series, owned[0], has, has)
-    return np.concatenate(every_series), np.concatenate((series.at, seen.moments.at, owned[1], ended + HOLD_MS + 1, ended + AHEAD_MS + 1))
+    return _together((series.series[removed], series.at[removed]), (has, ended + HOLD_MS + 1), (has, ended + AHEAD_MS + 1))
 
 
-def _stretches(
-    ruleset: Burrow | Tenure, seen: Seen, owners: Owners, shared: tuple[Ints, Ints], reaching: pa.Table, since_ms: int, now_ms: int
-) -> pa.Table:
-    silent = ruleset.breaks()
-    series, at = np.concatenate((shared[0], silent[0])), np.concatenate((shared[1], silent[1]))
+def _together(*moments: Moment) -> Moment:
+    return np.concatenate([series for series, _ in moments]), np.concatenate([at for _, at in moments])
+
+
+def _last_of(keys: Ints) -> Flags:
+    return np.append(firsts(keys)[1:], True) if len(keys) else np.empty(0, np.bool_)
+
+
+def _stretches(ruleset: Burrow | Tenure, seen: Seen, owners: Owners, reaching: pa.Table, since_ms: int, now_ms: int) -> pa.Table:
+    series, at = _together(ruleset.breaks(), _ends(seen))
     wanted = (at >= since_ms) & (at <= now_ms)
     series, at = series[wanted], at[wanted]
-    order = np.lexsort((at, series))
-    series, at = series[order], at[order]
-    distinct = firsts(series) | firsts(at)
+    _, distinct = np.unique(pair(series, at), return_index=True)
     series, at = series[distinct], at[distinct]
     verdict, _ = ruleset.at(series, at)
 
@@ -207,7 +240,7 @@ def _stretches(
     series, at, verdict = series[order], at[order], verdict[order]
     other = firsts(series) | firsts(verdict)
     series, at, verdict = series[other], at[other], verdict[other]
-    is_last = np.append(firsts(series)[1:], True) if len(series) else np.empty(0, np.bool_)
+    is_last = _last_of(series)
     until = np.where(is_last, now_ms, np.roll(at, -1))
     with_status = verdict != NO_STATUS
     return _table(ruleset, seen, owners, series[with_status], at[with_status], until[with_status], verdict[with_status], is_last[with_status])
