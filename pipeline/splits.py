@@ -38,7 +38,8 @@ class Split(NamedTuple):
     id: LogId
     path: str
     segment: str
-    base: int  # of the segment
+    first: int  # the offsets of its batches
+    last: int
     spans: tuple[Span, ...]
     first_crc: int  # of the first and of the last batch: it is still that file
     last_at: int
@@ -73,6 +74,16 @@ def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         whole.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
     return whole
+
+
+def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[Split]:
+    """What these logs have from the cursors on to the ends. A split may begin before the one and go on behind the other."""
+    found: list[Split] = []
+    for id, folders in sorted(replicas(folders_of(inputs)).items()):
+        if id in ends:
+            splits = plan_log(id, folders, begins.get(id), inputs.on_corrupt).splits
+            found.extend(split for split in splits if split.first < ends[id])
+    return found
 
 
 def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_corrupt: str) -> Plan:
@@ -298,7 +309,7 @@ def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Spli
         first, last = batches[inside[0]], batches[inside[-1]]
         count = int(batches["count"][inside].sum())
         found.append(
-            Split(id, segment.path, segment.name, segment.base, tuple(spans), int(first["crc"]), int(last["position"]), int(last["crc"]), count)
+            Split(id, segment.path, segment.name, int(first["base"]), int(last["last"]), tuple(spans), int(first["crc"]), int(last["position"]), int(last["crc"]), count)
         )
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,34 +34,47 @@ class WireSplit(NamedTuple):
     end: int
     last: Last
     on_corrupt: str
+    whole: bool = True  # a batch that goes beyond the end is not read
 
     @property
     def records(self) -> int:
         return self.end - self.begin
 
 
-def plan_wire(inputs: Inputs, cursors: dict[LogId, Cursor], patience_s: float = PATIENCE_S) -> list[WireSplit]:
+def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], patience_s: float = PATIENCE_S) -> list[WireSplit]:
     """What the brokers among the inputs have behind the cursors, as far as transactions are decided. Raises BadInput."""
     found: list[WireSplit] = []
     for source, topics in inputs.brokers:
         with Client(source, patience_s) as client:
-            for topic, partition in client.logs(topics):
-                id = LogId(inputs.cluster or client.cluster, LOGS[topic], partition)
-                cursor = cursors.get(id)
-                end = client.offset(topic, partition, LATEST)
-                if id.log == "offsets" and partition in inputs.until:
-                    end = min(end, inputs.until[partition])
-                begin = 0 if cursor is None else cursor.next_offset
-                last = Last() if cursor is None else cursor.last
-                if cursor is None and end > 0 and client.offset(topic, partition, EARLIEST) >= end:
-                    continue
-                if begin > end and partition not in inputs.until:
-                    raise BadInput(f"{id}: was read up to offset {begin}, and ends at {end} now: it was deleted and made anew; give another --out")
-                if end > begin:
-                    found.append(WireSplit(id, source, topic, begin, end, last, inputs.on_corrupt))
-            if not client.logs(topics):
-                raise BadInput(f"{source}: the cluster has no {' or '.join(topics)} yet: no group has committed")
+            for id, topic in _logs(client, topics, inputs):
+                cursor = cursors.get(id, Cursor(0))
+                end = client.offset(topic, id.partition, LATEST)
+                if cursor.next_offset > end:
+                    raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was made anew; give another --out")
+                if id.log == "offsets":
+                    end = min(end, inputs.until.get(id.partition, end))
+                if cursor.next_offset < end and (id in cursors or client.offset(topic, id.partition, EARLIEST) < end):
+                    found.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt))
     return found
+
+
+def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[WireSplit]:
+    """Of live logs, what is from the cursors on to the ends."""
+    found: list[WireSplit] = []
+    for source, topics in inputs.brokers:
+        with Client(source) as client:
+            for id, topic in _logs(client, topics, inputs):
+                cursor = begins.get(id, Cursor(0))
+                if cursor.next_offset < ends.get(id, 0):
+                    found.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, False))
+    return found
+
+
+def _logs(client: Client, topics: tuple[str, ...], inputs: Inputs) -> list[tuple[LogId, str]]:
+    found = client.logs(topics)
+    if not found:
+        raise BadInput(f"{client.source}: has no topic {' or '.join(topics)} yet: no group was ever coordinated there")
+    return [(LogId(inputs.cluster or client.cluster, LOGS[topic], partition), topic) for topic, partition in found]
 
 
 class WireRead:
@@ -76,12 +89,13 @@ class WireRead:
         self._damaged = 0
         self._bytes = 0
         self._aborted = 0
+        self._ended = False  # the next batch goes beyond the end
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         split = self.split
         with Client(split.source) as client:
             deadline = time.monotonic() + PATIENCE_S
-            while self.position < split.end:
+            while self.position < split.end and not self._ended:
                 before = self.position
                 reply = client.fetch(split.topic, split.id.partition, self.position)
                 if reply.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -107,7 +121,9 @@ class WireRead:
             if positions:
                 part = data[at : at + used]
                 columns = columns_of(part, positions, at)
-                wanted = (columns["last"] >= self.position) & (columns["base"] < self.split.end)
+                behind = (columns["last"] if self.split.whole else columns["base"]) >= self.split.end
+                self._ended = bool(behind.any())
+                wanted = (columns["last"] >= self.position) & ~behind
                 aborted = self._undone(part, positions, columns, reply) & wanted
                 self._aborted += int(columns["count"][aborted].sum())
                 chosen = [positions[index] for index in np.flatnonzero(wanted & ~aborted).tolist()]

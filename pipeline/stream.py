@@ -1,0 +1,99 @@
+"""Coordinator logs as a stream: how far each was read is in Spark's checkpoint, so that a query that is started again goes on.
+
+An offset of the stream has a cursor for each log, which finds its place in a directory again. Between two offsets the rows are
+always the same, whether they are read the first time or after a crash: the end is a bound of offsets, and what a transaction had not
+decided when it was set is behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from pipeline.inputs import Inputs, LogId
+from pipeline.resuming import Cursor
+from pipeline.source import Part, read_part
+from pipeline.splits import Split, plan, plan_between
+from pipeline.wire_reading import WireSplit, plan_wire, wire_between
+
+Cursors = dict[LogId, Cursor]
+START: Final = Cursor(0)
+
+
+class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, inputs: Inputs, records_max: int) -> None:
+        self.inputs = inputs
+        self.records_max = records_max  # of one batch; 0: no bound
+        self._ends_once = False  # a query that ends with what was there when it began
+        self._newest: Cursors = {}
+
+    # Offsets.
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's names)
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self.records_max) if self.records_max > 0 else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._ends_once = True
+
+    def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
+        return to_offset(self._newest) if self._newest else None
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+        begin = from_offset(start)
+        if not (self._ends_once and self._newest):
+            self._newest = self._ends(begin)
+        ends = self._newest
+        if isinstance(limit, ReadMaxRows):
+            ends = self._bounded(begin, ends, limit.max_rows)
+        later = {id: end for id, end in ends.items() if id not in begin or end.next_offset > begin[id].next_offset}
+        return to_offset({**begin, **later})
+
+    def _ends(self, begin: Cursors) -> Cursors:
+        planned = plan(self.inputs, begin)
+        ends = dict(planned.cursors)
+        for split in plan_wire(self.inputs, ends):
+            ends[split.id] = Cursor(split.end, last=split.last)
+        return ends
+
+    def _bounded(self, begin: Cursors, ends: Cursors, most: int) -> Cursors:
+        """So many offsets at most, a share of each log, and what one leaves to the others."""
+        found: Cursors = {}
+        left = most
+        for number, id in enumerate(sorted(ends)):
+            start = begin.get(id, START).next_offset
+            share = max(1, left // (len(ends) - number))
+            if ends[id].next_offset - start <= share:
+                found[id] = ends[id]
+            else:
+                found[id] = Cursor(start + share, last=begin.get(id, START).last)
+            left = max(0, left - (found[id].next_offset - start))
+        return found
+
+    # Reading.
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        begins, wanted = from_offset(start), from_offset(end)
+        ends = {id: to.next_offset for id, to in wanted.items() if id not in begins or to.next_offset > begins[id].next_offset}
+        if not ends:
+            return []
+        splits: list[Split | WireSplit] = [*plan_between(self.inputs, begins, ends), *wire_between(self.inputs, begins, ends)]
+        return [Part(self.inputs, split, begins.get(split.id, START).next_offset, ends[split.id]) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition)
+
+
+def to_offset(cursors: Mapping[LogId, Cursor]) -> dict[str, str]:
+    return {str(id): json.dumps(cursor.as_json(), separators=(",", ":")) for id, cursor in sorted(cursors.items())}
+
+
+def from_offset(offset: Mapping[str, Any]) -> Cursors:
+    return {LogId.from_text(name): Cursor.from_json(json.loads(text)) for name, text in offset.items()}

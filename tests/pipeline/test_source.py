@@ -1,0 +1,99 @@
+"""The data source `koffsets` in Spark: what a batch query and a stream read is what the reference reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.rows import TABLES
+from pipeline.rows import Record as Row
+from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, write_segment
+from tests.spark.session import session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark")
+    from pipeline.source import CoordinatorLogs
+
+    with session([], tmp_path_factory.mktemp("spark")) as started:
+        started.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        started.dataSource.register(CoordinatorLogs)
+        yield started
+
+
+def rows(frame: Any) -> list[Row]:
+    found = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in frame.collect()]
+    return sorted(found, key=lambda row: (row.log, row.partition, row.offset))
+
+
+def test_a_query_reads_what_the_reference_reads(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-3"
+    write_segment(folder, random_batches(1, 300))
+    frame = spark.read.format("koffsets").option("cluster", "c").load(str(tmp_path))
+    assert frame.columns == list(TABLES["records"].row._fields)  # type: ignore[attr-defined]
+    assert rows(frame) == reference(folder, cluster="c")
+    assert frame.groupBy("kind").count().count() > 3
+
+
+def test_filters_leave_out_logs_before_they_are_read(spark: Any, tmp_path: Path) -> None:
+    for partition in range(3):
+        write_segment(tmp_path / f"__consumer_offsets-{partition}", random_batches(partition, 30))
+    frame = spark.read.format("koffsets").load(str(tmp_path)).where("partition = 1 and offset >= 20")
+    assert rows(frame) == [row for row in reference(tmp_path / "__consumer_offsets-1") if row.offset >= 20]
+    assert frame.rdd.getNumPartitions() == 1
+
+
+def test_a_stream_reads_what_is_new_and_each_record_once(spark: Any, tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    folder = data / "__consumer_offsets-0"
+    batches = random_batches(7, 200, 5)
+
+    def run(**options: object) -> None:
+        stream = spark.readStream.format("koffsets").options(**options).load(str(data))
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(out))
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+
+    for upto, options in ((60, {}), (60, {}), (150, {"maxRecordsPerTrigger": 100}), (200, {})):
+        for number in range(0, upto, 40):
+            write_segment(folder, batches[number : min(number + 40, upto)])
+        write_segment(data / "__coordinator_notes-0", [batch_of(at, note("g")) for at in range(upto)])
+        run(**options)
+        whole = [*(reference(data / "__coordinator_notes-0", "notes")), *reference(folder)]
+        assert rows(spark.read.parquet(str(out))) == whole
+    assert not any(path.name.endswith(".lock") for path in data.rglob("*"))
+
+
+def test_a_stream_goes_on_while_a_log_grows_and_waits_for_transactions(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "__consumer_offsets-0"
+    open_transaction = batch_of(1, commit("g", "t", 0, 2, 3), transactional=True, producer=1)
+    write_segment(folder, [batch_of(0, commit("g", "t", 0, 1, 2)), open_transaction])
+    seen: list[int] = []
+
+    def take(frame: Any, number: int) -> None:
+        seen.extend(row.offset for row in rows(frame))
+
+    stream = spark.readStream.format("koffsets").load(str(tmp_path / "data"))
+    query = stream.writeStream.foreachBatch(take).trigger(processingTime="200 milliseconds").start()
+    try:
+        query.processAllAvailable()
+        assert seen == [0]
+        (segment,) = folder.iterdir()
+        with segment.open("ab") as file:
+            file.write(marker(2, 1, commits=True) + batch_of(3, commit("g", "t", 0, 1, 2)))
+        query.processAllAvailable()
+        assert seen == [0, 1, 2, 3]
+    finally:
+        query.stop()
+
+
+def test_a_directory_that_is_none_is_said_in_the_error(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="is empty; give the data directory of a broker"):
+        spark.read.format("koffsets").load(str(tmp_path)).count()
