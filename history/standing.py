@@ -1,0 +1,324 @@
+"""What is known of a group between two events, and what its records say of it.
+
+Notes may be missing. Each says the state and generation of its group, and how many notes the group made before it, so that
+a hole shows; a group record says what the notes of its rebalance would have said of the result. Group records that are still in
+the log are the newest ones without a hole, for compaction takes the oldest: two that follow one another are two rebalances
+that followed one another. What neither says is unknown, and the story says so.
+"""
+
+from __future__ import annotations
+
+from coordinator.notes import How
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
+from history.episodes import Came, Deleted, End, Entry, Missing, Rebalance, Returned, Went
+from history.told import Image
+
+Waiting = Came | Went | Returned
+UNKNOWN = -1
+
+
+class Standing:
+    """`whole`: notes and records are read from the oldest that is kept; otherwise the story begins in the middle by choice,
+    and what was before is not missing. `recorded`: __consumer_offsets is read from its beginning, and compaction took nothing.
+    """
+
+    def __init__(self, group: str, *, whole: bool = False, recorded: bool = False) -> None:
+        self.group = group
+        self._open: Rebalance | None = None
+        self._phase = (EMPTY, UNKNOWN)  # of the open one: PREPARING or COMPLETING, and the group's generation then
+        self._closing = False  # it has come to its end; the change of state that says so follows
+        self._waiting: list[Waiting] = []  # told before the change that they caused
+        self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation then
+        self._members: set[str] | None = None  # all of them, where no note since they were known is missing
+        # What is known of the group at rest.
+        self._settled = 0 if whole else UNKNOWN  # its generation
+        self._empty = whole  # nobody was in it then
+        self._at_least = False  # that or a later one: it is not known how the last rebalance ended, or from where it began
+        self._told_ms = UNKNOWN  # the last moment of which something is told of the group itself
+        self._last: Rebalance | None = None  # the last one that settled
+        self._image: Image | None = None  # the last record
+        self._recorded = recorded  # no record since is missing
+        # Of the notes.
+        self._whole = whole
+        self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
+        self._epoch = UNKNOWN  # of its coordinator
+        self._noted = False  # there was a note
+        self._loaded: bool | None = None  # by the last note of which that is known
+        self._hole_ms = UNKNOWN  # the moment of the last note before which others are missing
+        self._place = UNKNOWN  # in __consumer_offsets, that it names
+        self._began_anew = UNKNOWN  # the epoch in which, since that note, the coordinator began anew
+        self._orderly = True  # the coordinator before was unloaded in order, and its notes were all written
+        self._newest_epoch = UNKNOWN  # of all notes and records
+        self._deleted = False  # since that note
+
+    @property
+    def now_open(self) -> Rebalance | None:
+        return self._open
+
+    # The rebalance that is open.
+
+    def _begin(self, at_ms: int, before: State | None, phase: State, generation: int, from_generation: int) -> Rebalance:
+        opened = self._open = Rebalance(at_ms, before, from_generation, None)
+        if self._hole_ms == at_ms:
+            opened.lost = UNKNOWN
+        self._phase = (phase, generation)
+        if self._at_image and from_generation == self._settled:
+            opened.before = self._image
+        return opened
+
+    def _ended(self, opened: Rebalance, end: End, at_ms: int, generation: int) -> None:
+        opened.end = end
+        opened.ended_ms = at_ms
+        opened.to_generation = generation
+
+    def _close(self, end: End | None = None) -> list[Entry]:
+        """`end`: how, where no note of its end says so; then others of it may be missing, too."""
+        opened, self._open, self._closing = self._open, None, False
+        if opened is None:
+            return []
+        if end is not None:
+            opened.end = end
+            opened.lost = opened.lost or UNKNOWN
+        self._members = set() if opened.end is End.EMPTY else self._members if opened.end is End.STABLE and opened.complete else None
+        if opened.end in (End.STABLE, End.EMPTY):
+            self._last = opened
+            self._empty = opened.end is End.EMPTY
+            self._settled = opened.to_generation
+            self._at_least = False
+        elif opened.end is End.UNKNOWN:
+            self._at_least = True  # and no more: a coordinator that begins anew goes back to the generation that was stored
+        return [opened]
+
+    def _alone(self) -> list[Entry]:
+        """The change that they caused was not told: it is missing, or there was none."""
+        waiting, self._waiting = self._waiting, []
+        state, generation = self._waiting_at
+        begun = [one for one in waiting if not isinstance(one, Went) or (one.session_ms and one.how is not How.OVER_MAX_SIZE)]
+        if not begun or state not in (STABLE, EMPTY):
+            return list(waiting)
+        opened = self._begin(begun[0].at_ms, state, PREPARING, generation, generation)
+        opened.whole, opened.lost = False, UNKNOWN
+        for one in waiting:
+            put(opened, one)
+        return []
+
+    def _again(self, member_id: str, instance_id: str | None) -> bool | None:
+        """Whether a member that joins was in the group before, as far as that is known."""
+        if self._members is not None and (instance_id is None or member_id in self._members):
+            return member_id in self._members
+        opened = self._open
+        if opened is not None:
+            if any(one.member_id == member_id for one in opened.came) or any(one.new_id == member_id for one in opened.returned):
+                return True
+            if instance_id is not None and any(one.instance_id == instance_id for one in opened.came):
+                return None
+        image = opened.before if opened is not None else self._image if self._at_image else None
+        if image is None or image.stored is None:
+            return None if self._members is None else False
+        if member_id in image.member_ids:
+            return True
+        if instance_id is not None and any(one.group_instance_id == instance_id for one in image.stored.members):
+            return None  # it came back under a new id, or was removed and is new
+        return False
+
+    @property
+    def _from(self) -> int:
+        """The generation in which the group was last at rest, where that is known."""
+        return UNKNOWN if self._at_least else self._settled
+
+    @property
+    def _at_image(self) -> bool:
+        """The group is at rest as the last record says."""
+        return self._image is not None and self._image.generation == self._settled and not self._at_least
+
+    def _size_of(self, generation: int) -> int:
+        """How many members the group had at rest in this generation."""
+        if generation == 0:
+            return 0
+        image = self._image
+        return len(image.stored.members) if image is not None and image.stored is not None and image.generation == generation else UNKNOWN
+
+    # What a note or a record says of what was before it.
+
+    def _reach(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
+        """The group is in this state and generation: whatever must have been for that, and was not told, is missing."""
+        done: list[Entry] = []
+        if state in (STABLE, EMPTY):
+            done = self._settle(state, generation) + self._at_rest(at_ms, generation)
+            self._empty = state is EMPTY
+            return done
+        if state not in (PREPARING, COMPLETING):
+            return []
+        assert state is not None
+        done = []
+        if self._open is not None:
+            phase, then = self._phase
+            if (state, generation) == (phase, then):
+                return []
+            onward = state is COMPLETING and phase is PREPARING and generation == then + 1
+            if onward or (self._recorded and generation >= then):
+                # Had it settled in between, there would be a record.
+                self._open.lost = self._open.lost or UNKNOWN
+                self._phase = (state, generation)
+                return []
+            done = self._close(End.UNKNOWN)
+        highest = generation if state is PREPARING else generation - 1  # the generation in which it began, unless it was begun anew
+        first = self._settled
+        if 0 <= highest < first:
+            done += self._anew(at_ms)
+            first = 0
+        if first < 0 and self._at_least and not self._recorded:
+            done.append(Missing(self._told_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
+        elif highest != first and first >= 0 and not self._recorded:
+            first_known = UNKNOWN if self._at_least else first
+            most = highest - first - bool(done and self._at_least)
+            if most > 0:
+                done.append(Missing(self._told_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
+            first = UNKNOWN
+        elif self._at_least:
+            first = UNKNOWN
+        opened = self._begin(at_ms, None, state, generation, first)
+        opened.whole = False
+        self._at_least = self._at_least or first == UNKNOWN
+        return done
+
+    def _settle(self, state: State | None, generation: int) -> list[Entry]:
+        """The open rebalance is over, though no note says so."""
+        opened = self._open
+        if opened is None:
+            return []
+        phase, then = self._phase
+        if generation == (then + 1 if phase is PREPARING else then):
+            opened.end = End.STABLE if state is STABLE else End.EMPTY
+            opened.to_generation = generation
+            opened.lost = opened.lost or UNKNOWN
+            return self._close()
+        came_to_nothing = generation < then or (phase is PREPARING and generation == then)
+        return self._close(End.INTERRUPTED if came_to_nothing and (self._recorded or generation == then) else End.UNKNOWN)
+
+    def _at_rest(self, at_ms: int, generation: int, after: Image | None = None) -> list[Entry]:
+        """The group is at rest in this generation: rebalances in between are missing."""
+        done: list[Entry] = []
+        if 0 <= generation < self._settled:
+            done += self._anew(at_ms)
+        first = self._settled
+        if first < 0 and self._at_least and generation > 0:
+            done.append(Missing(self._told_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
+            self._members = self._last = None
+        elif first >= 0 and generation > first:
+            most = generation - first
+            if after is not None and not self._at_least:
+                # A record without another one in between is one rebalance; one that others may have been before may be any.
+                most = 1 if self._recorded else UNKNOWN
+            done.append(
+                Missing(
+                    self._told_ms,
+                    at_ms,
+                    self._from,
+                    generation,
+                    0 if self._at_least else 1,
+                    most,
+                    before=self._image if self._at_image else None,
+                    after=after,
+                    older=not self._noted,
+                )
+            )
+            self._members = None
+            self._last = None
+        self._settled = generation
+        self._at_least = False
+        return done
+
+    def _anew(self, at_ms: int) -> list[Entry]:
+        """A generation lower than before: another group of that name. Without its tombstone only that much is known."""
+        done: list[Entry] = []
+        if not self._empty:
+            done.append(Missing(self._told_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+        self._settled = 0
+        self._at_least = False
+        self._image = self._last = None
+        self._recorded = False
+        self._members = None
+        self._deleted = self._empty = True
+        return [*done, Deleted(at_ms, False)]
+
+    # Records.
+
+    def _stored(self, image: Image) -> list[Entry]:
+        sure = self._recorded or image.offset == self._place  # it is of this very group
+        if image.epoch > self._newest_epoch:
+            self._newest_epoch = image.epoch
+            self._loaded = True
+        done = self._alone() if image.generation != self._waiting_at[1] or not sure else []
+        if self._closing:
+            done += self._close()
+        if image.stored is None:
+            return done + self._tombstone(image)
+        generation = image.generation
+        members = bool(image.stored.members)
+        opened = self._open
+        if opened is not None:
+            phase, then = self._phase
+            before = generation <= (then if phase is PREPARING else then - 1)
+            later = image.epoch > self._epoch >= 0  # another coordinator wrote this
+            if before and sure and not later:
+                # An instance has another member id now; the assignment is that of before.
+                self._image = image
+                self._recorded = True
+                if opened.before is not None and opened.before.generation == generation:
+                    opened.before = image
+                return done
+            if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
+                # Another coordinator wrote this: if the one under way had settled, an earlier record would say so.
+                done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
+            elif sure and not before:  # the first record that is left may be of another group of that name
+                self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
+                opened.members_after = len(image.stored.members)
+                opened.lost = opened.lost or UNKNOWN
+                done += self._close()
+            else:
+                done += self._close(End.UNKNOWN)
+        last = self._last
+        if last is not None and last.after is None and last.to_generation == generation == self._settled and sure:
+            last.after = image
+            last.members_after = len(image.stored.members)
+        elif not sure and (self._settled == generation or (self._settled < 0 and self._at_least)):
+            # No note told of it, and records before it may be gone: perhaps of another group of that name.
+            self._last = None
+            to, after = (generation, image) if generation else (UNKNOWN, None)  # a group that is new was not rebalanced
+            done.append(Missing(self._told_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
+        else:
+            done += self._at_rest(image.at_ms, generation, image)
+        self._image = image
+        self._recorded = True
+        self._deleted = False
+        self._empty = not members
+        self._members = image.member_ids
+        self._told_ms = max(self._told_ms, image.at_ms)
+        return done
+
+    def _tombstone(self, image: Image) -> list[Entry]:
+        done: list[Entry] = []
+        if self._open is not None:
+            done += self._close(End.UNKNOWN)
+        if (self._settled >= 0 or self._at_least) and not self._recorded:  # there may have been records before that compaction took
+            done.append(Missing(self._told_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+        if self._settled > 0 or self._image is not None or not self._recorded:
+            done.append(Deleted(image.at_ms, True))
+        self._settled = 0
+        self._told_ms = max(self._told_ms, image.at_ms)
+        self._at_least = False
+        self._image = self._last = None
+        self._recorded = True
+        self._members = set()
+        self._deleted = self._empty = True
+        return done
+
+
+def put(opened: Rebalance, one: Waiting) -> None:
+    if isinstance(one, Came):
+        opened.came.append(one)
+    elif isinstance(one, Went):
+        opened.went.append(one)
+    else:
+        opened.returned.append(one)
