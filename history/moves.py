@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from history.consumer import CONSUMER
 from history.episodes import Missing, Rebalance
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.records import read_assignment
 
 Partition = tuple[str, int]
-CONSUMER = "consumer"
 
 
 class Owner(NamedTuple):

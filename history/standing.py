@@ -55,6 +55,10 @@ class Standing:
     def now_open(self) -> Rebalance | None:
         return self._open
 
+    def records_lost(self) -> None:
+        """Before the next record others are missing, and not for compaction, which would have taken the one before, too."""
+        self._recorded = False
+
     # The rebalance that is open.
 
     def _begin(self, at_ms: int, before: State | None, phase: State, generation: int, from_generation: int) -> Rebalance:

@@ -1,0 +1,41 @@
+"""Commits around a group's records: the only sign of life of members in a log without notes. A commit is a member's own, by its assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+NEVER = -1
+
+
+class Around(NamedTuple):
+    """Around one record, by `topic-partition`; a partition that is not there, or is at -1, has none."""
+
+    last_before: Mapping[str, int]
+    first_after: Mapping[str, int]
+    usual_gap: Mapping[str, int]
+
+
+NOTHING = Around({}, {}, {})
+Commits = Mapping[int, Around]  # by the offset of the record
+
+
+def last_commit(around: Around, partitions: Iterable[str], since_ms: int) -> int | None:
+    """The newest commit of these before the record, and after the moment at which they were assigned."""
+    newest = max((around.last_before.get(one, NEVER) for one in partitions), default=NEVER)
+    return newest if newest > since_ms else None
+
+
+def is_silent_long(around: Around, partitions: Iterable[str], since_ms: int, until_ms: int, session_ms: int) -> bool | None:
+    """Whether these were silent for about a session, up to a moment. None: commits are too rare to tell."""
+    some = list(partitions)
+    last = last_commit(around, some, since_ms)
+    if last is not None and until_ms - last < session_ms * SILENT:
+        return False
+    gaps = [gap for gap in (around.usual_gap.get(one, NEVER) for one in some) if gap >= 0]
+    if not gaps or min(gaps) >= session_ms * SILENT:
+        return None
+    return until_ms - (last if last is not None else since_ms) >= session_ms * SILENT
+
+
+SILENT = 0.8  # a session ends so long after the last heartbeat, which came after the last commit

@@ -1,0 +1,43 @@
+"""What consumers put into group records: which topics a member subscribes to, which partitions it was given. Names as `topic-partition`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from protocol.errors import ProtocolError
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.records import read_assignment, read_subscription
+
+CONSUMER = "consumer"
+REMEMBERED = 4_096  # a group is mostly as it was
+
+
+def topics_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
+    """None where the protocol is not the consumer's, or the bytes are none of it."""
+    return _topics(member.subscription) if stored.protocol_type == CONSUMER else None
+
+
+def partitions_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
+    return _partitions(member.assignment) if stored.protocol_type == CONSUMER else None
+
+
+def is_cooperative(protocol: str | None) -> bool:
+    """Members keep what they have while they rejoin."""
+    return "cooperative" in (protocol or "")
+
+
+@lru_cache(REMEMBERED)
+def _topics(subscription: bytes) -> tuple[str, ...] | None:
+    try:
+        return tuple(sorted(read_subscription(subscription).topics)) if subscription else ()
+    except ProtocolError:
+        return None
+
+
+@lru_cache(REMEMBERED)
+def _partitions(assignment: bytes) -> tuple[str, ...] | None:
+    try:
+        parts = read_assignment(assignment).assigned_partitions if assignment else []
+    except ProtocolError:
+        return None
+    return tuple(f"{topic}-{number}" for topic, number in sorted((part.topic, number) for part in parts for number in part.partitions))

@@ -1,0 +1,194 @@
+"""A rebalance of which there are no notes: what two records of the group, and the commits around them, say of it.
+
+What a record says is so. When the rebalance began is known as an interval; why it began is a guess with a name: `strong` where
+hardly anything else is possible, else `weak`. The names are those of `coordinator.notes.Cause`, and some that stand for more than one:
+STANDS_FOR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from coordinator.notes import Cause
+from history.commits import Around, is_silent_long
+from history.compared import Difference, Who, compared
+from history.consumer import is_cooperative, partitions_of
+from history.told import Image
+from history.words import called, listed
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+
+FORMATION: Final = "formation"
+EMPTIED: Final = "group_emptied"
+RESTART: Final = "restart"
+MIXED: Final = "mixed"
+REJOINED: Final = "leader_or_member_rejoin"
+
+_LOST = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
+_ANY = frozenset(Cause)
+_SAID = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
+# Which causes, as notes would name them, each inferred name stands for.
+STANDS_FOR: Final[dict[str, frozenset[Cause]]] = {
+    **{cause.name.lower(): frozenset({cause}) for cause in Cause},
+    FORMATION: frozenset({Cause.NEW_MEMBER}),
+    EMPTIED: _LOST | {Cause.GROUP_EMPTIED},
+    RESTART: _LOST | {Cause.NEW_MEMBER, Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING},
+    MIXED: _ANY,
+    REJOINED: _SAID,
+}
+NEW_MEMBER: Final = "new_member"
+MEMBER_LEFT: Final = "member_left"
+SESSION_EXPIRED: Final = "session_expired"
+METADATA_CHANGED: Final = "member_metadata_changed"
+
+# group.initial.rebalance.delay.ms, as Kafka has it: an empty group waits so long at least. A member's own timeout bounds it otherwise.
+INITIAL_DELAY_MS: Final = 3_000
+LATE_MS: Final = 1_000  # a timer is no later than that
+
+
+class Inferred(NamedTuple):
+    difference: Difference
+    start_lo_ms: int
+    start_hi_ms: int  # its join phase was over then
+    bounded: bool  # by the members' timeouts, and not only by the record before
+    rounds: int
+    cause: str
+    strong: bool
+    mover: Who | None
+    evidence: str
+    expired: list[Who]  # of those who went: who seems to have been silent
+
+
+def infer(before: Image | None, after: Image, around: Around, *, whole: bool = True) -> Inferred:
+    """Between two records that follow one another; `before` is None for a group that is new. `whole`: nothing between them is missing."""
+    assert after.stored is not None
+    stored = after.stored
+    old = before.stored if before is not None else None
+    difference = compared(old, stored)
+    hi = joined_by(after)
+    generation = before.generation if before is not None and before.stored is not None else 0
+    rounds = max(after.generation - generation, 1)
+    lo, bounded = _earliest(before, after, hi, rounds)
+    expired = _expired(before, difference, around, hi) if before is not None and old is not None else []
+    cause, strong, mover, evidence = _why(before, stored, difference, expired, rounds)
+    if not whole and strong:
+        strong = False
+        evidence += "; records in between are missing"
+    return Inferred(difference, lo, hi, bounded, rounds, cause, strong, mover, evidence, expired)
+
+
+def is_replacement(before: Image, image: Image) -> bool:
+    """The same generation of the same group, stored again: nothing but member ids of static members may differ."""
+    if before.stored is None or image.stored is None or before.generation != image.generation:
+        return False
+    return _dynamic(before) == _dynamic(image) and len(before.stored.members) == len(image.stored.members)
+
+
+def _dynamic(image: Image) -> set[str]:
+    return {member.member_id for member in image.stored.members if member.group_instance_id is None} if image.stored is not None else set()
+
+
+def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
+    """Of the records of one generation, up to this number, the last that was stored before the group was called together for the next one.
+
+    A coordinator may store, as a join phase ends, under which ids static members are back: that says how the group is to be, not how it was.
+    """
+    while number and is_replacement(same[number - 1], same[number]) and same[number].at_ms >= joined_by(after):
+        number -= 1
+    return same[number]
+
+
+def joined_by(after: Image) -> int:
+    """When its join phase was over: that is the time of the state in the record of a new generation."""
+    at = after.stored.current_state_timestamp if after.stored is not None else -1
+    return min(at, after.at_ms) if at >= 0 else after.at_ms
+
+
+def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple[int, bool]:
+    """The record before was written at rest. And a join phase lasts no longer than the longest rebalance timeout, if one dynamic member
+    was in it all the time: static ones that do not rejoin may prolong it."""
+    assert after.stored is not None
+    at = min(before.at_ms, hi) if before is not None else -1
+    old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
+    if before is None or (before.stored is not None and not old):
+        longest = max((timeout_ms(member) for member in after.stored.members), default=-1)
+        if longest < 0 or rounds > 1:
+            return at, False
+        earliest = hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
+        return max(at, earliest), earliest >= at
+    stayed = [member for member in after.stored.members if member.group_instance_id is None and member.member_id in old]
+    if not stayed:
+        return at, False
+    longest = max(timeout_ms(member) for member in (*old.values(), *after.stored.members))
+    # An aborted round has two phases, and each of them has this timeout.
+    earliest = hi - (2 * rounds - 1) * longest - LATE_MS
+    return max(at, earliest), earliest >= at
+
+
+def timeout_ms(member: MemberMetadata) -> int:
+    return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
+
+
+def _expired(before: Image, difference: Difference, around: Around, hi: int) -> list[Who]:
+    """Who went and was silent for a session, up to when the others were heard last."""
+    stored = before.stored
+    assert stored is not None
+    gone = {one.member_id for one in difference.left} | {old.member_id for old, _ in difference.back}
+    shares = {member.member_id: partitions_of(stored, member) or () for member in stored.members}
+    heard = [around.last_before.get(one, -1) for id, some in shares.items() if id not in gone for one in some]
+    until = min(max([before.at_ms, *heard]), hi) if any(one > before.at_ms for one in heard) else hi
+    sessions = {member.member_id: member.session_timeout for member in stored.members}
+    return [
+        one
+        for one in (*difference.left, *(old for old, _ in difference.back))
+        if is_silent_long(around, shares[one.member_id], before.at_ms, until, sessions[one.member_id])
+    ]
+
+
+def _why(
+    before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], rounds: int
+) -> tuple[str, bool, Who | None, str]:
+    """Cause, whether it is as good as certain, the member, and the sentence."""
+    joined, left, back = difference.joined, difference.left, difference.back
+    one_round = rounds == 1
+    again = "" if one_round else f", in {rounds} rounds"
+    if before is None or before.stored is None or before.generation == 0:
+        first = joined[0] if len(joined) == 1 else None
+        if stored.members:
+            return FORMATION, True, first, f"the first generation that is stored has {_names(joined)}{again}"
+        return EMPTIED, False, None, f"those who formed the group were gone before it had an assignment{again}"
+    if not before.stored.members:
+        if stored.members:
+            return NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{again}"
+        return EMPTIED, False, None, f"the group was empty; who joined was gone before it had an assignment{again}"
+    if not stored.members:
+        how = "silent before" if expired else "not known to have been silent"
+        return EMPTIED, False, left[0] if len(left) == 1 else None, f"nobody is left: {_names(left)} went, {how}{again}"
+    subscribed = difference.subscribed
+    mover: Who | None = None
+    if joined and not left and not back:
+        mover = joined[0] if len(joined) == 1 else None
+        strong = one_round and not subscribed and not difference.protocol
+        return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and nobody went{again}"
+    if left and not joined and not back:
+        mover = left[0] if len(left) == 1 else None
+        if expired:
+            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went after a silence of about a session{again}"
+        return MEMBER_LEFT, False, mover, f"{_names(left)} went, and no silence of a session says that a session ended{again}"
+    if back and not joined and not left:
+        mover = back[0][1] if len(back) == 1 else None
+        return RESTART, False, mover, f"{_names([new for _, new in back])} came back under another member id, and nobody else changed{again}"
+    if joined or left or back:
+        parts = [(joined, "joined"), (left, "went"), ([new for _, new in back], "came back")]
+        return MIXED, False, None, ", ".join(f"{_names(some)} {what}" for some, what in parts if some) + again
+    if subscribed or difference.protocol:
+        what = f"{listed(subscribed)} subscribe otherwise than before" if subscribed else f"the protocol is {stored.protocol} now"
+        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {what}{again}"
+    if difference.grown and not is_cooperative(stored.protocol):
+        topic, (was, now) = next(iter(difference.grown.items()))
+        return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} partitions that are assigned, {was} before{again}"
+    return REJOINED, False, None, f"the same members with the same subscriptions: one of them rejoined{again}"
+
+
+def _names(some: list[Who]) -> str:
+    return listed(called(one.member_id, one.instance_id) for one in some) or "nobody"

@@ -1,0 +1,347 @@
+"""Members from their joining to their end: a fold of its own over the events of one group, in the order of `order.py`.
+
+Notes say both exactly. Where they are missing, records do: who is in one and not in the one before joined in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coordinator.notes import Coordinator, How, Replacement
+from coordinator.states import State
+from history.commits import NOTHING, Around, Commits, last_commit
+from history.compared import Who
+from history.consumer import partitions_of
+from history.inferred import Inferred, at_rest, infer, is_replacement, joined_by
+from history.told import Image, Told, known
+from protocol.messages.consumer_offsets import MemberMetadata
+from protocol.messages.coordinator_notes import (
+    CoordinatorChange,
+    Heartbeats,
+    MemberGone,
+    MemberJoin,
+    NoteHeader,
+    StateChange,
+    StaticReplaced,
+)
+
+OPEN = "open"
+UNKNOWN = "unknown"
+REPLACED = "replaced"
+EXPIRED = "expired"
+LEFT = "left"
+ENDS = {
+    How.LEFT: LEFT,
+    How.EXPIRED: EXPIRED,
+    How.REBALANCE_TIMEOUT: "evicted",
+    How.FENCED: "fenced",
+    How.ADMIN_REMOVED: "removed",
+    How.SYNC_TIMEOUT: "evicted",
+    How.OVER_MAX_SIZE: "evicted",
+    How.REPLACED: REPLACED,
+}
+
+
+@dataclass(slots=True)
+class Spell:
+    """-1 and None: not known. Between `..._lo_ms` and `..._hi_ms` it was; both are equal where a note says when."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_ms: int
+    joined_lo_ms: int
+    joined_hi_ms: int
+    joined_in: int  # the group's generation then
+    ended_lo_ms: int = -1
+    ended_hi_ms: int = -1
+    end: str = OPEN
+    ended_in: int = -1
+    from_generation: int = -1  # the first that it was in, and the last
+    to_generation: int = -1
+    partitions: tuple[str, ...] | None = None  # that it had last
+    assigned_ms: int = -1
+    last_commit_ms: int = -1
+    last_heartbeat_ms: int = -1
+    seen_ms: int = -1  # it was in the group then
+    max_gap_ms: int = -1
+    replaced_by: str | None = None
+    outcome: Replacement | None = None  # of its replacement
+    guessed: bool = False  # how it ended is not said by a note
+    noted: bool = True  # its joining is
+
+    @property
+    def who(self) -> Who:
+        return Who(self.member_id, self.instance_id, self.client_id, self.host)
+
+    @property
+    def key(self) -> str:
+        return self.instance_id if self.instance_id is not None else self.member_id
+
+    @property
+    def life_ms(self) -> int:
+        """The last moment of which it is known that the process lived."""
+        return max(self.last_heartbeat_ms, self.last_commit_ms, self.joined_lo_ms)
+
+
+class Spells:
+    """`all` has them in the order in which they began."""
+
+    def __init__(self, commits: Commits) -> None:
+        self.all: list[Spell] = []
+        self._commits = commits
+        self._open: dict[str, Spell] = {}
+        self._over: dict[str, Spell] = {}
+        self._image: Image | None = None
+        self._same: list[Image] = []  # that one, and those of its generation before it
+        self._generation = 0
+        self._sure_ms = -1  # who was in the group then is known
+        self._count: tuple[int, int] | None = None
+        self._hole = False  # notes are missing since `_sure_ms`, or there are none
+        self._lately: list[Spell] = []  # that ended since the last record
+        self._seats_kept: list[Spell] = []  # replaced within the generation of the last record, as far as records say
+
+    def add(self, event: Told | Image, *, linked: bool = True) -> None:
+        """`linked`: no record is missing between this one and the one before."""
+        if isinstance(event, Image):
+            self._stored(event, linked)
+        elif event.group:
+            self._count_note(event.header)
+            self._note(event.header, event.body)
+        elif isinstance(event.body, CoordinatorChange) and known(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
+            self._begun_anew(event.at_ms)
+
+    # Notes.
+
+    def _count_note(self, header: NoteHeader) -> None:
+        before, self._count = self._count, (header.counted_from, header.number)
+        if header.number < 0:
+            self._hole = self._hole or header.dropped > 0
+        elif before is None or before[0] != header.counted_from:
+            self._hole = self._hole or header.number > 0
+        else:
+            self._hole = self._hole or header.number != before[1] + 1
+
+    def _note(self, header: NoteHeader, body: object) -> None:
+        at = header.ts
+        match body:
+            case MemberJoin():
+                self._joined(header, body)
+            case MemberGone() if body.session_ms:  # without a session it was an id that was handed out
+                self._gone(header, body)
+            case StaticReplaced():
+                self._replaced(header, body)
+            case StateChange() if body.to_state == State.COMPLETING:
+                self._in_generation(header.generation)
+            case Heartbeats():
+                gaps = {one.member_key: one.max_gap_ms for one in body.members}
+                for spell in self._open.values():
+                    spell.max_gap_ms = max(spell.max_gap_ms, gaps.get(spell.key, -1))
+        if not self._hole:
+            self._sure_ms = max(self._sure_ms, at)
+
+    def _joined(self, header: NoteHeader, body: MemberJoin) -> None:
+        spell = self._open.get(body.member_id)
+        if spell is None:
+            spell = self._begin(Who(body.member_id, body.instance_id, body.client_id, body.host), header.ts, header.generation)
+        spell.session_ms = body.session_ms
+        spell.seen_ms = spell.last_heartbeat_ms = header.ts
+
+    def _begin(self, who: Who, at_ms: int, generation: int) -> Spell:
+        spell = Spell(*who, session_ms=-1, joined_lo_ms=self._sure_ms if self._hole else at_ms, joined_hi_ms=at_ms, joined_in=generation)
+        spell.seen_ms = at_ms
+        self._open[who.member_id] = spell
+        self.all.append(spell)
+        return spell
+
+    def _gone(self, header: NoteHeader, body: MemberGone) -> None:
+        spell = self._open.get(body.member_id)
+        if spell is None:
+            if body.member_id in self._over and not self._over[body.member_id].guessed:
+                return  # its end was stored nowhere: a coordinator that began anew took it for a member
+            spell = self._over.pop(body.member_id, None)
+        if spell is None:
+            spell = self._begin(Who(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
+            spell.joined_lo_ms, spell.noted = self._sure_ms, False
+        spell.session_ms = body.session_ms
+        spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, header.ts - body.since_heartbeat_ms)
+        how = known(How, body.how)
+        self._end(spell, ENDS.get(how, UNKNOWN) if how is not None else UNKNOWN, header.ts, header.ts, header.generation)
+
+    def _end(self, spell: Spell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
+        spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_in, spell.guessed = end, lo_ms, hi_ms, generation, guessed
+        self._open.pop(spell.member_id, None)
+        self._over[spell.member_id] = spell
+        self._lately.append(spell)
+
+    def _replaced(self, header: NoteHeader, body: StaticReplaced) -> None:
+        at = header.ts
+        new = Who(body.new_id, body.instance_id, body.client_id, body.host)
+        if body.new_id in self._open:
+            return
+        old = self._open.get(body.old_id)
+        if old is None:
+            old = self._begin(Who(body.old_id, body.instance_id, "", ""), at, header.generation)
+            old.joined_lo_ms, old.noted = self._sure_ms, False
+        old.last_heartbeat_ms = max(old.last_heartbeat_ms, at - body.since_heartbeat_ms)
+        self._end(old, REPLACED, at, at, header.generation)
+        old.replaced_by, old.outcome = body.new_id, known(Replacement, body.outcome)
+        self._take_seat(old, self._begin(new, at, header.generation))
+
+    def _take_seat(self, old: Spell, new: Spell) -> None:
+        new.session_ms, new.partitions, new.assigned_ms = old.session_ms, old.partitions, new.joined_hi_ms
+        if old.outcome is Replacement.NO_REBALANCE:
+            new.from_generation = new.to_generation = old.to_generation
+
+    def _in_generation(self, generation: int) -> None:
+        self._generation = generation
+        for spell in self._open.values():
+            spell.to_generation = generation
+            if spell.from_generation < 0:
+                spell.from_generation = generation
+
+    def _begun_anew(self, at_ms: int) -> None:
+        """The group is as it was stored: who joined since is unknown to the coordinator, and may be back under another id."""
+        stored = self._image.member_ids if self._image is not None else set()
+        for spell in list(self._open.values()):
+            if spell.member_id not in stored:
+                self._end(spell, UNKNOWN, min(spell.seen_ms, at_ms), at_ms, self._generation, guessed=True)
+        if self._image is not None:
+            self._generation = self._image.generation
+            for spell in self._open.values():
+                spell.to_generation = min(spell.to_generation, self._generation)
+
+    # Records.
+
+    def _stored(self, image: Image, linked: bool) -> None:
+        before, self._image = self._image, image
+        same, self._same = self._same, [image]
+        around = self._commits.get(image.offset, NOTHING)
+        for spell in (*self._open.values(), *self._lately):
+            _note_commits(spell, around)
+        self._lately.clear()
+        if image.stored is None or (before is not None and image.generation < before.generation):
+            before = None
+            self._another_group(image)
+        if not image.generation:  # the group is new: that is stored when its first member has joined
+            before = None
+        if image.generation <= 0:
+            pass
+        elif before is not None and before.stored is not None and is_replacement(before, image):
+            same.append(image)
+            self._same = same
+            self._same_generation(before, image)
+        else:
+            self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, around, linked)
+            self._sure_ms = max(self._sure_ms, joined_by(image))
+            self._hole = True  # until a note follows that says that none is missing
+        if self._count is not None and image.generation > 0:
+            self._hole = False
+            self._sure_ms = max(self._sure_ms, joined_by(image))
+
+    def _another_group(self, image: Image) -> None:
+        """The one before was deleted."""
+        for spell in list(self._open.values()):
+            self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
+        self._over.clear()
+        self._generation = 0
+
+    def _same_generation(self, before: Image, image: Image) -> None:
+        """An instance has another member id: its process came back and kept the seat, or will keep it in the next generation."""
+        assert before.stored is not None
+        assert image.stored is not None
+        old_ids = {member.group_instance_id: member.member_id for member in before.stored.members if member.group_instance_id is not None}
+        for member in image.stored.members:
+            instance = member.group_instance_id
+            old_id = old_ids.get(instance) if instance is not None else None
+            if old_id is None or old_id == member.member_id or member.member_id in self._open or member.member_id in self._over:
+                continue
+            old = self._open.get(old_id)
+            new = self._begin(Who(member.member_id, instance, member.client_id, member.client_host), image.at_ms, image.generation)
+            new.joined_lo_ms, new.noted = before.at_ms, False
+            if old is not None:
+                old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
+                self._end(old, REPLACED, max(old.life_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
+                self._seats_kept.append(old)
+                self._take_seat(old, new)
+            self._seen(new, image, member)
+
+    def _settled(self, before: Image | None, image: Image, around: Around, linked: bool) -> None:
+        stored = image.stored
+        assert stored is not None
+        at = joined_by(image)
+        members = {member.member_id: member for member in stored.members}
+        unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
+        news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
+        inferred = infer(before, image, around) if (unnoted or news or self._seats_kept) and before is not None else None
+        for spell in self._seats_kept:
+            if spell.ended_hi_ms >= at:  # stored as the join phase ended: a rebalance was under way
+                spell.outcome = _outcome(spell, inferred)
+        self._seats_kept.clear()
+        generation = before.generation if before is not None else -1
+        began = inferred.start_lo_ms if inferred is not None and linked else -1
+        for spell in unnoted:
+            self._guess_end(spell, news, inferred, began, at, generation)
+        for member in news:
+            again = self._over.pop(member.member_id, None)
+            if again is not None:  # the guess that it had ended was wrong
+                again.end, again.ended_lo_ms, again.ended_hi_ms, again.guessed = OPEN, -1, -1, False
+                self._open[member.member_id] = again
+                continue
+            new = self._begin(Who(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
+            new.joined_lo_ms, new.noted = max(began, self._sure_ms if before is not None else -1), False
+        self._generation = image.generation
+        for id, member in members.items():
+            if id in self._open:
+                self._seen(self._open[id], image, member)
+
+    def _guess_end(
+        self, spell: Spell, news: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
+    ) -> None:
+        lo = min(max(spell.seen_ms, spell.last_commit_ms, began), at_ms)
+        seat = next((one for one in news if spell.instance_id is not None and one.group_instance_id == spell.instance_id), None)
+        silent = inferred is not None and any(one.member_id == spell.member_id for one in inferred.expired)
+        if silent:
+            self._end(spell, EXPIRED, lo, at_ms, generation, guessed=True)
+        elif seat is not None:
+            spell.replaced_by, spell.outcome = seat.member_id, _outcome(spell, inferred)
+            self._end(spell, REPLACED, lo, at_ms, generation, guessed=True)
+        elif inferred is not None:
+            self._end(spell, LEFT, lo, at_ms, generation, guessed=True)
+        else:
+            self._end(spell, UNKNOWN, lo, at_ms, generation, guessed=True)
+
+    def _seen(self, spell: Spell, image: Image, member: MemberMetadata) -> None:
+        assert image.stored is not None
+        spell.partitions = partitions_of(image.stored, member)
+        spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, joined_by(image))
+        spell.session_ms = member.session_timeout
+        spell.client_id = spell.client_id or member.client_id
+        spell.host = spell.host or member.client_host
+        spell.to_generation = image.generation
+        if spell.from_generation < 0:
+            spell.from_generation = image.generation
+
+
+def _note_commits(spell: Spell, around: Around) -> None:
+    last = last_commit(around, spell.partitions or (), max(spell.assigned_ms, 0))
+    if last is not None and (spell.ended_hi_ms < 0 or last <= spell.ended_hi_ms):
+        spell.last_commit_ms = max(spell.last_commit_ms, last)
+
+
+def _outcome(spell: Spell, inferred: Inferred | None) -> Replacement | None:
+    """What became of a seat that its process came back for, in another generation."""
+    if inferred is None:
+        return None
+    if inferred.difference.protocol or spell.key in inferred.difference.subscribed:
+        return Replacement.PROTOCOL_CHANGED
+    return Replacement.COMPLETING if inferred.rounds > 1 else Replacement.PREPARING
+
+
+def spells_of(events: Iterable[Told | Image], commits: Commits) -> list[Spell]:
+    spells = Spells(commits)
+    for event in events:
+        spells.add(event)
+    return spells.all

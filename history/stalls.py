@@ -1,0 +1,52 @@
+"""How long partitions stood still in a rebalance: a sum over partitions, in milliseconds of one partition each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from history.commits import NEVER, Around
+from history.consumer import is_cooperative
+from history.moves import Move, Owners
+
+# A partition in which nothing is committed for so long after a rebalance has nothing to consume.
+IDLE_MS: Final = 600_000
+
+
+class Stall(NamedTuple):
+    """`hi_ms` None: no bound is known."""
+
+    lo_ms: int
+    hi_ms: int | None
+
+
+def stalled(before: Owners, moved: Sequence[Move] | None, protocol: str | None) -> list[str] | None:
+    """The partitions that stand still: all that somebody had; with a cooperative protocol those that move. None: not known."""
+    if not is_cooperative(protocol):
+        return [f"{topic}-{number}" for topic, number in before]
+    if moved is None:
+        return None
+    return [f"{topic}-{number}" for (topic, number), old, _ in moved if old is not None]
+
+
+def exact(partitions: Sequence[str], took_ms: int) -> Stall:
+    return Stall(took_ms * len(partitions), took_ms * len(partitions))
+
+
+def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: Around) -> Stall:
+    """Nobody consumes while assignments are awaited. And who consumes commits: a partition stands still between two commits at most,
+    and the one before may have been its owner's last word of the rebalance itself, so that a usual gap is added.
+
+    `longest_ms`: of the rebalance, where its members' timeouts bound it."""
+    lo = hi = 0
+    known = True
+    for one in partitions:
+        last, first, usual = (some.get(one, NEVER) for some in around)
+        between = first - last + max(usual, 0) if 0 <= last <= first <= last + IDLE_MS else None
+        limits = [limit for limit in (between, longest_ms) if limit is not None]
+        if limits:
+            hi += max(min(limits), sync_ms)
+        else:
+            known = False
+        lo += sync_ms
+    return Stall(lo, hi if known else None)

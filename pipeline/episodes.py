@@ -1,0 +1,88 @@
+"""The fold of one group: from its events to its tables. Rebalances are told by notes, and where there are none by records.
+
+    events = events_of(raw_records)["checkout"]
+    tables = fold_group("prod", "checkout", events, edges, coverage, now_ms)
+
+Pure: equal events make equal tables, whatever the order and the slices in which they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from history import Entry, Image, Order, Story, Told
+from history.commits import NEVER, Around
+from history.inferred import timeout_ms
+from history.spells import Spells
+from history.stalls import IDLE_MS
+from history.storms import Stretch, storms, window_ms
+from pipeline.events import COMPACTED, Events, Holes, horizon_ms, note_rows
+from pipeline.generations import generation_rows, member_rows
+from pipeline.rebalances import Rebalances
+from pipeline.rows import Coverage, Edge, Episode, GroupTables
+from pipeline.spells import replacement_rows, spell_rows
+
+
+def fold_group(
+    cluster: str,
+    group: str,
+    events: Events,
+    edges: Mapping[int, Edge],
+    coverage: Sequence[Coverage],
+    now_ms: int,
+) -> GroupTables:
+    """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
+    if not group:  # notes about coordinators and end offsets
+        return GroupTables([], [], note_rows(cluster, group, events.notes), [], [], [])
+    holes = Holes(coverage, events.unreadable)
+    commits = {offset: around(edge) for offset, edge in edges.items()}
+    horizon = horizon_ms(coverage, now_ms)
+    story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
+    spells = Spells(commits)
+    entries: list[Entry] = []
+    before = -1
+    for event in _in_order(events):
+        linked = True
+        if isinstance(event, Image):
+            # Compaction keeps the newest record of a group: what it leaves before the first one that it did not reach is that one.
+            linked = before < 0 or not holes.between(before, event.offset) - {COMPACTED}
+            before = event.offset
+            if not linked:
+                story.records_lost()
+        entries += story.add(event)
+        spells.add(event, linked=linked)
+    told = Rebalances(cluster, group, events, commits, holes)
+    told.add(entries + story.finish())
+    window = window_ms(timeout_ms(member) for image in events.images if image.stored is not None for member in image.stored.members)
+    settled_ms = horizon - IDLE_MS
+    return GroupTables(
+        generation_rows(cluster, group, events.images, holes),
+        member_rows(cluster, group, events.images),
+        note_rows(cluster, group, events.notes),
+        sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
+        sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
+        _numbered(told.rows, window, settled_ms),
+    )
+
+
+def _in_order(events: Events) -> Iterator[Told | Image]:
+    order = Order()
+    yield from order.feed([noted.told for noted in events.notes], events.images)
+    yield from order.rest()
+
+
+def around(edge: Edge) -> Around:
+    return Around(
+        dict(zip(edge.partitions, edge.last_before_ms, strict=True)),
+        dict(zip(edge.partitions, edge.first_after_ms, strict=True)),
+        dict(zip(edge.partitions, edge.usual_gap_ms, strict=True)),
+    )
+
+
+def _numbered(rows: Sequence[Episode], window: int, settled_ms: int) -> list[Episode]:
+    """With their numbers, storms, and whether more may become known of them: of a storm that may go on, too."""
+    found = storms([Stretch(row.start_hi_ms, row.end_ms) for row in rows], window)
+    return [
+        row._replace(episode=number, storm=storm, final=row.end != "open" and max(row.end_ms or NEVER, row.start_hi_ms or NEVER) <= settled_ms)
+        for number, (row, storm) in enumerate(zip(rows, found, strict=True))
+    ]

@@ -1,0 +1,169 @@
+"""What the fold reads of bronze: group records and notes of one bucket, decoded, group by group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from coordinator.notes import Kind
+from history import Image, Told, read_image, read_told
+from history.compared import Who, who
+from pipeline.rows import Coverage, NoteRow
+from protocol.errors import ProtocolError
+from protocol.message import Part, fields_of
+from protocol.messages.consumer_offsets import GroupMetadataKey
+from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
+from protocol.records import read_offsets_key
+
+OFFSETS: Final = "offsets"
+NOTES: Final = "notes"
+COMPACTED: Final = "compacted"
+
+
+class Raw(NamedTuple):
+    """The columns of a bronze record that the fold needs."""
+
+    log: str
+    partition: int
+    offset: int
+    append_ms: int
+    leader_epoch: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Noted(NamedTuple):
+    """A note and where it is."""
+
+    partition: int
+    offset: int
+    told: Told
+
+
+class Events(NamedTuple):
+    """Of one group, each in the order of its log. Notes about the coordinator of its partition are among its own.
+
+    Of the group "" there are the notes about coordinators and end offsets alone.
+    """
+
+    notes: Sequence[Noted]
+    images: Sequence[Image]
+    unreadable: Sequence[int] = ()  # offsets of its records that cannot be read
+
+
+def events_of(records: Iterable[Raw]) -> dict[str, Events]:
+    """Of all groups of one bucket. Offset commits among the records are passed over."""
+    notes: dict[str, list[Noted]] = {}
+    images: dict[str, list[Image]] = {}
+    unreadable: dict[str, list[int]] = {}
+    coordinator: list[Noted] = []
+    for record in records:
+        try:
+            if record.log == NOTES:
+                told = read_told(record.key, record.value)
+                if told is None:
+                    continue
+                noted = Noted(record.partition, record.offset, told)
+                notes.setdefault(told.group, []).append(noted)
+                if not told.group and told.header.kind == Kind.COORDINATOR:
+                    coordinator.append(noted)
+                continue
+            about = read_offsets_key(record.key) if record.key is not None else None
+        except ProtocolError:
+            continue
+        if not isinstance(about, GroupMetadataKey):
+            continue
+        images.setdefault(about.group, [])
+        try:
+            image = read_image(about.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
+        except ProtocolError:
+            unreadable.setdefault(about.group, []).append(record.offset)
+            continue
+        if image is not None:
+            images[about.group].append(image)
+    found: dict[str, Events] = {}
+    for group in sorted({*notes, *images}):
+        own = notes.get(group, [])
+        if group:
+            own = sorted([*own, *coordinator], key=lambda one: (one.partition, one.offset))
+        found[group] = Events(own, sorted(images.get(group, []), key=lambda image: image.offset), unreadable.get(group, ()))
+    return found
+
+
+class Holes:
+    """Where records of a log are missing."""
+
+    def __init__(self, coverage: Iterable[Coverage], unreadable: Iterable[int] = ()) -> None:
+        rows = [row for row in coverage if row.log == OFFSETS]
+        self._holes = [(row.from_offset, row.to_offset, row.why) for row in rows if not row.complete]
+        self._holes += [(offset, offset, "unreadable") for offset in unreadable]
+        self.begin = min((row.from_offset for row in rows), default=0)
+
+    def between(self, after: int, before: int) -> set[str]:
+        """Why some are missing between these two offsets, which are there themselves."""
+        found = {why for first, last, why in self._holes if first < before and last > after}
+        if after < 0 and self.begin > 0:
+            found.add("retention")
+        return found
+
+
+def horizon_ms(coverage: Iterable[Coverage], now_ms: int) -> int:
+    """Up to here everything is read that will ever be: the older end of the two logs."""
+    ends: dict[str, int] = {}
+    for row in coverage:
+        ends[row.log] = max(ends.get(row.log, -1), row.to_ms if row.to_ms is not None else -1)
+    return min([now_ms, *(end for end in ends.values() if end >= 0)])
+
+
+class People:
+    """Who is behind a member id, as far as any note or record of the group says."""
+
+    def __init__(self, events: Events) -> None:
+        self._known: dict[str, Who] = {}
+        for image in events.images:
+            for member in image.stored.members if image.stored is not None else ():
+                if member.member_id not in self._known:
+                    self._known[member.member_id] = who(member)
+        for noted in events.notes:
+            body = noted.told.body
+            if isinstance(body, MemberJoin):
+                self._known[body.member_id] = Who(body.member_id, body.instance_id, body.client_id, body.host)
+            elif isinstance(body, StaticReplaced):
+                self._known[body.new_id] = Who(body.new_id, body.instance_id, body.client_id, body.host)
+
+    def of(self, member_id: str, instance_id: str | None = None) -> Who:
+        found = self._known.get(member_id)
+        return found if found is not None else Who(member_id, instance_id, "", "")
+
+
+def note_rows(cluster: str, group: str, notes: Iterable[Noted]) -> list[NoteRow]:
+    return [_note_row(cluster, one) for one in notes if one.told.group == group]
+
+
+def _note_row(cluster: str, noted: Noted) -> NoteRow:
+    header, body = noted.told.header, noted.told.body
+    return NoteRow(
+        cluster,
+        noted.partition,
+        noted.offset,
+        header.ts,
+        noted.told.group,
+        header.kind,
+        Kind(header.kind).name.lower(),
+        header.seq,
+        header.coordinator_epoch,
+        header.generation,
+        header.state,
+        header.offsets_log_offset,
+        header.dropped,
+        json.dumps(_plain(body), ensure_ascii=False, separators=(",", ":")),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return {name: _plain(getattr(value, name)) for name in fields_of(type(value))}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value.hex() if isinstance(value, bytes) else value

@@ -1,0 +1,80 @@
+"""Group metadata records as rows: one of the group, and one of each member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from history import Image
+from history.consumer import partitions_of, topics_of
+from history.inferred import is_replacement, joined_by
+from pipeline.events import Holes
+from pipeline.rows import Generation, Member
+from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+
+NO_GENERATION = -1  # of a tombstone
+
+
+def generation_rows(cluster: str, group: str, images: Sequence[Image], holes: Holes) -> list[Generation]:
+    rows = []
+    before: Image | None = None
+    for image in images:
+        rows.append(_generation(cluster, group, before, image, holes))
+        before = image
+    return rows
+
+
+def _generation(cluster: str, group: str, before: Image | None, image: Image, holes: Holes) -> Generation:
+    stored = image.stored
+    if stored is None:
+        return Generation(cluster, group, NO_GENERATION, image.offset, image.at_ms, None, None, None, None, None, 0, 0, None, True, True, False)
+    replaced = before is not None and is_replacement(before, image)
+    settled = not replaced and image.generation > 0
+    whole = not holes.between(before.offset if before is not None else -1, image.offset)
+    aborted = max(image.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and whole else None
+    return Generation(
+        cluster,
+        group,
+        image.generation,
+        image.offset,
+        image.at_ms,
+        stored.current_state_timestamp if stored.current_state_timestamp >= 0 else None,
+        image.at_ms - joined_by(image) if settled and stored.current_state_timestamp >= 0 else None,
+        stored.protocol_type or None,
+        stored.protocol or None,
+        stored.leader or None,
+        len(stored.members),
+        sum(member.group_instance_id is not None for member in stored.members),
+        aborted,
+        not stored.members,
+        False,
+        replaced and bool(stored.members),
+    )
+
+
+def member_rows(cluster: str, group: str, images: Sequence[Image]) -> list[Member]:
+    rows: list[Member] = []
+    for image in images:
+        stored = image.stored
+        if stored is not None:
+            rows += [_member(cluster, group, image, stored, one) for one in sorted(stored.members, key=lambda one: one.member_id)]
+    return rows
+
+
+def _member(cluster: str, group: str, image: Image, stored: GroupMetadataValue, member: MemberMetadata) -> Member:
+    return Member(
+        cluster,
+        group,
+        image.generation,
+        image.offset,
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout,
+        member.rebalance_timeout,
+        list(topics_of(stored, member) or ()),
+        list(partitions_of(stored, member) or ()),
+        crc32(member.subscription),
+        crc32(member.assignment),
+    )

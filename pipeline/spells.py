@@ -1,0 +1,115 @@
+"""Spells of members as rows, and what static members that came back under another member id made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from coordinator.notes import Replacement
+from history.restarts import AWAY_MAX_MS
+from history.spells import EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, Spell
+from pipeline import rows
+from pipeline.confidence import EXACT, STRONG, WEAK
+
+SAVED: Final = "saved"
+NOT_SAVED_EXPIRED: Final = "not_saved_expired"
+NOT_SAVED_PROTOCOL: Final = "not_saved_protocol"
+NOT_SAVED_DURING_REBALANCE: Final = "not_saved_during_rebalance"
+VERDICTS: Final = {
+    Replacement.NO_REBALANCE: SAVED,
+    Replacement.PROTOCOL_CHANGED: NOT_SAVED_PROTOCOL,
+    Replacement.COMPLETING: NOT_SAVED_DURING_REBALANCE,
+    Replacement.PREPARING: NOT_SAVED_DURING_REBALANCE,
+}
+SAVED_BY_ONE: Final = 2  # a dynamic member makes a rebalance when it goes, and one when it is back
+
+
+def known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def spell_rows(cluster: str, group: str, spells: Sequence[Spell], final_ms: int) -> list[rows.Spell]:
+    return [_spell(cluster, group, one, final_ms) for one in spells]
+
+
+def _spell(cluster: str, group: str, one: Spell, final_ms: int) -> rows.Spell:
+    return rows.Spell(
+        cluster,
+        group,
+        one.key,
+        one.instance_id,
+        one.member_id,
+        one.client_id,
+        one.host,
+        known(one.session_ms),
+        known(one.joined_lo_ms),
+        known(one.joined_hi_ms),
+        known(one.ended_lo_ms),
+        known(one.ended_hi_ms),
+        one.end,
+        known(one.from_generation),
+        known(one.to_generation),
+        len(one.partitions) if one.partitions is not None else None,
+        known(one.last_commit_ms),
+        known(one.last_heartbeat_ms),
+        one.replaced_by,
+        known(one.max_gap_ms),
+        WEAK if one.guessed else EXACT if one.noted and one.joined_lo_ms == one.joined_hi_ms else STRONG,
+        one.end != OPEN and one.ended_hi_ms <= final_ms,
+    )
+
+
+def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[rows.Replaced]:
+    """Seats: of each instance the spells in the order in which they began."""
+    last: dict[str, Spell] = {}
+    found = []
+    for new in spells:
+        if new.instance_id is None:
+            continue
+        old = last.get(new.instance_id)
+        last[new.instance_id] = new
+        verdict = _verdict(old, new) if old is not None else None
+        if old is None or verdict is None:
+            continue
+        exact = not old.guessed and new.noted and new.joined_lo_ms == new.joined_hi_ms
+        lo, hi = _away(old, new, exact)
+        found.append(
+            rows.Replaced(
+                cluster,
+                group,
+                new.instance_id,
+                old.member_id,
+                new.member_id,
+                new.joined_hi_ms,
+                max(new.joined_in, 0),
+                verdict != SAVED,
+                lo,
+                hi,
+                known(old.session_ms),
+                len(old.partitions) if old.partitions is not None else None,
+                verdict,
+                SAVED_BY_ONE if verdict == SAVED else 0,
+                EXACT if exact else STRONG if verdict == SAVED else WEAK,
+            )
+        )
+    return found
+
+
+def _verdict(old: Spell, new: Spell) -> str | None:
+    """None: it did not come back in the place of the one before, but after that had left, or much later."""
+    if old.end == REPLACED:
+        return VERDICTS.get(old.outcome) if old.outcome is not None else None
+    if new.joined_lo_ms - max(old.ended_hi_ms, 0) > AWAY_MAX_MS or old.end in (OPEN, UNKNOWN, "removed"):
+        return None
+    if old.end == LEFT:
+        return None
+    return NOT_SAVED_EXPIRED if old.end == EXPIRED else NOT_SAVED_DURING_REBALANCE
+
+
+def _away(old: Spell, new: Spell, exact: bool) -> tuple[int | None, int | None]:
+    if exact and old.last_heartbeat_ms >= 0:
+        away = max(new.joined_hi_ms - old.last_heartbeat_ms, 0)
+        return away, away
+    least = max(new.joined_lo_ms - old.ended_hi_ms, 0) if old.end != REPLACED else 0
+    alive = old.life_ms
+    return least, max(new.joined_hi_ms - alive, 0) if alive >= 0 else None

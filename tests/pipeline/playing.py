@@ -1,0 +1,55 @@
+"""Plays of the real coordinator as the fold reads them: notes and records, and the commits around each record."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from statistics import median
+
+from history import Image, Told
+from pipeline.episodes import fold_group
+from pipeline.events import Events, Noted
+from pipeline.rows import Coverage, Edge, GroupTables
+from tests.history.conftest import NotedPlay
+
+CLUSTER, GROUP = "c", "g"
+LATER_MS = 3_600_000
+NONE = -1
+
+
+def noted(told: Sequence[Told]) -> list[Noted]:
+    return [Noted(0, number, one) for number, one in enumerate(told)]
+
+
+def fold(
+    notes: Sequence[Told],
+    images: Sequence[Image],
+    edges: dict[int, Edge] | None = None,
+    coverage: Sequence[Coverage] = (),
+    now_ms: int | None = None,
+) -> GroupTables:
+    newest = max([one.at_ms for one in (*notes, *images)], default=0) + LATER_MS
+    return fold_group(CLUSTER, GROUP, Events(noted(notes), list(images)), edges or {}, coverage, newest if now_ms is None else now_ms)
+
+
+def with_notes(play: NotedPlay) -> GroupTables:
+    return fold(play.told, play.images)
+
+
+def without_notes(play: NotedPlay, edges: dict[int, Edge] | None = None) -> GroupTables:
+    return fold([], play.images, edges)
+
+
+def edges_of(images: Sequence[Image], commits: dict[str, list[int]]) -> dict[int, Edge]:
+    """`commits`: by `topic-partition`, when each was made, in order."""
+    found = {}
+    for image in images:
+        last, first, usual = [], [], []
+        for times in commits.values():
+            at = bisect_right(times, image.at_ms)
+            gaps = [later - earlier for earlier, later in zip(times[max(at - 11, 0) : at], times[max(at - 10, 1) : at], strict=False)]
+            last.append(times[at - 1] if at else NONE)
+            first.append(times[at] if at < len(times) else NONE)
+            usual.append(int(median(gaps)) if gaps else NONE)
+        found[image.offset] = Edge(CLUSTER, GROUP, image.offset, list(commits), last, first, usual)
+    return found

@@ -1,0 +1,161 @@
+"""Rebalances as rows, with the notes of the real coordinator and without: playbooks of which the truth is in the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.rows import Episode, GroupTables
+from tests.coordinator.playbook import T0_T1
+from tests.history.conftest import NotedPlay
+from tests.pipeline.playing import with_notes, without_notes
+
+
+@pytest.fixture
+def play() -> Iterator[NotedPlay]:
+    playing = NotedPlay()
+    yield playing
+    playing.close()
+
+
+def both(play: NotedPlay) -> tuple[GroupTables, GroupTables]:
+    return with_notes(play), without_notes(play)
+
+
+def last(play: NotedPlay) -> tuple[Episode, Episode]:
+    exact, inferred = both(play)
+    return exact.episodes[-1], inferred.episodes[-1]
+
+
+def holds(inferred: Episode, exact: Episode) -> None:
+    """What is told without notes is so."""
+    assert inferred.start_lo_ms is not None
+    assert exact.start_lo_ms == exact.start_hi_ms is not None
+    assert inferred.start_hi_ms is not None
+    assert inferred.start_lo_ms <= exact.start_lo_ms <= inferred.start_hi_ms
+    assert (inferred.end, inferred.end_ms, inferred.rounds) == (exact.end, exact.end_ms, exact.rounds)
+    assert (inferred.from_generation, inferred.to_generation) == (exact.from_generation, exact.to_generation)
+    assert (inferred.members_before, inferred.members_after) == (exact.members_before, exact.members_after)
+    assert inferred.moved_partitions == exact.moved_partitions
+    assert exact.confidence == "exact"
+    assert exact.missing == inferred.missing == 0
+
+
+def test_a_group_is_formed(play: NotedPlay) -> None:
+    play.join("a", version=3)
+    play.after(1_000)
+    play.join("b", version=3)
+    play.after(5_000)
+    play.after(1_500).sync("a", {"a": b"", "b": b""})
+    exact, inferred = last(play)
+    holds(inferred, exact)
+    assert (exact.cause, inferred.cause, inferred.confidence) == ("formation", "formation", "strong")
+    assert exact.joined == inferred.joined == ["c-a", "c-b"]
+    assert (exact.sync_ms, inferred.sync_ms) == (exact.sync_ms, exact.sync_ms)
+    assert exact.join_ms is not None
+
+
+def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
+    play.d2()
+    play.after(700)
+    play.join("c", version=3)
+    play.after(2_000)
+    play.join("a")
+    play.join("b")
+    play.after(300)
+    play.sync("a", {"a": b""})
+    exact, inferred = last(play)
+    holds(inferred, exact)
+    assert (exact.cause, exact.trigger_member, exact.trigger_client) == ("new_member", "c-c", "c @ 127.0.0.1")
+    assert (inferred.cause, inferred.trigger_member, inferred.confidence) == ("new_member", "c-c", "strong")
+    assert (exact.join_ms, exact.sync_ms, inferred.sync_ms) == (2_000, 300, 300)
+    assert exact.laggards == ["c-b"]
+
+
+def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
+    play.d2()
+    play.after(5)
+    play.join("c", version=3)
+    play.join("a")
+    play.join("b")
+    play.after(100)
+    play.leave("c")
+    play.join("a")
+    play.join("b")
+    play.sync("a", {"a": b""})
+    exact, inferred = last(play)
+    holds(inferred, exact)
+    assert (exact.rounds, exact.rounds_aborted, exact.contributing) == (2, 1, ["member_left"])
+    assert (inferred.rounds_aborted, inferred.cause, inferred.confidence) == (1, "leader_or_member_rejoin", "weak")
+    assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # of that no record says anything
+    assert [one.rounds_aborted for one in without_notes(play).generations] == [None, 0, 1]
+
+
+def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
+    play.s2().alive("a", "b")
+    play.after(30_000)
+    play.silent("b")
+    play.after(4_000)
+    play.join("b'")
+    exact, inferred = both(play)
+    assert len(exact.episodes) == len(inferred.episodes) == 1
+    (saved,), (seen,) = exact.replacements, inferred.replacements
+    assert (saved.verdict, saved.caused_rebalance, saved.saved_rebalances, saved.confidence) == ("saved", False, 2, "exact")
+    assert saved.gap_lo_ms == saved.gap_hi_ms == 4_000
+    assert (seen.verdict, seen.instance_id, seen.old_member_id, seen.new_member_id) == ("saved", "ib", "ib-b", "ib-b'")
+    assert seen.gap_lo_ms is not None
+    assert seen.gap_hi_ms is not None
+    assert seen.gap_lo_ms <= 4_000 <= seen.gap_hi_ms
+    assert inferred.generations[-1].is_replacement
+
+
+def test_a_static_member_that_comes_back_with_another_offer_saves_nothing(play: NotedPlay) -> None:
+    play.s1()
+    play.after(1_000)
+    play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
+    play.after(10)
+    play.sync("a'", {"a'": b""})
+    exact, inferred = both(play)
+    assert [one.verdict for one in exact.replacements] == [one.verdict for one in inferred.replacements] == ["not_saved_protocol"]
+    assert exact.episodes[-1].cause == "static_protocol_changed"
+    assert inferred.episodes[-1].protocol_change
+    assert inferred.episodes[-1].rejoined == exact.episodes[-1].rejoined == ["ia"]
+
+
+def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(play: NotedPlay) -> None:
+    play.s2().alive("a")
+    play.after(10_100)
+    play.join("a")
+    play.sync("a", {"a": b""})
+    play.after(3_000)
+    play.join("b'")
+    play.join("a")
+    play.sync("a", {"a": b""})
+    exact, _ = both(play)
+    (back,) = exact.replacements
+    assert (back.verdict, back.gap_lo_ms, back.gap_hi_ms, back.caused_rebalance) == ("not_saved_expired", 13_100, 13_100, True)
+    assert [one.end_kind for one in exact.spells if one.instance_id == "ib"] == ["expired", "open"]
+    assert exact.episodes[-2].expired == ["ib"]
+
+
+def test_a_crash_ends_a_rebalance_and_the_row_says_so(play: NotedPlay) -> None:
+    play.d2()
+    play.after(10)
+    play.join("c", version=3)
+    play.crash()
+    exact = with_notes(play).episodes[-1]
+    assert (exact.end, exact.end_ms, exact.cause) == ("interrupted", None, "new_member")
+    assert "coordinator was restarted" in exact.evidence
+
+
+def test_a_group_that_is_deleted_and_made_again_begins_anew(play: NotedPlay) -> None:
+    play.d1()
+    play.leave("a")
+    play.after(50)
+    play.delete()
+    play.after(1_000)
+    play.settled("b")
+    for tables in both(play):
+        assert [(one.from_generation, one.to_generation, one.cause) for one in tables.episodes][-1] == (0, 1, "formation")
+        assert [one.tombstone for one in tables.generations] == [False, False, False, True, False, False]
