@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from history.consumer import partitions_of, topics_of
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -27,22 +28,12 @@ class Who(NamedTuple):
         return (self.instance_id,) if self.instance_id is not None else (self.client_id, self.host)
 
 
-W = TypeVar("W", bound=Who)
-
-
-class Pairs(NamedTuple):
-    """`back`: who went, and who came in its place."""
-
-    joined: list[Who]
-    left: list[Who]
-    back: list[tuple[Who, Who]]
-
-
 class Difference(NamedTuple):
+    """Members that are new and members that are gone, by member id; `back` are those of both that are one process: it was restarted."""
+
     joined: list[Who]
     left: list[Who]
     back: list[tuple[Who, Who]]
-    stayed: int
     protocol: bool  # the group agreed on another one
     subscribed: list[str]  # members that stayed or are back and subscribe to other topics, or say other things where these cannot be read
     said: bool  # some of those that stayed say something else, be it only what they own
@@ -53,42 +44,34 @@ def who(member: MemberMetadata) -> Who:
     return Who(member.member_id, member.group_instance_id, member.client_id, member.client_host)
 
 
-def paired(left: Iterable[Who], joined: Iterable[Who]) -> Pairs:
-    """Whose identity is that of as many who came as went is back. Where the numbers differ nobody can say who is."""
-    gone: dict[tuple[str, ...], list[Who]] = {}
+def paired(left: Iterable[Who], joined: Iterable[Who]) -> list[tuple[Who, Who]]:
+    """Who is back in the place of whom. Of several that nobody can tell apart the first takes the place of the first."""
+    gone: dict[tuple[str, ...], deque[Who]] = {}
     for one in left:
-        gone.setdefault(one.identity, []).append(one)
-    came: dict[tuple[str, ...], list[Who]] = {}
-    for one in joined:
-        came.setdefault(one.identity, []).append(one)
-    back: list[tuple[Who, Who]] = []
-    for identity, new in came.items():
-        old = gone.get(identity, [])
-        if len(old) == len(new):
-            back += zip(old, new, strict=True)
-            del gone[identity]
-            came[identity] = []
-    return Pairs([one for some in came.values() for one in some], [one for some in gone.values() for one in some], back)
+        gone.setdefault(one.identity, deque()).append(one)
+    return [(gone[one.identity].popleft(), one) for one in joined if gone.get(one.identity)]
 
 
 def compared(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:
     """`before` is None for a group that is new."""
     old = {member.member_id: member for member in before.members} if before is not None else {}
     new = {member.member_id: member for member in after.members}
-    pairs = paired([who(one) for id, one in old.items() if id not in new], [who(one) for id, one in new.items() if id not in old])
+    left = [who(one) for id, one in old.items() if id not in new]
+    joined = [who(one) for id, one in new.items() if id not in old]
+    back = paired(left, joined)
     subscribed: list[str] = []
     said = False
     both = [(id, id) for id in old if id in new]
     protocol = bool(before is not None and before.protocol and after.protocol and before.protocol != after.protocol)
     if before is not None and not protocol:  # of another protocol they say other things
-        for one, other in [*both, *((gone.member_id, came.member_id) for gone, came in pairs.back)]:
+        for one, other in [*both, *((gone.member_id, came.member_id) for gone, came in back)]:
             if old[one].subscription == new[other].subscription:
                 continue
             said = said or one == other
             topics = topics_of(before, old[one]), topics_of(after, new[other])
             if None in topics or topics[0] != topics[1]:
                 subscribed.append(who(new[other]).key)
-    return Difference(pairs.joined, pairs.left, pairs.back, len(both), protocol, subscribed, said, _grown(before, after))
+    return Difference(joined, left, back, protocol, subscribed, said, _grown(before, after))
 
 
 def _grown(before: GroupMetadataValue | None, after: GroupMetadataValue) -> dict[str, tuple[int, int]]:

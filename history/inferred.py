@@ -133,14 +133,14 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
     """Who went and was silent for a session, up to when the others were heard last."""
     stored = before.stored
     assert stored is not None
-    gone = {one.member_id for one in difference.left} | {old.member_id for old, _ in difference.back}
+    gone = {one.member_id for one in difference.left}
     shares = {member.member_id: partitions_of(stored, member) or () for member in stored.members}
     heard = [around.last_before.get(one, -1) for id, some in shares.items() if id not in gone for one in some]
     until = min(max([before.at_ms, *heard]), hi) if any(one > before.at_ms for one in heard) else hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
     return [
         one
-        for one in (*difference.left, *(old for old, _ in difference.back))
+        for one in difference.left
         if is_silent_long(around, shares[one.member_id], before.at_ms, until, sessions[one.member_id])
     ]
 
@@ -149,10 +149,14 @@ def _why(
     before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], rounds: int
 ) -> tuple[str, bool, Who | None, str]:
     """Cause, whether it is as good as certain, the member, and the sentence."""
-    joined, left, back = difference.joined, difference.left, difference.back
+    back = difference.back
+    restarted = {one.member_id for pair in back for one in pair}
+    joined = [one for one in difference.joined if one.member_id not in restarted]
+    left = [one for one in difference.left if one.member_id not in restarted]
     one_round = rounds == 1
     again = "" if one_round else f", in {rounds} rounds"
     if before is None or before.stored is None or before.generation == 0:
+        joined = difference.joined
         first = joined[0] if len(joined) == 1 else None
         if stored.members:
             return FORMATION, True, first, f"the first generation that is stored has {_names(joined)}{again}"
@@ -172,6 +176,7 @@ def _why(
         return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and nobody went{again}"
     if left and not joined and not back:
         mover = left[0] if len(left) == 1 else None
+        expired = [one for one in expired if one in left]
         if expired:
             return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went after a silence of about a session{again}"
         return MEMBER_LEFT, False, mover, f"{_names(left)} went, and no silence of a session says that a session ended{again}"

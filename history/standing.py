@@ -50,6 +50,7 @@ class Standing:
         self._orderly = True  # the coordinator before was unloaded in order, and its notes were all written
         self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note
+        self._created_in = UNKNOWN  # the epoch in which another group of that name was made since then
 
     @property
     def now_open(self) -> Rebalance | None:
@@ -295,7 +296,8 @@ class Standing:
             done += self._at_rest(image.at_ms, generation, image)
         self._image = image
         self._recorded = True
-        self._deleted = False
+        self._deleted = self._deleted and not generation  # the record of a new group comes before its first note
+        self._created_in = image.epoch if self._deleted else UNKNOWN
         self._empty = not members
         self._members = image.member_ids
         self._told_ms = max(self._told_ms, image.at_ms)
@@ -316,6 +318,7 @@ class Standing:
         self._recorded = True
         self._members = set()
         self._deleted = self._empty = True
+        self._created_in = UNKNOWN
         return done
 
 

@@ -62,7 +62,8 @@ class Story(Standing):
             done += self._alone()
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
-        explained = self._deleted or self._began_anew == header.coordinator_epoch
+        deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
+        explained = deleted or self._began_anew == header.coordinator_epoch
         if lost or (anew and self._noted):
             self._members = None
         if lost or (anew and self._noted and not explained):
@@ -91,7 +92,7 @@ class Story(Standing):
             else:
                 found.append(Lost(header.ts, lost))
         self._noted = self._loaded = True
-        self._deleted, self._began_anew, self._orderly = False, UNKNOWN, True
+        self._deleted, self._created_in, self._began_anew, self._orderly = False, UNKNOWN, UNKNOWN, True
         self._epoch, self._place = header.coordinator_epoch, header.offsets_log_offset
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         self._told_ms = max(self._told_ms, header.ts)

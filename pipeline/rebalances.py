@@ -26,6 +26,8 @@ UNNUMBERED: Final = -1
 
 
 class Changes(NamedTuple):
+    """Member keys. Who is back is among those that joined, and under its old id among those that went, unless it kept a seat."""
+
     joined: list[str]
     left: list[str]
     expired: list[str]
@@ -139,7 +141,7 @@ class Rebalances:
             rounds=rounds,
             rounds_aborted=rounds - 1,
             cause=cause,
-            cause_detail=_detail(one),
+            cause_detail=one.cause.name.lower() if cause == FORMATION and one.cause is not None else _detail(one),
             contributing=list(dict.fromkeys(why.name.lower() for why in one.also)),
             trigger_member=mover.key if mover else None,
             trigger_client=_client(mover),
@@ -184,14 +186,16 @@ class Rebalances:
         passing = {come.member_id for come in came} & {gone.member_id for gone in went}
         joined = {come.member_id: self._people.of(come.member_id, come.instance_id) for come in came}
         left = {gone.member_id: self._people.of(gone.member_id, gone.instance_id) for gone in went}
-        pairs = paired([who for id, who in left.items() if id not in passing], [who for id, who in joined.items() if id not in passing])
+        back = paired([who for id, who in left.items() if id not in passing], [who for id, who in joined.items() if id not in passing])
+        came_ms = {come.member_id: come.at_ms for come in came}
+        free_ms = {gone.member_id: gone.at_ms - (gone.since_heartbeat_ms if gone.how is not How.LEFT else 0) for gone in went}
+        back = [(old, new) for old, new in back if free_ms[old.member_id] <= came_ms[new.member_id]]
         silent = {gone.member_id for gone in went if gone.how is How.EXPIRED}
-        lost = [*pairs.left, *(who for id, who in left.items() if id in passing)]
         return Changes(
-            sorted(keys([*pairs.joined, *(who for id, who in joined.items() if id in passing)])),
-            sorted(who.key for who in lost if who.member_id not in silent),
-            sorted(who.key for who in lost if who.member_id in silent),
-            sorted({*keys([new for _, new in pairs.back]), *(back.instance_id for back in one.returned)}),
+            sorted(who.key for who in joined.values()),
+            sorted(who.key for id, who in left.items() if id not in silent),
+            sorted(who.key for id, who in left.items() if id in silent),
+            sorted({*keys([new for _, new in back]), *(one.instance_id for one in one.returned)}),
         )
 
     def _laggards(self, one: Rebalance) -> tuple[list[str], int | None]:
@@ -321,11 +325,14 @@ def _unchanged(one: Missing) -> bool:
 
 
 def _of_difference(difference: Difference, expired: Sequence[Who]) -> Changes:
+    """A static member whose seat was taken by its successor neither left nor joined, as far as records say."""
     silent = {one.member_id for one in expired}
+    seats = {one.member_id for pair in difference.back for one in pair if one.instance_id is not None}
+    left = [one for one in difference.left if one.member_id not in seats]
     return Changes(
-        sorted(keys(difference.joined)),
-        sorted(one.key for one in difference.left if one.member_id not in silent),
-        sorted(one.key for one in difference.left if one.member_id in silent),
+        sorted(one.key for one in difference.joined if one.member_id not in seats),
+        sorted(one.key for one in left if one.member_id not in silent),
+        sorted(one.key for one in left if one.member_id in silent),
         sorted(keys([new for _, new in difference.back])),
     )
 

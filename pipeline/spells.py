@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator.notes import Replacement
-from history.restarts import AWAY_MAX_MS
+from history.pairs import AWAY_MAX_MS
 from history.spells import EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, Spell
 from pipeline import rows
 from pipeline.confidence import EXACT, STRONG, WEAK
@@ -21,7 +21,9 @@ VERDICTS: Final = {
     Replacement.COMPLETING: NOT_SAVED_DURING_REBALANCE,
     Replacement.PREPARING: NOT_SAVED_DURING_REBALANCE,
 }
-SAVED_BY_ONE: Final = 2  # a dynamic member makes a rebalance when it goes, and one when it is back
+# A dynamic member makes a rebalance when it goes and one when it is back, or one for both. A replay knows which (`whatif.py`).
+SAVED_BY_ONE: Final = 2
+SAVED_AT_LEAST: Final = 1
 
 
 def known(number: int) -> int | None:
@@ -89,6 +91,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
                 len(old.partitions) if old.partitions is not None else None,
                 verdict,
                 SAVED_BY_ONE if verdict == SAVED else 0,
+                SAVED_AT_LEAST if verdict == SAVED else 0,
                 EXACT if exact else STRONG if verdict == SAVED else WEAK,
             )
         )
