@@ -70,23 +70,23 @@ class Directory:
         value = TopicValue(base64.urlsafe_b64decode(id + "=="), partitions, self._start_ms, known)
         self._registered.append((with_version(TopicKey(name), 0), with_version(value, 0)))
 
-    def topic_log(self, name: str, partition: int) -> Log:
-        """Of an ordinary topic, to be appended to."""
-        return self._log(name, partition, self._segment_bytes)
+    def topic_log(self, name: str, partition: int, start_offset: int) -> Log:
+        """Of an ordinary topic, to be appended to; what was before `start_offset` is gone."""
+        return self._log(name, partition, self._segment_bytes, start_offset)
 
-    def _log(self, name: str, partition: int, segment_bytes: int) -> Log:
+    def _log(self, name: str, partition: int, segment_bytes: int, start_offset: int = 0) -> Log:
         log = self._logs.get((name, partition))
         if log is None:
             folder = self._data.log_folder(name, partition)
             id = self._ids.get(name, "") if name != OFFSETS_LOG or not self._ours else ""
-            log, _ = Log.open(self._handles, folder, segment_bytes, 0, True, id, deferred=True)
+            log, _ = Log.open(self._handles, folder, segment_bytes, 0, True, id, deferred=True, start_offset=start_offset)
             self._logs[name, partition] = log
         return log
 
     # The end.
 
-    def close(self) -> None:
-        """As after an orderly stop."""
+    def close(self, at_ms: int) -> None:
+        """As after an orderly stop at that moment."""
         if self._ours:
             self._log(REGISTRY_LOG, 0, self._segment_bytes).append(build_facts(self._registered, self._start_ms), 0)
         ends = {place: log.next_offset for place, log in self._logs.items()}
@@ -94,7 +94,10 @@ class Directory:
             log.close()
         self._handles.close()
         self._data.checkpoint(ends)
-        if not self._ours:
+        self._data.checkpoint_starts({place: log.start_offset for place, log in self._logs.items() if log.start_offset})
+        if self._ours:
+            self._data.note_use(at_ms)
+        else:
             write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", ends)
             self._disk.remove(f"{self.path}/{FORMAT_FILE}")
         self._data.mark_clean()

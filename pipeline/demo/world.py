@@ -7,56 +7,96 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.demo.cast import play
+from pipeline.demo.cluster import START_MS, Cluster
 from pipeline.demo.directory import Directory
-from pipeline.virtual import Client, TrueEpisode, World
+from pipeline.virtual import Nowhere, TrueEpisode, World
 
-START_MS: Final = 1_760_918_400_000  # a Monday, 00:00 UTC
-DAY_MS: Final = 86_400_000
-MINUTE_MS: Final = 60_000
 PARTITIONS: Final = 4
 TRUTH: Final = "truth.json"
+ENDS_MS: Final = 60_000
 
 
-def write_world(directory: str | Path, seed: int = 0, days: float = 7, notes: bool = True) -> dict[str, Any]:
-    """The truth, which is in `truth.json` beside the directory's logs as well. `notes` False: what a real Kafka would leave."""
-    recorder = Directory(str(directory), PARTITIONS, START_MS, ours=notes, seed=seed)
-    world = World(START_MS, PARTITIONS, recorder=recorder, seed=seed)
-    recorder.add_topic("orders", 12)
-    pods = [
-        world.client("checkout", f"checkout-{number}", topics={"orders": 12}, host=f"/10.0.0.{number + 10}", session_ms=10_000) for number in range(6)
-    ]
-    for pod in pods:
-        pod.start()
-        world.at(world.now + MINUTE_MS, _commit, pod)
-    for day in range(int(days)):
-        for number, pod in enumerate(pods):
-            world.at(START_MS + day * DAY_MS + 14 * 3_600_000 + number * 45_000, pod.restart, 20_000)
-    world.run_until(START_MS + int(days * DAY_MS))
-    recorder.close()
-    truth = truth_of(world)
+def write_world(
+    directory: str | Path,
+    seed: int = 0,
+    days: float = 7,
+    notes: bool = True,
+    *,
+    start_ms: int = START_MS,
+    ends_ms: int = ENDS_MS,
+) -> dict[str, Any]:
+    """The truth, which is written to `truth.json` in the directory as well.
+
+    `notes` False: what an Apache Kafka would leave. `ends_ms`: how often end offsets are noted.
+    """
+    recorder = Directory(str(directory), PARTITIONS, start_ms, ours=notes, seed=seed)
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days)
+    cluster.sample_ends(ends_ms)
+    cluster.world.run_until(cluster.end_ms)
+    for topic in cluster.topics.values():
+        if topic.storable:
+            recorder.add_topic(topic.name, topic.partitions, {"retention.ms": str(topic.retention_ms)})
+            topic.write(recorder, cluster.end_ms)
+    recorder.close(cluster.end_ms)
+    truth = truth_of(cluster)
+    others = {every: _without_commits(start_ms, days, seed, every) for every in ("dynamic", "static")}
+    for name, group in truth["groups"].items():
+        group |= {f"rebalances_if_{every}": len(other.episodes(name)) for every, other in others.items()}
     Path(directory, TRUTH).write_text(json.dumps(truth, indent=1))
     return truth
 
 
-def _commit(pod: Client) -> None:
-    now = pod.world.now
-    if pod.working:
-        offsets: dict[str, list[tuple[int, int]]] = {}
-        for topic, partition in pod.owned:
-            offsets.setdefault(topic, []).append((partition, (now - START_MS) // 1000))
-        pod.commit(offsets)
-    pod.world.at(now + MINUTE_MS, _commit, pod)
+def _cluster(world: World, days: float, commits: bool = True, every: str = "") -> Cluster:
+    cluster = Cluster(world, days, commits, every)
+    play(cluster)
+    return cluster
 
 
-def truth_of(world: World) -> dict[str, Any]:
-    groups = {name: {"episodes": [_episode(one) for one in world.episodes(name)]} for name in sorted(world.clients)}
-    restarts = [asdict(one) | {"gap_ms": one.gap_ms} for one in world.restarts]
-    return {"start_ms": world.start_ms, "end_ms": world.now, "groups": groups, "restarts": restarts}
+def _without_commits(start_ms: int, days: float, seed: int, every: str) -> World:
+    """The same week, had all members been static, or none: what really would have been saved."""
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=Nowhere(), seed=seed), days, False, every)
+    cluster.world.run_until(cluster.end_ms)
+    return cluster.world
+
+
+def truth_of(cluster: Cluster) -> dict[str, Any]:
+    world = cluster.world
+    groups = {}
+    for name, service in sorted(cluster.services.items()):
+        avoidable = {id(one) for one in world.avoidable(name)}
+        found = world.group(name)
+        groups[name] = {
+            "partition": world.partition(name).number,
+            "static": service.static,
+            "members": len(found.members) if found is not None else 0,
+            "generation": world.generation(name),
+            "episodes": [_episode(one) | {"avoidable": id(one) in avoidable} for one in world.episodes(name)],
+            "avoidable": len(avoidable),
+            "saved": [change._asdict() for change in world.saved(name)],
+            "restarts": [asdict(one) | {"gap_ms": one.gap_ms} for one in world.restarts if one.group == name],
+        }
+    return {
+        "start_ms": world.start_ms,
+        "end_ms": world.now,
+        "groups": groups,
+        "deploys": [asdict(one) | {"rebalances": _rebalances_of(world, one.group, one.start_ms, one.end_ms)} for one in cluster.deploys],
+        "stuck": [asdict(one) for one in cluster.stuck],
+        "remarks": cluster.remarks,
+        "topics": {name: _ends(cluster, name) for name in cluster.topics},
+    }
 
 
 def _episode(one: TrueEpisode) -> dict[str, Any]:
-    return asdict(one) | {
-        "rounds": one.rounds,
-        "changes": [change._asdict() for change in one.changes],
-        "restarts_alone": one.restarts_alone,
-    }
+    return asdict(one) | {"rounds": one.rounds, "changes": [change._asdict() for change in one.changes]}
+
+
+def _rebalances_of(world: World, group: str, start_ms: int, end_ms: int) -> int:
+    """Those in which somebody who was restarted between the two moments went or came."""
+    restarted = {one.number for one in world.restarts if one.group == group and start_ms <= one.at_ms <= end_ms}
+    return sum(bool(one.restarts & restarted) for one in world.episodes(group))
+
+
+def _ends(cluster: Cluster, name: str) -> list[dict[str, int]]:
+    topic, now = cluster.topics[name], cluster.world.now
+    return [{"log_start": topic.log_start(number, now), "end": topic.end(number, now)} for number in range(topic.partitions)]

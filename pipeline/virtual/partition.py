@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from coordinator import Fact, JoinRequest, Note, Shard
+from coordinator import JoinRequest, Note, Shard
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Coordinator, Kind
@@ -32,7 +32,8 @@ class Partition:
         self.epoch = 0
         self.shard: Shard | None = Shard(world.config, self._fresh_id, self._told)
         self.loses_notes = False  # they cannot be written, as on a full disk
-        self._facts: dict[bytes, bytes | None] = {}  # as compaction leaves them, for the next life
+        # Batches for the next life, in their order; of commits to the same partitions the newest only.
+        self._batches: dict[Hashable, bytes] = {}
         self._watched: dict[str, Watched] = {}
         self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: whose it is, and which restart ended it
         self._seq = 0
@@ -94,7 +95,8 @@ class Partition:
         self.append()
         self._watch(group, cause, client, gone)
 
-    def append(self) -> None:
+    def append(self, commit: Hashable = None) -> None:
+        """What the step emitted goes to the log. `commit`: it is nothing but a commit, which the next of this name makes obsolete."""
         shard = self.shard
         assert shard is not None
         hold = shard.hold
@@ -102,16 +104,13 @@ class Partition:
             before = hold.taken
             batch = hold.take(self.world.now)
             facts = hold.taken - before
-            self._remember(bytes(batch))
+            name = commit or len(self._batches)
+            self._batches.pop(name, None)
+            self._batches[name] = bytes(batch)
             offset = self.world.recorder.append(self.number, batch, facts, self.world.now, self.epoch)
             self._end_stamp = hold.taken
             self._end_offset = offset + facts - 1
             hold.confirm(hold.taken)
-
-    def _remember(self, batch: bytes) -> None:
-        for key, value in facts_of(batch):
-            self._facts.pop(key, None)
-            self._facts[key] = value
 
     # The truth.
 
@@ -204,7 +203,7 @@ class Partition:
         self._seq = 0
         self._end_stamp, self._end_offset = 0, -1
         shard = self.shard = Shard(self.world.config, self._fresh_id, self._told)
-        facts: Sequence[Fact] = list(self._facts.items())
+        facts = [fact for batch in self._batches.values() for fact in facts_of(batch)]
         shard.replay(facts)
         for _ in shard.open_groups(lambda: (self.world.now, self.world.now)):
             pass

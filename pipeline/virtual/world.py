@@ -173,7 +173,8 @@ class World:
         if partition.shard is None:
             return UNREACHABLE
         code = partition.shard.commit(commit, self.now, self.now)
-        partition.append()
+        places = tuple([(topic, one.partition_index) for topic, some in commit.topics for one in some])
+        partition.append((commit.group_id, places))
         return code
 
     # What administrators ask.

@@ -86,7 +86,7 @@ def write_script(script: Callable[[World], None], directory: Path, notes: bool =
     recorder = Directory(str(directory), 1, BEGIN_MS, ours=notes)
     recorder.add_topic("t", 12)
     world = _run(script, recorder)
-    recorder.close()
+    recorder.close(world.now)
     return world
 
 
@@ -531,5 +531,5 @@ def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
     end(committed=False)
     commit({0: 500}, sequence=4)
     commit({2: 7})
-    recorder.close()
+    recorder.close(at)
     return {("t", 0): 10, ("t", 1): 10, ("t", 2): 7}

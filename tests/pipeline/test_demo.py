@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import cli
 from coordinator import read_offset
 from history import Rebalance, read_image, read_told, story_of
 from pipeline.demo import write_world
+from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
+from pipeline.demo.topics import DAY_MS
+from pipeline.demo.world import TRUTH
 from protocol.batch import facts_of, iterate
+from protocol.messages.coordinator_notes import EndOffsets
+from storage import OsDisk
+from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from tests.cli.log_folders import Command
+from tests.running import broker
 
 pytestmark = pytest.mark.once  # bytes and disks
 
@@ -36,22 +46,73 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
     return found
 
 
-def test_a_reader_of_the_logs_finds_what_happened(tmp_path: Path) -> None:
-    truth = write_world(tmp_path / "world", days=1)
-    assert json.loads((tmp_path / "world" / "truth.json").read_text()) == truth
-    notes = [told for _, _, _, fact in batches(tmp_path / "world", "__coordinator_notes") if (told := read_told(*fact)) is not None]
-    records = batches(tmp_path / "world", "__consumer_offsets")
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Monday, until the afternoon."""
+    directory = tmp_path_factory.mktemp("world")
+    write_world(directory / "data", days=0.7)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def truth(world: Path) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads((world / "data" / TRUTH).read_text())
+    return known
+
+
+def test_a_reader_of_the_logs_finds_what_happened(world: Path, truth: dict[str, Any]) -> None:
+    notes = [told for _, _, _, fact in batches(world / "data", "__coordinator_notes") if (told := read_told(*fact)) is not None]
+    records = batches(world / "data", "__consumer_offsets")
     for group, known in truth["groups"].items():
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
         told = [(one.began_ms, one.to_generation) for one in story_of(group, notes, images) if isinstance(one, Rebalance)]
         assert told == [(one["start_ms"], one["to_generation"]) for one in known["episodes"]]
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_the_directory_is_sound(tmp_path: Path, command: Command, ours: bool) -> None:
-    write_world(command.folder / "data", days=1, notes=ours)
-    code, problems, summary = command.problems()
+def test_what_would_have_been_is_known(truth: dict[str, Any]) -> None:
+    hostile = truth["groups"][HOSTILE_GROUP]
+    assert (len(hostile["episodes"]), hostile["avoidable"], hostile["rebalances_if_static"]) == (5, 4, 1)
+    (deploy,) = [one for one in truth["deploys"] if one["group"] == "search-indexer"]
+    assert deploy["static"]
+    assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # its session is too short
+
+
+def test_end_offsets_are_noted_and_are_where_the_logs_end(world: Path, truth: dict[str, Any]) -> None:
+    noted: dict[str, EndOffsets] = {}
+    for _, _, _, fact in batches(world / "data", "__coordinator_notes"):
+        told = read_told(*fact)
+        if told is not None and isinstance(told.body, EndOffsets):
+            noted[told.body.topic] = told.body
+    assert set(noted) == set(truth["topics"])
+    for (topic, partition), end in read_offsets(OsDisk(), str(world / "data" / RECOVERY_POINTS)).items():
+        if not topic.startswith("__"):
+            assert truth["topics"][topic][partition]["end"] == end
+            assert 0 <= end - noted[topic].partitions[partition].end < 120_000
+
+
+def test_the_directory_is_sound(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, problems, summary = Command(world, capsys).problems()
     assert (code, problems, summary["warnings"], summary["stopped_in_order"]) == (0, [], 0, True)
+
+
+def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> None:
+    write_world(command.folder / "data", days=0.05, notes=False)
+    code, problems, _ = command.problems()
+    assert (code, problems) == (0, [])
+    names = {path.name for path in (command.folder / "data").iterdir()}
+    assert not [name for name in names if "notes" in name or "tenure" in name]
+    assert "replication-offset-checkpoint" in names
+
+
+def test_a_broker_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started:
+        assert cli.main(["group", "history", "search-indexer", "--bootstrap", f"127.0.0.1:{started.port}", "--limit", "0"]) == 0
+        told = capsys.readouterr().out
+        assert cli.main(["group", "list", "--bootstrap", f"127.0.0.1:{started.port}", "--json"]) == 0
+        listed = {one["group"] for one in json.loads(capsys.readouterr().out)["groups"]}
+    assert told.count("rebalance, generation") == 17
+    assert {HOSTILE_GROUP, "checkout", "payments"} <= listed
 
 
 def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -> None:

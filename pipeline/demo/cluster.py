@@ -1,0 +1,211 @@
+"""The made-up cluster: topics that fill, and services whose processes read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from coordinator import partition_of
+from coordinator.notes import Kind
+from pipeline.demo.topics import DAY_MS, Topic
+from pipeline.virtual import Client, World
+from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+START_MS: Final = 1_760_918_400_000  # a Monday, 00:00 UTC
+
+
+@dataclass(slots=True)
+class Deploy:
+    """Every process of a service restarted, one after the other."""
+
+    group: str
+    name: str
+    start_ms: int
+    end_ms: int
+    restarted: int
+    static: bool
+
+
+@dataclass(slots=True)
+class Stuck:
+    """A partition that is read no further."""
+
+    group: str
+    topic: str
+    partition: int
+    since_ms: int
+    committed: int
+    how: str
+
+
+@dataclass(slots=True)
+class Cluster:
+    """`every`: how members join, against what the script says: "static", "dynamic", or "" as it says. `commits` False: for a world of
+    which only the rebalances are asked."""
+
+    world: World
+    days: float
+    commits: bool = True
+    every: str = ""
+    topics: dict[str, Topic] = field(default_factory=dict)
+    services: dict[str, Service] = field(default_factory=dict)
+    deploys: list[Deploy] = field(default_factory=list)
+    stuck: list[Stuck] = field(default_factory=list)
+    remarks: list[dict[str, Any]] = field(default_factory=list)  # what else the script did, and when
+
+    @property
+    def end_ms(self) -> int:
+        return self.world.start_ms + int(self.days * DAY_MS)
+
+    def moment(self, day: int, hour: int, minute: int = 0) -> int:
+        return self.world.start_ms + day * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS
+
+    def at(self, moment: int, step: Callable[..., object], *arguments: object) -> None:
+        """What would come after the end is left out, so that a short world is the beginning of a long one."""
+        if moment < self.end_ms:
+            self.world.at(moment, step, *arguments)
+
+    def topic(self, name: str, partitions: int, per_s: float, retention_ms: int = 7 * DAY_MS) -> Topic:
+        made = self.topics[name] = Topic(name, partitions, per_s, self.world.start_ms, retention_ms)
+        return made
+
+    def service(self, group: str, topics: Mapping[str, int], count: int, **settings: Any) -> Service:
+        made = self.services[group] = Service(self, group, topics, **settings)
+        made.scale(count)
+        return made
+
+    def remark(self, what: str, group: str | None, from_ms: int, to_ms: int, **details: Any) -> None:
+        if from_ms < self.end_ms:
+            self.remarks.append({"what": what, "group": group, "from_ms": from_ms, "to_ms": to_ms} | details)
+
+    def sample_ends(self, every_ms: int) -> None:
+        """As a broker notes the end offsets of its topics; the notes of a topic are in the partition that its name hashes to."""
+        now = self.world.now
+        for topic in self.topics.values():
+            ends = [PartitionEnds(number, topic.log_start(number, now), topic.end(number, now)) for number in range(topic.partitions)]
+            partition = self.world.partitions[partition_of(topic.name, len(self.world.partitions))]
+            if partition.shard is not None:
+                partition.tell(Kind.END_OFFSETS, EndOffsets(topic.name, ends))
+        self.at(now + every_ms, self.sample_ends, every_ms)
+
+
+class Service:
+    """The processes of one group. Each commits what it has read, as fast as it can read: `per_s` records a second and partition."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        topics: Mapping[str, int],
+        *,
+        name: str = "",
+        static: bool = False,
+        per_s: float = 1_000,
+        commit_ms: int = 180_000,
+        shared_client_id: str | None = None,
+        hosts: str = "/10.1.0.{}",
+        **settings: Any,
+    ) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.name = name or group
+        self.topics = dict(topics)
+        self.static = {"static": True, "dynamic": False, "": static}[cluster.every]
+        self.pods: list[Client] = []
+        self.stuck: set[tuple[str, int]] = set()
+        self._per_ms = per_s / 1000
+        self._commit_ms = commit_ms
+        self._shared_client_id = shared_client_id
+        self._hosts = hosts
+        self._settings = settings
+        self._read: dict[tuple[str, int], tuple[int, int]] = {}  # position, and when it was there
+
+    # What happens to it.
+
+    def scale(self, count: int) -> None:
+        while len(self.pods) < count:
+            self.pods.append(self._pod(len(self.pods)))
+        for number, pod in enumerate(self.pods):
+            if number < count and not pod.alive:
+                pod.start()
+            elif number >= count:
+                pod.stop()
+
+    def scale_at(self, moment: int, count: int) -> None:
+        self.cluster.at(moment, self.scale, count)
+
+    def deploy(self, moment: int, name: str, *, away_ms: tuple[int, int], every_ms: int = 40_000, new_hosts: bool = False) -> None:
+        """Each process in turn is stopped, and is back after a while."""
+        cluster = self.cluster
+        if moment >= cluster.end_ms:
+            return
+        known = Deploy(self.group, name, moment, moment, 0, self.static)
+        cluster.deploys.append(known)
+        for number, pod in enumerate(list(self.pods)):
+            cluster.at(moment + number * every_ms, self._restart, pod, known, away_ms, f"/10.2.{moment // HOUR_MS % 200}.{number}" if new_hosts else None)
+
+    def _restart(self, pod: Client, deploy: Deploy, away_ms: tuple[int, int], host: str | None) -> None:
+        if pod.alive:
+            away = self.cluster.world.random.randrange(*away_ms)
+            pod.restart(away, host=host)
+            deploy.restarted += 1
+            deploy.end_ms = self.cluster.world.now + away
+
+    def get_stuck(self, moment: int, topic: str, partition: int) -> None:
+        """A record that cannot be processed: its reader tries again and again, and commits where it stands."""
+
+        def stick() -> None:
+            self.stuck.add((topic, partition))
+            position = self._read_until(topic, partition)
+            self.cluster.stuck.append(Stuck(self.group, topic, partition, self.cluster.world.now, position, "commits the same offset again"))
+
+        self.cluster.at(moment, stick)
+
+    # Its work.
+
+    def _pod(self, number: int, name: str = "", instance: str | None = None) -> Client:
+        name = name or f"{self.name}-{number}"
+        pod = self.cluster.world.client(
+            self.group,
+            name,
+            topics=self.topics,
+            instance=(instance or name) if self.static else None,
+            client_id=self._shared_client_id or name,
+            host=self._hosts.format(number + 10),
+            **self._settings,
+        )
+        if self.cluster.commits:
+            pod.revoked = self.commit
+            self.cluster.world.at(self.cluster.world.now + (number + 1) * self._commit_ms // 40, self._commit_and_again, pod)
+        return pod
+
+    def add(self, number: int, name: str, instance: str | None = None) -> Client:
+        """One more process, by a name of its own."""
+        pod = self._pod(number, name, instance)
+        self.pods.append(pod)
+        return pod
+
+    def _commit_and_again(self, pod: Client) -> None:
+        if pod.working:
+            self.commit(pod)
+        self.cluster.at(self.cluster.world.now + self._commit_ms, self._commit_and_again, pod)
+
+    def commit(self, pod: Client) -> None:
+        offsets: dict[str, list[tuple[int, int]]] = {}
+        for topic, partition in pod.owned:
+            offsets.setdefault(topic, []).append((partition, self._read_until(topic, partition)))
+        if offsets:
+            pod.commit(offsets)
+
+    def _read_until(self, topic: str, partition: int) -> int:
+        """How far it is: as far as it could read since it was asked last, and no further than there is."""
+        now = self.cluster.world.now
+        known = self.cluster.topics[topic]
+        position, at = self._read.get((topic, partition), (known.end(partition, now), now))
+        if (topic, partition) not in self.stuck:
+            position = max(min(known.end(partition, now), position + int((now - at) * self._per_ms)), position)
+        self._read[topic, partition] = position, now
+        return position
