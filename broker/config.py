@@ -114,6 +114,7 @@ class Config:
     offsets_commit_timeout_ms: int
     notes_retention_ms: int
     notes_retention_bytes: int
+    notes_end_offsets_interval_ms: int
     clock_settle_ms: int
     log_level: str
     log_format: str

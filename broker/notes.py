@@ -1,4 +1,5 @@
-"""What happened to groups, for people: a line in the log for each change of state, and records of __coordinator_notes.
+"""What happened to groups, for people: a line in the log for each change of state, and records of __coordinator_notes, which also say
+where partitions of topics ended (`end_offsets.py`).
 
 Records are gathered and appended by a timer, never on the way of a reply. Losing one loses evidence, never a commit: what
 cannot be written is counted, said once, and told by the next note that can.
@@ -22,7 +23,7 @@ from coordinator.hold import BATCH_OVERHEAD_BYTES
 from coordinator.notes import Cause, Coordinator, Kind
 from coordinator.states import State
 from protocol.batch import build_facts
-from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey, StateChange
+from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey, StateChange
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
@@ -115,6 +116,15 @@ class Notes:
         ends = what in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # its groups count anew when it is loaded again
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
+
+    def tell_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+        """About a topic, whose place is that of a group of its name. False: not now, for groups need the room, or nothing can be written."""
+        notes = self._logs.get(journal.partition)
+        waits = notes is not None and (self._clock.tick() < notes.try_at or notes.lost > 0)
+        if journal.refusal or waits or self._waiting >= NOTES_WAITING_MAX // 2 or self._done is not None or self._closed:
+            return False
+        self._gather(journal, Note("", Kind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
+        return True
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
         notes = self._log(journal.partition)

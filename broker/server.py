@@ -28,6 +28,7 @@ from broker.contain import DEFECTS, uncontained
 from broker.deletions import Deletions
 from broker.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.dispatch import Call, Dispatch
+from broker.end_offsets import EndOffsetNotes
 from broker.fetches import Fetches
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.config_changes import ConfigChangeHandlers
@@ -188,6 +189,7 @@ class Server:
             self.partitions.open_all()
             self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
             self.retention = Retention(self.config, self.partitions, store, self._loop, self.clock.deletion_ms)
+            self.end_offsets = self._note_end_offsets()
             self.acceptor.start()
             self._announce(addresses)
             log.info("stopping", **await self._stop)
@@ -296,6 +298,19 @@ class Server:
         )
         cluster.offer()
 
+    def _note_end_offsets(self) -> EndOffsetNotes:
+        config = self.config
+        return EndOffsetNotes(
+            config.notes_end_offsets_interval_ms,
+            config.notes_retention_bytes,
+            self.topics,
+            self.partitions,
+            self.shards.of,
+            self.notes.tell_ends,
+            self._loop,
+            self.clock,
+        )
+
     def _remark(self) -> str:
         """What the operator should know though everything serves, for `tenure health`."""
         return "; ".join(filter(None, (self.clock.trouble, DEFECTS.text)))
@@ -327,6 +342,7 @@ class Server:
         self.late_batches.stop()
         self.shards.stop()
         self.retention.stop()
+        self.end_offsets.stop()
         self.partitions.stop()
         self.collector.close()
         store.flush_topics()  # most of them then have little left when everything is flushed

@@ -287,6 +287,11 @@ SETTINGS: tuple[Setting, ...] = (
         "How large the notes of all groups together may become; beyond it the oldest of the largest log go, a segment of 1 MiB at a time. "
         "Below 0: no limit.", low=-1, high=LONG_MAX, unit="bytes",
     ),
+    Setting(
+        "notes.end.offsets.interval.ms", "int", 10_000,
+        "How often the notes say where partitions of topics end, of those where that has changed: how far a group was behind can then be told "
+        "later. They get a quarter of `notes.retention.bytes` a day and come less often where that is not enough. 0: never.", unit="ms",
+    ),
     # --- the process ---
     Setting(
         "clock.settle.ms", "long", 600_000,

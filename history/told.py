@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from protocol.message import Message
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
-from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
 from protocol.records import read_note, read_offsets_key, read_record
 
 E = TypeVar("E", bound=IntEnum)
@@ -43,11 +43,11 @@ class Image(NamedTuple):
 
 
 def read_told(key: bytes | None, value: bytes | None) -> Told | None:
-    """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
+    """None for notes of a kind or version that we do not know, and for those about topics. Raises ProtocolError for bytes that are no note."""
     if key is None or value is None:
         return None
     header, body = read_note(value)
-    if isinstance(body, bytes):
+    if isinstance(body, bytes | EndOffsets):
         return None
     return Told(read_record(NoteKey, key).group, header, body)
 

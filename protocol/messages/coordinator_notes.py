@@ -20,6 +20,7 @@ from protocol.messages.fixed import (
     pack_iittq,
     pack_iqb,
     pack_iqqb,
+    pack_q,
     pack_qbb,
     pack_qib,
     pack_qq,
@@ -33,6 +34,7 @@ from protocol.messages.fixed import (
     unpack_iittq,
     unpack_iq,
     unpack_iqq,
+    unpack_q,
     unpack_qb,
     unpack_qi,
     unpack_qq,
@@ -50,9 +52,13 @@ from protocol.wire import (
     put_compact_count,
     put_compact_texts,
     put_legacy_text,
+    put_tag,
     skip_tags,
+    tag_count,
+    tag_head,
     text_length,
     unwritable,
+    wrong_tag_size,
 )
 
 
@@ -799,7 +805,7 @@ class PartitionEnds(Part):
 class EndOffsets(Message):
     """Kind 8: where the partitions of a topic begin and end, version 0, flexible from 0."""
 
-    __slots__ = ("topic", "partitions")
+    __slots__ = ("topic", "partitions", "unchanged_ms")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -807,12 +813,15 @@ class EndOffsets(Message):
         self,
         topic: str = "",
         partitions: list[PartitionEnds] | None = None,
+        unchanged_ms: int = -1,  # tag 0
     ) -> None:
         self.topic = topic
         self.partitions = [] if partitions is None else partitions
+        self.unchanged_ms = unchanged_ms
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[EndOffsets, int]:
+        unchanged_ms = -1
         try:
             n = data[at]
             if 0 < n < 128:
@@ -821,15 +830,21 @@ class EndOffsets(Message):
             else:
                 topic, at = compact_text(data, at)
             partitions, at = PartitionEnds.read_array(data, at, version)
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (unchanged_ms,) = unpack_q(data, at)
+                    at += 8
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
         except UNREADABLE as error:
             raise cut_short("EndOffsets", version) from error
         if at > len(data):
             raise cut_short("EndOffsets", version)
-        return EndOffsets(topic, partitions), at
+        return EndOffsets(topic, partitions, unchanged_ms), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -839,7 +854,16 @@ class EndOffsets(Message):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             PartitionEnds.write_array(out, self.partitions, version)
-            out.append(b"\x00")
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.unchanged_ms != -1:
+                tags += 1
+                part = []
+                part.append(pack_q(self.unchanged_ms))
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
         except UNWRITABLE as error:
             raise unwritable("EndOffsets", version, error) from error
         return b"".join(out)

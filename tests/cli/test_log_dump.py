@@ -75,7 +75,7 @@ def test_notes_and_topics_are_in_words(folder: Folder, command: Command) -> None
     assert command.lines(folder.path / f"{NOTES}-0")[1:] == [
         f"0  {at}  note {folder.group}: StateChange at {common}: from_state STABLE, to_state PREPARING, reason SESSION_EXPIRED, "
         f"reason_text gone, members 2, awaiting 1; {rest}",
-        f"1  {at}  note of the coordinator: EndOffsets at {common}: topic orders, partitions [{{partition 0, log_start 5, end 9}}]; {rest}",
+        f"1  {at}  note of the coordinator: EndOffsets at {common}: topic orders, partitions [{{partition 0, log_start 5, end 9}}], unchanged_ms -1; {rest}",
     ]
     assert command.lines(folder.path / f"{TOPICS}-0")[1:] == [
         f"0  {at}  topic {OFFSETS}: 4 partitions, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z, cleanup.policy=compact",

@@ -159,7 +159,7 @@ BODIES: dict[int, Any] = {
     5: notes.RoundEnd(0, 3000, 20, ["m1", "m2"]),
     6: notes.Heartbeats([notes.HeartbeatGap("m", 20_000, 3)]),
     7: notes.CommitRefused(25, "m", None, 12, 10_000),
-    8: notes.EndOffsets("orders", [notes.PartitionEnds(0, 5, 1 << 40)]),
+    8: notes.EndOffsets("orders", [notes.PartitionEnds(0, 5, 1 << 40)], 1_700_000_000_000),
     9: notes.CoordinatorChange(0, 2, 150, 10, 5000),
 }
 
