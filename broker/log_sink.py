@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +38,10 @@ class LineSink:
         self._changed = threading.Condition(threading.Lock())
         self._unreported = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        # The main thread holds signals back while the broker starts (server.py); the kernel would give them to this one.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def write(self, line: bytes) -> None:
         with self._changed:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.log_sink import LineSink
+from tests.running import environment
 
 LINE = b"x" * 99 + b"\n"
 
@@ -150,3 +151,21 @@ logs.close()
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_signal_that_the_main_thread_holds_back_is_not_given_to_the_thread_that_writes() -> None:
+    code = """
+import os, signal, time
+from broker.log_sink import LineSink
+from tests.running import environment
+signal.signal(signal.SIGTERM, lambda number, frame: print("came"))
+sink = LineSink(2, lambda count: b"")
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(0.2)
+print(*(signal.Signals(number).name for number in signal.sigpending()))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+sink.close()
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment(), timeout=20, check=True)
+    assert done.stdout == "SIGTERM\ncame\n"
