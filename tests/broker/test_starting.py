@@ -166,6 +166,7 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
 
 def test_every_setting_that_differs_is_printed_with_where_it_came_from(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
+        started.await_line('"event": "listening"')  # which comes after them
         shown = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
     assert shown == {
         "listeners": ("127.0.0.1:0", "--listen"),

@@ -83,7 +83,7 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse:
         (lambda folder: (folder.mkdir(), (folder / "a.txt").touch()), "not a folder of analyses, and not empty"),
         (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_text("0\n")), "written by another version of Tenure"),
         (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_bytes(b"\xff")), "written by another version of Tenure"),
-        (lambda folder: folder.write_text("a file"), "FORMAT: Not a directory"),
+        (lambda folder: folder.write_text("a file"), ": Not a directory"),
     ],
 )
 def test_what_is_no_warehouse_is_refused_in_a_line(tmp_path: Path, make: object, said: str) -> None:
