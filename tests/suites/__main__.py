@@ -9,6 +9,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from broker.build import compiled
 from tests.suites import brokers
 from tests.suites.known import judge, known
 from tests.suites.results import Result, Tests, count
@@ -28,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     module, _, name = SUITES[options.name].partition(":")
     suite: Suite = getattr(import_module(f"tests.suites.{module}"), name)
     broker = "kafka" if options.kafka else "tenure"
-    report = CACHE / "reports" / f"{suite.name}-{broker}"
+    named = "tenure-compiled" if not options.kafka and compiled() else broker
+    report = CACHE / "reports" / f"{suite.name}-{named}"
     try:
         folder = fetched(suite)
         shutil.rmtree(report, ignore_errors=True)
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.name}: {error}", file=sys.stderr)
         return 1
     wrong = judge(tests, known(suite.name, kafka=options.kafka), whole=not options.only)
-    show(suite, broker, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
+    show(suite, named, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
     return 1 if wrong else 0
 
 
