@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist lock clean
+.PHONY: help setup setup-analyze run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -91,19 +91,28 @@ uncompile: ## remove what compile built
 
 COMPILED := PYTHONPATH=build/compiled:. COMPILED=build/compiled
 
-compiled-test: setup ## the tests, real clients, kills and Apache Kafka beside it, all on a compiled copy under build/
-	@$(BIN)/python -m project.compiled --copy build/compiled
+compiled-test: setup ## the tests, real clients, kills, Apache Kafka beside it and the wheel, all on a compiled copy under build/
+	@$(BIN)/python -m project.compiled --copy build/compiled --wheel build/compiled/dist
 	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
 		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
 	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
 	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2
+	@$(COMPILED) $(BIN)/python -P -m pytest --import-mode=append tests/project/test_wheel.py
+
+compiled-suite-%: setup
+	@$(BIN)/python -m project.compiled --copy build/compiled
+	@$(COMPILED) $(BIN)/python -P -m tests.suites $* $(ARGS)
 
 dist: setup ## wheel and sdist, into dist/
 	@rm -rf dist build/lib tenure.egg-info; mkdir -p build
 	@$(BIN)/python -m build --no-isolation --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@rm -rf build/lib build/bdist.* tenure.egg-info
 	@$(BIN)/python -m project.distribution dist
+
+dist-compiled: setup ## a wheel with machine code for .venv's Python and this system, into dist/ (needs a C compiler)
+	@$(BIN)/python -m project.compiled --copy build/compiled --wheel dist
+	@$(BIN)/python -m project.distribution --compiled dist
 
 lock: setup ## write the locks from pyproject.toml (UPGRADE=name or UPGRADE=all)
 	@$(BIN)/python -m project.lock $(UPGRADE)

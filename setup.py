@@ -54,15 +54,7 @@ class BuildRuntime(build_py):
 
 
 class BuildCompiled(build_ext):
-    """Compiles the C files of an extension side by side; setuptools takes one after the other, which takes twice as long on two cores.
-
-    Compiled modules are named as in a checkout, so a wheel has them inside `tenure` like their sources.
-    """
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        if not (self.inplace or self.editable_mode):
-            self.build_lib = os.path.join(self.build_lib, *INSIDE.split("."))
+    """Compiles the C files of an extension side by side; setuptools takes one after the other, which takes twice as long on two cores."""
 
     def build_extensions(self) -> None:
         compile_in_turn = self.compiler.compile
@@ -83,13 +75,15 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
     built: list[Extension] = mypycify(compiled_modules(), opt_level="2", debug_level="0", group_name="tenure", multi_file=True)
+    for extension in built:
+        extension.name = f"{INSIDE}.{extension.name}"  # where it is installed: beside its source, which imports it by the name without
     return built
 
 
 if __name__ == "__main__":
     setup(
         packages=["tenure", *(f"{INSIDE}.{name}" for name in packages())],
-        package_dir={f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()},
+        package_dir={INSIDE: "", **{f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()}},
         cmdclass={"build_ext": BuildCompiled, "build_py": BuildRuntime},
         ext_modules=extensions(),
     )

@@ -1,5 +1,7 @@
 """Builds with mypyc: in place (`make compile`), or in a copy that the tests then run on (`make compiled-test`).
 
+The copy is everything that a wheel is made of, so `--wheel` packs what was tested (`make dist-compiled`).
+
 What mypyc builds lies beside its source and is imported instead of it. So `--fresh`, which every word that runs our code
 starts with, refuses a build that is older than its source rather than let yesterday's code run.
 """
@@ -17,25 +19,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure")
+BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # what a wheel is made of besides
+INSIDE = Path("tenure/_inside")  # as setup.py says
 SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build with mypyc.")
     parser.add_argument("--fresh", action="store_true", help="build nothing, refuse what is older than its source")
-    parser.add_argument("--copy", type=Path, help="build a copy of some packages in this folder")
-    parser.add_argument("packages", nargs="*", default=PACKAGES)
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="build a copy of the packages in this folder")
+    parser.add_argument("--wheel", type=Path, metavar="FOLDER", help="and put a wheel of what was built into that folder")
     options = parser.parse_args()
     if options.fresh:
         return refuse_stale(ROOT)
     if problem := missing_compiler():
         print(f"compile: {problem}", file=sys.stderr)
         return 1
+    root = options.copy or ROOT
     if options.copy:
-        for package in options.packages:
-            mirror(ROOT / package, options.copy / package)
-        shutil.copy2(ROOT / "setup.py", options.copy)
-    return build(options.copy or ROOT)
+        for package in PACKAGES:
+            mirror(ROOT / package, root / package)
+        for name in BESIDE:
+            shutil.copy2(ROOT / name, root)
+    return build(root) or (pack(root, options.wheel) if options.wheel else 0)
 
 
 def refuse_stale(root: Path) -> int:
@@ -91,6 +97,27 @@ def build(root: Path) -> int:
         os.utime(path)  # also what needed no building is now as new as its source
     print(f"compile: {len(modules)} modules")
     return 0
+
+
+def pack(root: Path, folder: Path) -> int:
+    """A wheel for this Python and this system, into folder; what is left of older wheels there is removed."""
+    forget_removed(root)
+    for older in folder.glob("tenure-*-cp*.whl"):
+        older.unlink()
+    command = [sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder.absolute()), "."]
+    environment = os.environ | {"WITH_MYPYC": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout + done.stderr, "compile: no wheel was made", sep="\n", file=sys.stderr)
+    return done.returncode
+
+
+def forget_removed(root: Path) -> None:
+    """setuptools adds to what it has built before, and packs all of it."""
+    for lib in root.glob(f"build/lib*/{INSIDE}"):
+        for path in [path for package in PACKAGES for path in (lib / package).rglob("*.*")]:
+            if not (root / path.relative_to(lib)).with_name(path.name.split(".")[0] + ".py").exists():
+                path.unlink()
 
 
 if __name__ == "__main__":

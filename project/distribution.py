@@ -1,38 +1,57 @@
 """Says what is in a built wheel and sdist, and refuses what does not belong: `python -m project.distribution dist`.
 
 What runs goes in, with licence and notice: in a wheel all of it inside the package `tenure`. Tests, bench, docker and the message
-generator stay in the repository.
+generator stay in the repository. With `--compiled` it judges the wheel with machine code (`make dist-compiled`): the sources are in it
+too, for whoever reads a traceback, and beside each that setup.py compiles stands what mypyc made of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
 
+from setup import compiled_modules
+
+ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
 PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "cli"}
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # all that `import tenure` can reach
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # beside them in the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
 ENTRY_POINTS, LICENCES = "entry_points.txt", ("licenses/LICENSE", "licenses/NOTICE")
+SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; each module's own file only opens it
 
 
-def main(folder: Path) -> int:
-    wheels, sdists = sorted(folder.glob("tenure-*.whl")), sorted(folder.glob("tenure-*.tar.gz"))
-    if len(wheels) != 1 or len(sdists) != 1:
-        print(f"dist: {folder} should hold one wheel and one sdist", file=sys.stderr)
-        return 1
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Judge what was built.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--compiled", action="store_true", help="the compiled wheel, instead of the plain one and the sdist")
+    options = parser.parse_args(arguments)
     problems = 0
-    for archive, names in ((wheels[0], wheel_names(wheels[0])), (sdists[0], sdist_names(sdists[0]))):
-        counted = Counter(name.split("/")[0] if "/" in name else name for name in names)
-        print(f"{archive.name}: " + ", ".join(f"{name} ({count})" if count > 1 else name for name, count in sorted(counted.items())))
-        for problem in problems_of(names, wheel=archive.suffix == ".whl"):
+    for pattern in ("tenure-*-cp*.whl",) if options.compiled else ("tenure-*-none-any.whl", "tenure-*.tar.gz"):
+        found = sorted(options.folder.glob(pattern))
+        if len(found) != 1:
+            print(f"dist: {options.folder} should hold one {pattern}, and holds {len(found)}", file=sys.stderr)
             problems += 1
-            print(f"dist: {archive.name}: {problem}", file=sys.stderr)
+        for archive in found:
+            problems += judge(archive, options.compiled)
     return 1 if problems else 0
+
+
+def judge(archive: Path, compiled: bool) -> int:
+    """How many problems an archive has; each is a line."""
+    wheel = archive.suffix == ".whl"
+    names = wheel_names(archive) if wheel else sdist_names(archive)
+    counted = Counter(name.split("/")[0] if "/" in name else name for name in names)
+    print(f"{archive.name}: " + ", ".join(f"{name} ({count})" if count > 1 else name for name, count in sorted(counted.items())))
+    problems = problems_of(names, wheel=wheel, machine_code=compiled)
+    for problem in problems:
+        print(f"dist: {archive.name}: {problem}", file=sys.stderr)
+    return len(problems)
 
 
 def wheel_names(archive: Path) -> list[str]:
@@ -46,8 +65,18 @@ def sdist_names(archive: Path) -> list[str]:
         return [one.name.split("/", 1)[1] for one in sdist.getmembers() if one.isfile()]
 
 
-def problems_of(names: list[str], *, wheel: bool) -> list[str]:
-    return [f"{name} does not belong there" for name in names if not welcome(name, wheel=wheel)] + missing(names, wheel=wheel)
+def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:
+    """A name is known by its first part up to a dot: compiled modules have the Python and the system in theirs."""
+    wanted = {name.removesuffix(".py") for name in compiled_names()} | {SHARED} if machine_code else set()
+    built = {name for name in names if name.endswith(".so") and name.split(".")[0] in wanted}
+    absent = wanted - {name.split(".")[0] for name in built}
+    sources = [name for name in names if name not in built]
+    strangers = [f"{name} does not belong there" for name in sources if not welcome(name, wheel=wheel)]
+    return strangers + [f"{name} is not compiled" for name in sorted(absent)] + missing(sources, wheel=wheel)
+
+
+def compiled_names() -> list[str]:
+    return [f"{INSIDE}{name}" for name in compiled_modules(ROOT)]
 
 
 def welcome(name: str, *, wheel: bool) -> bool:
@@ -69,4 +98,4 @@ def missing(names: list[str], *, wheel: bool) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from project import compiled
-from setup import compiled_modules
+from setup import PACKAGES, compiled_modules
 
 BUILT = "storage/log.cpython-311-x86_64-linux-gnu.so"
 
@@ -41,6 +41,24 @@ def test_a_copy_follows_its_source_and_leaves_what_is_unchanged_alone(tmp_path: 
     assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {"kept.py", "changed.py", "deep/schema.toml", "built.so"}
     assert (copy / "kept.py").stat().st_mtime == 100
     assert (copy / "changed.py").read_text() == "anew"
+
+
+def test_a_copy_is_everything_that_is_installed() -> None:
+    assert set(compiled.PACKAGES) == {*PACKAGES, "tenure"}
+    assert all((compiled.ROOT / name).exists() for name in (*compiled.PACKAGES, *compiled.BESIDE))
+
+
+def test_a_wheel_holds_nothing_that_was_removed_since_it_was_built(tmp_path: Path) -> None:
+    lib = tmp_path / "build/lib.linux/tenure/_inside"
+    for folder in (tmp_path, lib):
+        (folder / "storage").mkdir(parents=True)
+    for name in ("kept.py", "kept.cpython-311-x86_64-linux-gnu.so", "gone.py", "gone.cpython-311-x86_64-linux-gnu.so"):
+        (lib / "storage" / name).touch()
+    (lib / "tenure__mypyc.cpython-311-x86_64-linux-gnu.so").touch()
+    (tmp_path / "storage/kept.py").touch()
+    compiled.forget_removed(tmp_path)
+    left = {path.name.split(".")[0] for path in lib.rglob("*.*") if path.is_file()}
+    assert left == {"kept", "tenure__mypyc"}
 
 
 def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

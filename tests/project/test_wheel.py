@@ -1,13 +1,19 @@
-"""What `make dist` builds: what is in it, and that it serves where nothing else of ours is."""
+"""What `make dist` builds: what is in it, and that it serves where nothing else of ours is.
+
+In `make compiled-test` all of it is about the compiled wheel that was made of the copy under test.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -18,17 +24,21 @@ import pytest
 from cli import VERSION
 from project import distribution
 from project.install import SERVING, WHEELS
-from tests.running import ROOT
+from tests.running import PACKAGES, ROOT
 
 pytestmark = pytest.mark.once
 
 LEFT_BEHIND = shutil.ignore_patterns(".*", "build", "dist", "data", "*.egg-info", "__pycache__", "*.so")
 PLAIN = {"PATH": os.defpath, "PYTHONWARNINGS": "error"}
+COMPILED = "COMPILED" in os.environ
+BUILD = "compiled" if COMPILED else "plain"
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist of this checkout, and of what may lie around in one."""
+    """A folder with the wheel and the sdist of this checkout, and of what may lie around in one; or with the compiled wheel."""
+    if COMPILED:
+        return PACKAGES / "dist"
     checkout, built = tmp_path_factory.mktemp("checkout") / "tenure", tmp_path_factory.mktemp("dist")
     shutil.copytree(ROOT, checkout, ignore=LEFT_BEHIND)
     for stray in ("docker/__init__.py", "bench/__init__.py", "protocol/wire.cpython-311.so", "protocol/note.txt"):
@@ -41,7 +51,21 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_archives_hold_what_runs_and_nothing_else(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert distribution.main(archives) == 0, capsys.readouterr().err
+    assert distribution.main([str(archives), *(["--compiled"] if COMPILED else [])]) == 0, capsys.readouterr().err
+
+
+def test_what_does_not_belong_and_what_is_missing_is_named(archives: Path) -> None:
+    (wheel,) = archives.glob("*.whl")
+    names = distribution.wheel_names(wheel)
+    inside, (log,) = distribution.INSIDE, [name for name in names if name.endswith("storage/log.py")]
+    assert distribution.problems_of(names, wheel=True, machine_code=COMPILED) == []
+    for stray in (f"{inside}storage/disk.so", f"{inside}protocol/generate.py", "storage/log.py", "tenure__mypyc.so"):
+        assert distribution.problems_of([*names, stray], wheel=True, machine_code=COMPILED) == [f"{stray} does not belong there"]
+    for name in (name for name in names if name.endswith(".so") and ("storage/log." in name or "tenure__mypyc" in name)):
+        without = [other for other in names if other != name]
+        assert distribution.problems_of(without, wheel=True, machine_code=True) == [f"{name.split('.')[0]} is not compiled"]
+    if not COMPILED:
+        assert f"{log.removesuffix('.py')} is not compiled" in distribution.problems_of(names, wheel=True, machine_code=True)
 
 
 def test_the_metadata_says_what_an_index_and_an_installer_ask(archives: Path) -> None:
@@ -57,7 +81,15 @@ def test_the_metadata_says_what_an_index_and_an_installer_ask(archives: Path) ->
     assert "make run" in str(about.get_payload())
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(about.get_all("Classifier", []))
     locked = {line.split("==")[0] for line in SERVING.read_text().splitlines() if line[0].isalnum()}
-    assert {requirement.split(">")[0] for requirement in about.get_all("Requires-Dist", [])} == locked
+    needed = [requirement for requirement in about.get_all("Requires-Dist", []) if "extra ==" not in requirement]
+    assert {requirement.split(">")[0] for requirement in needed} == locked
+
+
+def test_one_name_is_said_to_be_installed(archives: Path) -> None:
+    (wheel,) = archives.glob("*.whl")
+    with ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/top_level.txt")]
+        assert opened.read(name).decode().split() == ["tenure"]
 
 
 OURS = ("protocol", "coordinator", "storage", "history", "broker", "cli")
@@ -87,46 +119,97 @@ def test_one_name_is_installed_and_importing_it_changes_nothing(environment: Pat
     assert done.stdout == "True {'tenure'}\n"
 
 
-def test_the_whole_command_works_among_packages_with_the_names_of_ours(environment: Path, tmp_path: Path) -> None:
-    """They are installed, on PYTHONPATH and in the current folder."""
-    elsewhere = decoys(tmp_path / "elsewhere")
-    plain = PLAIN | {"PYTHONPATH": f"{decoys(tmp_path / 'path')}:."}
+MEMBER = """
+import os, sys
+from kafka import KafkaConsumer
+reader = KafkaConsumer("words", bootstrap_servers=sys.argv[1], group_id="clients", group_instance_id="one", auto_offset_reset="earliest",
+                       enable_auto_commit=False, max_poll_records=1, consumer_timeout_ms=30_000)
+print(*(next(reader).offset for _ in range(5)), flush=True)
+reader.commit()
+os._exit(0)  # without a word to the broker: its seat is kept
+"""
 
-    def tenure(*arguments: str, input: str | None = None) -> str:
-        command = [str(environment / "bin" / "tenure"), *arguments]
-        done = subprocess.run(command, cwd=elsewhere, env=plain, capture_output=True, text=True, input=input, timeout=30, check=False)
+
+class Installed:
+    """The wheel's command, run where the import path is full of others' packages: installed, on PYTHONPATH and in the current folder."""
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self.bin = environment / "bin"
+        self.folder = folder
+        self.at: tuple[str, ...] = ()
+        self.how = {"cwd": decoys(folder / "elsewhere"), "env": PLAIN | {"PYTHONPATH": f"{decoys(folder / 'path')}:."}, "text": True}
+
+    def __call__(self, *arguments: str, input: str | None = None, program: tuple[str, ...] = ("tenure",)) -> str:
+        command = [str(self.bin / program[0]), *program[1:], *arguments]
+        done = subprocess.run(command, capture_output=True, input=input, timeout=60, check=False, **self.how)  # type: ignore[call-overload]
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return str(done.stdout)
 
-    module = [str(environment / "bin" / "python"), "-m", "tenure", "--version"]
-    assert subprocess.run(module, cwd=elsewhere, env=plain, capture_output=True, text=True, check=True).stdout == tenure("--version")
-    assert tenure("--version").startswith(f"tenure {VERSION}")
-
-    command = [str(environment / "bin" / "tenure"), "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
-    with (
-        (tmp_path / "errors").open("w+") as errors,
-        subprocess.Popen(command, cwd=elsewhere, env=plain, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
-    ):
-        assert server.stdout is not None
+    @contextmanager
+    def serving(self) -> Iterator[subprocess.Popen[str]]:
+        """At the address of the time before."""
+        listen = self.at[1] if self.at else "127.0.0.1:0"
+        command = [str(self.bin / "tenure"), "serve", "--listen", listen, "--data", str(self.folder / "data")]
+        with (self.folder / "errors").open("a") as errors:
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **self.how)  # type: ignore[call-overload]
         try:
             listening = server.stdout.readline()
-            assert listening.startswith("listening PLAINTEXT 127.0.0.1:"), listening + (tmp_path / "errors").read_text()
-            at = ("--bootstrap", listening.split()[-1])
-            tenure("health", listening.split()[-1])
-            compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
-            tenure("topic", "create", "words", *(word for one in compacted for word in ("--set", one)), *at)
-            lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
-            tenure("produce", "words", "--key-separator", ":", *at, input=lines)
-            assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *at).count("x" * 10_000) == 10
-            assert "readers" in tenure("group", "list", *at)
-            until = time.monotonic() + 30
-            while "cleaned" not in (tmp_path / "errors").read_text() and time.monotonic() < until:
-                time.sleep(0.1)
-            assert "cleaned" in (tmp_path / "errors").read_text(), "no log was compacted"
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(10) == 0, (tmp_path / "errors").read_text()
+            assert listening.startswith("listening PLAINTEXT 127.0.0.1:"), listening + self.errors()
+            self.at = ("--bootstrap", listening.split()[-1])
+            self("health", self.at[1], "--wait", "30")
+            yield server
         finally:
             server.kill()
+            server.wait()
+            server.stdout.close()
+
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text()
+
+    def member(self) -> list[int]:
+        """A client of this test run's own environment, killed after five records."""
+        run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.at[1]], capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode == 0, run.stderr
+        return list(map(int, run.stdout.split()))
+
+
+@pytest.fixture
+def tenure(environment: Path, tmp_path: Path) -> Installed:
+    return Installed(environment, tmp_path)
+
+
+def test_the_command_says_which_build_it_is(tenure: Installed) -> None:
+    said = f"tenure {VERSION} ({BUILD}, Python {sys.version.split()[0]})\n"
+    assert tenure("--version") == said
+    assert tenure("--version", program=("python", "-m", "tenure")) == said
+
+
+def test_broker_groups_clients_and_cleaner_work_over_a_kill_among_packages_with_the_names_of_ours(tenure: Installed) -> None:
+    with tenure.serving() as server:
+        assert f'"build": "{BUILD}, ' in tenure.errors()
+        compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
+        tenure("topic", "create", "words", *(word for one in compacted for word in ("--set", one)), *tenure.at)
+        lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
+        tenure("produce", "words", "--key-separator", ":", *tenure.at, input=lines)
+        until = time.monotonic() + 60
+        while "cleaned" not in tenure.errors() and time.monotonic() < until:
+            time.sleep(0.1)
+        assert "cleaned" in tenure.errors(), "no log was compacted"
+        assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *tenure.at).count("x" * 10_000) == 10
+        first = tenure.member()
+        assert server.poll() is None
+    with tenure.serving() as server:
+        second = tenure.member()
+        assert first + second == sorted({*first, *second}), "it went on where it had committed"
+        (described,) = json.loads(tenure("group", "describe", "clients", "--json", *tenure.at))["groups"]
+        assert {partition["instance_id"] for partition in described["partitions"]} == {"one"}
+        history = tenure("group", "history", "clients", *tenure.at)
+        assert history.count("generation 0 -> 1") == 1
+        assert "generation 1 -> 2" not in history
+        assert "readers" in tenure("group", "list", *tenure.at)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0, tenure.errors()
+    assert "0 problems" in tenure("log", "verify", str(tenure.folder / "data"))
 
 
 def empty_environment(folder: Path, archives: Path) -> Path:
@@ -136,7 +219,9 @@ def empty_environment(folder: Path, archives: Path) -> Path:
         pytest.skip("needs the wheels that `make setup` keeps, and this Python is not of its making")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "install", "--quiet"]
-    (wheel,) = archives.glob("*.whl")
-    subprocess.run([*pip, "--no-index", "--find-links", str(kept), "--require-hashes", "--requirement", str(SERVING)], check=True)
-    subprocess.run([*pip, "--no-index", str(wheel)], check=True)  # with its dependencies: what is missing in the lock would be missed here
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # else what is there counts as installed
+    (wheel,) = archives.glob("tenure-*.whl")
+    serving = ["--find-links", str(kept), "--require-hashes", "--requirement", str(SERVING)]
+    for wanted in (serving, [str(wheel)]):  # the wheel with its dependencies: what is missing in the lock would be missed here
+        subprocess.run([*pip, "--no-index", *wanted], env=plain, check=True)
     return folder
