@@ -137,8 +137,16 @@ def read(report: Path, exit_code: int) -> Tally:
         tests += int(one.get("tests", 0))
         failed += int(one.get("failures", 0)) + int(one.get("errors", 0))
         skipped += int(one.get("skipped", 0))
-    reasons = tuple(one.get("message", "") for one in tree.iter("skipped"))
+    reasons = tuple(reason(one) for one in tree.iter("skipped"))
     return Tally(max(tests - failed - skipped, 0), failed, skipped, exit_code or min(failed, 1), reasons)
+
+
+def reason(skipped: ElementTree.Element) -> str:
+    """Of a file or a folder that was skipped as a whole it stands in the text."""
+    message = skipped.get("message", "")
+    if message != "collection skipped":
+        return message
+    return (skipped.text or "").rpartition("Skipped: ")[2].rstrip("\"')")
 
 
 if __name__ == "__main__":

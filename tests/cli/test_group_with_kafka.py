@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import confluent_kafka
 import pytest
 
 from tests.cli.conftest import Tenure
@@ -144,6 +143,7 @@ def test_kafka_keeps_no_notes_and_of_a_rebalance_no_more_is_told_than_is_stored(
 
 
 def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, tenure: Tenure) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
     settings = {"bootstrap.servers": bootstrap, "group.id": "modern", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     seated = confluent_kafka.Consumer(settings | {"group.instance.id": "seat", "client.id": "seated"})
     other = confluent_kafka.Consumer(settings | {"client.id": "other"})

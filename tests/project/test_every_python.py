@@ -12,6 +12,7 @@ THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 REPORT = '<testsuites><testsuite errors="{errors}" failures="{failures}" skipped="{skipped}" tests="{tests}"><testcase>{body}</testcase></testsuite></testsuites>'
 
 SKIPPED = '<skipped type="pytest.skip" message="needs Java"/><skipped type="pytest.skip" message="needs tc"/>'
+WHOLE_FOLDER = '<skipped message="collection skipped">(&apos;/t/__init__.py&apos;, 6, &apos;Skipped: needs lz4&apos;)</skipped>'
 
 
 def fake_python(folder: Path, says: str, minor: str = "3.12") -> Path:
@@ -74,6 +75,7 @@ def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
         (0, REPORT.format(tests=9, failures=0, errors=0, skipped=2, body=SKIPPED), Tally(7, 0, 2, 0, ("needs Java", "needs tc"))),
         (1, REPORT.format(tests=9, failures=1, errors=1, skipped=2, body=SKIPPED), Tally(5, 2, 2, 1, ("needs Java", "needs tc"))),
         (3, REPORT.format(tests=9, failures=0, errors=0, skipped=0, body=""), Tally(9, 0, 0, 3)),
+        (0, REPORT.format(tests=9, failures=0, errors=0, skipped=1, body=WHOLE_FOLDER), Tally(8, 0, 1, 0, ("needs lz4",))),
         (0, REPORT.format(tests=9, failures=1, errors=0, skipped=0, body=""), Tally(8, 1, 0, 1)),
         (4, None, Tally(0, 1, 0, 4)),
         (0, None, Tally(0, 1, 0, 1)),

@@ -1,0 +1,5 @@
+"""Apache Spark, and a client from outside."""
+
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="needs confluent_kafka, which has no wheel for this Python yet")
