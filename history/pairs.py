@@ -70,13 +70,26 @@ def stem(client_id: str) -> str:
     return _RANDOM.sub("", client_id)
 
 
-def pairs_of(stays: Sequence[Stay]) -> list[Pair]:
-    """In the order in which they came back."""
-    search = _Search(stays)
-    search.by_identity()
-    search.by_client()
-    search.by_stem()
-    return sorted(search.found, key=lambda pair: (stays[pair.new].joined, pair.new))
+def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:
+    """In the order in which they came back. `deleted_ms`: when the group was deleted; no seat outlives it."""
+    lives: dict[int, list[int]] = {}
+    for at, one in enumerate(stays):
+        lives.setdefault(_life(one, deleted_ms), []).append(at)
+    found: list[Pair] = []
+    for places in lives.values():
+        search = _Search([stays[at] for at in places])
+        search.by_identity()
+        search.by_client()
+        search.by_stem()
+        found += [pair._replace(old=places[pair.old], new=places[pair.new]) for pair in search.found]
+    return sorted(found, key=lambda pair: (stays[pair.new].joined, pair.new))
+
+
+def _life(one: Stay, deleted_ms: Sequence[int]) -> int:
+    """Of the group, by number."""
+    if one.joined is not None:
+        return bisect_right(deleted_ms, one.joined[1])
+    return bisect_left(deleted_ms, one.gone[1]) if one.gone is not None else 0
 
 
 class _Search:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause, How
-from history.episodes import Came, Entry, Rebalance, Went
+from history.episodes import Came, Deleted, Entry, Rebalance, Went
 from history.pairs import Pair, Stay, away, pairs_of
 
 # Why a group is called together when nothing but its members changes. A static member that comes back is no reason, if the
@@ -55,10 +55,11 @@ class _Met(NamedTuple):
 
 
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
-    rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
+    told = list(entries)
+    rebalances = [entry for entry in told if isinstance(entry, Rebalance)]
     met = list(_met(rebalances))
     stays = [one.stay for one in met]
-    pairs = pairs_of(stays)
+    pairs = pairs_of(stays, [entry.at_ms for entry in told if isinstance(entry, Deleted)])
     restarts = [_restart(met[pair.old], met[pair.new], pair) for pair in pairs]
     old = {one.old_id for one in restarts}
     new = {one.new_id for one in restarts}
