@@ -1,0 +1,87 @@
+"""Which rebalances static membership would have avoided, and by which session timeout.
+
+A rebalance is avoidable where every member that came or went in it is one half of a restart, and nothing else changed: with
+instance ids, and a session timeout above the longest of these restarts, nobody would have been called together. Without notes
+times are intervals, and what came to nothing is not seen: what cannot be said is `unknown`, so that the true number lies between
+that of `yes` and that of `yes` and `unknown` together.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from history.pairs import AWAY_MAX_MS
+from history.restarts import OF_MEMBERS
+from pipeline.restarts import EXACT, Made, Restarts
+from pipeline.rows import Episode
+
+# Reasons in which there are members and nothing else: the coordinator's, and what is inferred without notes.
+OF_MEMBERS_ALONE: Final = frozenset({cause.name.lower() for cause in OF_MEMBERS} | {"formation", "restart", "mixed"})
+
+# What a cooperative assignor makes of any change: members give partitions up and join again, at once.
+OF_COOPERATION: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
+COOPERATION_WITHIN_MS: Final = 10_000
+
+# Who was whom is settled when all that could have come back has had its time: which restarts there are depends on who was
+# found to be whom before, in two more ways.
+SETTLED_AFTER_MS: Final = 3 * AWAY_MAX_MS
+
+YES, NO, UNKNOWN = "yes", "no", "unknown"
+
+
+class Verdict(NamedTuple):
+    avoidable: str
+    by_ms: int | None  # the least session timeout that would have done it
+
+
+def judged(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
+    """The rebalances, each with its verdict."""
+    done: list[Episode] = []
+    verdict = Verdict(NO, None)
+    for episode in sorted(episodes, key=lambda one: one.episode):
+        made = restarts.made[episode.episode]
+        second = bool(done) and follows(done[-1], episode)
+        if not second or made.changed:
+            # Without notes nobody says how it began: with the restarts that are in it, or as the second half of one that was needed.
+            unclear = bool(done) and verdict.avoidable != YES and episode.confidence != EXACT and _may_follow(done[-1], episode)
+            verdict = _verdict(episode, made, restarts, second and verdict.avoidable == YES, unclear)
+        elif verdict.avoidable == YES and not _surely_follows(done[-1], episode):
+            verdict = Verdict(UNKNOWN, None)
+        settled = not made.changed or (episode.end_ms or 0) + SETTLED_AFTER_MS <= restarts.now_ms
+        done.append(episode._replace(avoidable=verdict.avoidable, avoidable_by_ms=verdict.by_ms, final=episode.final and settled))
+    return done
+
+
+def follows(before: Episode, episode: Episode) -> bool:
+    """It is the second half of the one before: members gave up partitions, and joined again for those that were free by then."""
+    return episode.cause in OF_COOPERATION and _may_follow(before, episode)
+
+
+def _may_follow(before: Episode, episode: Episode) -> bool:
+    if before.end_ms is None or episode.start_lo_ms is None or not episode.cooperative:
+        return False
+    return episode.start_lo_ms <= before.end_ms + COOPERATION_WITHIN_MS
+
+
+def _surely_follows(before: Episode, episode: Episode) -> bool:
+    assert before.end_ms is not None
+    return episode.start_hi_ms is not None and episode.start_hi_ms <= before.end_ms + COOPERATION_WITHIN_MS
+
+
+def _verdict(episode: Episode, made: Made, restarts: Restarts, second: bool, maybe_second: bool) -> Verdict:
+    """`second`: were it not for its members, it would be avoided with the one before."""
+    if episode.missing or episode.end in ("unknown", "open"):
+        return Verdict(UNKNOWN, None)
+    causes = {episode.cause, *episode.contributing}
+    if episode.protocol_change or made.others:
+        return Verdict(NO, None)
+    if not second and (episode.subscription_change or causes - OF_MEMBERS_ALONE - {UNKNOWN}):
+        return Verdict(NO, None)
+    if made.unsure or UNKNOWN in causes or maybe_second:
+        return Verdict(UNKNOWN, None)
+    if not made.pairs:
+        return Verdict(NO, None)
+    gaps = [restarts.gap(restarts.pairs[at])[1] for at in made.pairs] + [one.gap_hi_ms for one in made.replaced if one.gap_hi_ms is not None]
+    if max(gaps) > AWAY_MAX_MS or (episode.confidence != EXACT and episode.rounds_aborted != 0):
+        return Verdict(UNKNOWN, None)
+    return Verdict(YES, max(gaps) + 1)

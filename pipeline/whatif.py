@@ -1,0 +1,263 @@
+"""What would have happened: the same processes, going and coming when they did, in the real coordinator and virtual time.
+
+`as_static`: each has an instance id and nobody leaves, with one session timeout for all. What did not come from restarts stays as it
+was: a member that went for good is taken out when it was, for that it would be missed later is a price of its own (timeouts.py).
+`as_dynamic`: nobody has an instance id, and every restart begins with a LeaveGroup: what static members have saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from coordinator import GroupConfig
+from pipeline.avoidable import OF_MEMBERS_ALONE, UNKNOWN, YES, follows
+from pipeline.restarts import ALWAYS, STATIC_REPLACEMENT, Restarts, Return
+from pipeline.rows import Episode, Replaced, Spell
+from pipeline.virtual import Client, Nowhere, TrueEpisode, World
+
+BEFORE_MS: Final = 60_000  # who was there when the log begins has joined before
+AFTER_MS: Final = 600_000
+FOREVER_MS: Final = (1 << 31) - 1  # the longest session that there can be
+SAVED: Final = "saved"  # as in rows.Replaced
+GOING_AND_COMING: Final = 2
+NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # what a coordinator did by itself
+
+
+class Stint(NamedTuple):
+    """One life of a process, from its joining on."""
+
+    joined_ms: int | None  # None: when the log begins it is there
+    silent_ms: int | None
+    gone_ms: int | None
+    left: bool  # it said so
+    back: Return | None  # how it comes back
+
+
+@dataclass(slots=True)
+class Process:
+    name: str
+    client_id: str
+    host: str
+    session_ms: int
+    stints: list[Stint] = field(default_factory=list)
+
+
+class Nudge(NamedTuple):
+    """A rebalance for another reason than who came and went."""
+
+    at_ms: int
+    by_leader: bool
+    member: str | None
+
+
+class Going(NamedTuple):
+    """A process fell silent, or left."""
+
+    at_ms: int
+    process: str
+    back: Return | None
+
+
+class Replayed(NamedTuple):
+    episodes: list[TrueEpisode]
+    returns: list[Return]  # by number of the restart
+    goings: list[Going]
+
+    @property
+    def rebalances(self) -> int:
+        return len(self.episodes)
+
+    @property
+    def generations(self) -> int:
+        return self.episodes[-1].to_generation if self.episodes else 0
+
+    def of(self, some: Callable[[Return], bool]) -> list[TrueEpisode]:
+        """Rebalances of which nothing is the reason but restarts of this kind."""
+        numbers = {number for number, one in enumerate(self.returns) if some(one)}
+        return [one for one in self.episodes if one.restarts_alone and one.restarts <= numbers]
+
+    def of_restarts(self, bridged_by_ms: int) -> list[TrueEpisode]:
+        """Those that this timeout should have bridged."""
+        return self.of(lambda one: one.away[1] < bridged_by_ms)
+
+    def expired(self) -> list[Return]:
+        """Restarts that took longer than the session."""
+        found = []
+        for one in self.episodes:
+            for change in one.changes:
+                last = [going for going in self.goings if going.process == change.client and going.at_ms <= change.at_ms][-1:]
+                if change.what == "expired" and last and last[0].back is not None:
+                    found.append(last[0].back)
+        return found
+
+
+class _Replay(Client):
+    """Its last heartbeat is the moment at which it falls silent, for that is what the log says."""
+
+    def last_beat(self) -> int:
+        return self.world.now
+
+
+class Script:
+    """Who came and went, read from the tables. `longest`: where it is not known how long somebody was away."""
+
+    def __init__(self, group: str, restarts: Restarts, episodes: Sequence[Episode], heartbeat_ms: int) -> None:
+        self.group = group
+        self._heartbeat_ms = heartbeat_ms
+        self._spells = {spell.member_id: spell for spell in restarts.spells if spell.member_id not in restarts.undone}
+        self._returns = restarts.returns
+        self._by_old = {one.old_id: one for one in restarts.returns}
+        self._nudges = list(_nudges(episodes))
+        begin = min((ms for ms in self._moments(restarts.spells)), default=0)
+        self._begin = begin - BEFORE_MS
+        self._end = max((ms for ms in self._moments(restarts.spells)), default=0) + AFTER_MS
+
+    def as_static(self, timeout_ms: int) -> Replayed:
+        return self._play(timeout_ms, longest=True)
+
+    def as_dynamic(self, *, longest: bool) -> Replayed:
+        return self._play(None, longest=longest)
+
+    def _moments(self, spells: Sequence[Spell]) -> Iterable[int]:
+        for spell in spells:
+            yield from (ms for ms in (spell.joined_hi_ms, spell.ended_lo_ms, spell.ended_hi_ms) if ms is not None)
+        yield from (one.at_ms for one in self._nudges)
+        for back in self._returns:
+            yield from (back.went_ms, back.back_ms)
+
+    def _processes(self, *, longest: bool) -> list[Process]:
+        came = {one.new_id for one in self._returns}
+        found: list[Process] = []
+        for spell in self._spells.values():
+            if spell.member_id in came:
+                continue
+            process = Process(f"process-{len(found)}", spell.client_id, spell.host, spell.session_timeout_ms or 45_000)
+            joined = spell.joined_hi_ms if spell.joined_lo_ms is not None else None
+            one: Spell | None = spell
+            while one is not None:
+                back = self._by_old.get(one.member_id)
+                gone = one.ended_hi_ms if one.end_kind != "open" else None
+                if back is not None:
+                    silent: int | None = back.back_ms - back.away[longest]
+                else:
+                    silent = one.last_heartbeat_ms if one.last_heartbeat_ms is not None else gone
+                process.stints.append(Stint(joined, silent, gone, one.end_kind == "left", back))
+                joined = back.back_ms if back is not None else None
+                one = self._spells.get(back.new_id) if back is not None else None
+            found.append(process)
+        return found
+
+    def _play(self, timeout_ms: int | None, *, longest: bool) -> Replayed:
+        config = GroupConfig(group_min_session_timeout_ms=0, group_max_session_timeout_ms=ALWAYS)
+        world = World(self._begin, config=config, recorder=Nowhere())
+        goings: list[Going] = []
+        for process in self._processes(longest=longest):
+            settings: dict[str, Any] = {"client_id": process.client_id, "host": process.host, "heartbeat_ms": self._heartbeat_ms, "topics": {}}
+            if timeout_ms is None:
+                settings["session_ms"] = process.session_ms
+            else:
+                settings |= {"session_ms": timeout_ms, "instance": process.name}
+            client = _Replay(world, self.group, process.name, **settings)
+            world.clients.setdefault(self.group, []).append(client)
+            for stint in process.stints:
+                self._plan(world, client, stint, goings, static=timeout_ms is not None)
+        for nudge in self._nudges:
+            world.at(nudge.at_ms, _nudge, world, self.group, nudge)
+        world.run_until(self._end)
+        return Replayed(list(world.episodes(self.group)), [one.back for one in goings if one.back is not None], goings)
+
+    def _plan(self, world: World, client: Client, stint: Stint, goings: list[Going], *, static: bool) -> None:
+        world.at(stint.joined_ms if stint.joined_ms is not None else self._begin, _start, client)
+        back = stint.back
+        if back is not None:
+            assert stint.silent_ms is not None
+            leaves = not static and (back.static or stint.left)
+            at = stint.gone_ms if leaves and not back.static and stint.gone_ms is not None else stint.silent_ms
+            world.at(at, _go, client, leaves, back, goings)
+        elif stint.gone_ms is not None:
+            if stint.left:
+                world.at(stint.gone_ms, _go, client, True, None, goings)
+            elif stint.silent_ms is not None:
+                world.at(min(stint.silent_ms, stint.gone_ms), _go, client, False, None, goings)
+                if static:
+                    world.at(stint.gone_ms, world.remove_instance, self.group, client.name)
+
+
+def _start(client: Client) -> None:
+    if client.alive:
+        client.crash()
+    client.start()
+
+
+def _go(client: Client, leaves: bool, back: Return | None, goings: list[Going]) -> None:
+    client.restart_number = None
+    if back is not None:
+        client.restart_number = client.world.begin_restart(client, back.away[1])
+    goings.append(Going(client.world.now, client.name, back))
+    if leaves:
+        client.stop(leave=True)
+    else:
+        client.crash()
+
+
+def _nudge(world: World, group: str, nudge: Nudge) -> None:
+    """The leader of the replay may be another one than it was."""
+    found = world.group(group)
+    clients = [one for one in world.clients.get(group, []) if one.settled]
+    leader = next((one for one in clients if found is not None and one.member_id == found.leader), None)
+    if leader is not None:
+        if nudge.by_leader:
+            leader.rejoin()
+        else:
+            leader.change_topics({f"at-{nudge.at_ms}": 0})
+
+
+def _nudges(episodes: Sequence[Episode]) -> Iterable[Nudge]:
+    before: Episode | None = None
+    for one in sorted(episodes, key=lambda one: one.episode):
+        second = before is not None and follows(before, one)
+        before = one
+        alone = one.cause in OF_MEMBERS_ALONE or one.cause in NOT_REPLAYED or one.cause in (UNKNOWN, "admin_removed")
+        if not alone and not second and not one.missing and one.start_hi_ms is not None:
+            yield Nudge(one.start_hi_ms, one.cause == "leader_rejoined", one.trigger_member)
+
+
+def confirmed(script: Script, episodes: Sequence[Episode], timeout_ms: int) -> int:
+    """How many rebalances a timeout would have avoided, as far as the coordinator itself agrees; less those that it would have added,
+    where it is shorter than the one that kept seats until now."""
+    chosen = sum(one.avoidable == YES and one.avoidable_by_ms is not None and one.avoidable_by_ms <= timeout_ms for one in episodes)
+    replayed = script.as_static(timeout_ms)
+    added = replayed.of(lambda one: one.away[1] >= timeout_ms and one.source == STATIC_REPLACEMENT)
+    return max(chosen - len(replayed.of_restarts(timeout_ms)) - len(added), 0)
+
+
+def saved(script: Script, restarts: Restarts, replacements: Sequence[Replaced]) -> list[Replaced]:
+    """Each with the rebalances that it would have made without an instance id: those that began with its leaving or its coming.
+
+    Where it is not known how long it was away these may have been two, or one, or those of another one.
+    """
+    kept = {one.new_member_id: one for one in restarts.replacements if one.verdict == SAVED}
+    if not kept:
+        return [one._replace(saved_rebalances=0, saved_at_least=0) for one in replacements]
+    known = all(one.gap_lo_ms == one.gap_hi_ms for one in kept.values())
+    least = _begun(script.as_dynamic(longest=known))
+    done = []
+    for one in replacements:
+        one = kept.get(one.new_member_id, one)
+        count = least.get(one.new_member_id, 0) if one.verdict == SAVED else 0
+        most = count if one.gap_lo_ms == one.gap_hi_ms or one.verdict != SAVED else GOING_AND_COMING
+        done.append(one._replace(saved_rebalances=most, saved_at_least=count))
+    return done
+
+
+def _begun(replayed: Replayed) -> dict[str, int]:
+    """By the id under which a static member came back."""
+    counts: dict[str, int] = {}
+    for one in replayed.episodes:
+        first = one.changes[0].restart if one.changes and one.cause in OF_MEMBERS_ALONE else None
+        if first is not None and replayed.returns[first].source == STATIC_REPLACEMENT:
+            new_id = replayed.returns[first].new_id
+            counts[new_id] = counts.get(new_id, 0) + 1
+    return counts

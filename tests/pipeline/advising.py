@@ -1,0 +1,72 @@
+"""Virtual worlds, folded and advised; and histories by chance of processes that restart, come for good and go for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from pipeline.advice import AdviceTables, advise
+from pipeline.restarts import Restarts
+from pipeline.rows import Episode, GroupTables
+from pipeline.timeouts import Options
+from pipeline.virtual import Client, Memory, World
+from pipeline.whatif import Script
+from tests.pipeline.playing import CLUSTER, GROUP, fold
+from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, pod
+
+MINUTE_MS = 60_000
+
+
+def folded(world: World, *, notes: bool = True, until_ms: int | None = None) -> GroupTables:
+    memory = world.recorder
+    assert isinstance(memory, Memory)
+    now = world.now if until_ms is None else until_ms
+    told = [one for one in memory.told() if one.at_ms <= now] if notes else []
+    return fold(told, [one for one in memory.images(GROUP) if one.at_ms <= now], now_ms=now)
+
+
+def advised(world: World, *, notes: bool = True, until_ms: int | None = None, options: Options | None = None) -> AdviceTables:
+    now = world.now if until_ms is None else until_ms
+    return advise(CLUSTER, GROUP, folded(world, notes=notes, until_ms=until_ms), now, options)
+
+
+def script_of(world: World) -> tuple[Restarts, Script, list[Episode]]:
+    restarts = Restarts(folded(world), world.now)
+    episodes = advised(world).episodes
+    return restarts, Script(GROUP, restarts, episodes, 3_000), episodes
+
+
+def counted(episodes: Sequence[Episode], verdict: str) -> int:
+    return sum(one.avoidable == verdict for one in episodes)
+
+
+def played(script: Callable[[World], None], more_ms: int = 2 * HOUR_MS) -> World:
+    world = World(BEGIN_MS)
+    script(world)
+    world.run(more_ms)
+    return world
+
+
+def by_chance(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool = False) -> Callable[[World], None]:
+    """`apart_ms`: how long it is from one step to the next. Who is away is away for less than a rebalance may take."""
+
+    def script(world: World) -> None:
+        random = Random(seed)
+        running: list[Client] = [pod(world, number, static) for number in range(5)]
+        world.run(10 * MINUTE_MS)
+        for number in range(steps):
+            there = [one for one in running if one.settled]
+            some = random.choice(there) if there else None
+            what = random.randrange(8)
+            if some is None or what == 0:
+                running.append(pod(world, 100 + number, static))
+            elif what == 1 and len(there) > 2:
+                running.remove(some)
+                random.choice([some.stop, some.crash])()
+            elif what == 2:
+                some.change_topics({"t": 12, f"u{number}": 1})
+            else:
+                some.restart(random.choice([1_000, 8_000, 25_000, 70_000, 130_000]), graceful=random.random() < 0.6)
+            world.run(random.choice(apart_ms))
+
+    return script

@@ -1,0 +1,119 @@
+"""Which rebalances static membership would have avoided, in scripted histories with their truth and in histories by chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.avoidable import NO, SETTLED_AFTER_MS, UNKNOWN, YES
+from pipeline.rows import Episode
+from pipeline.virtual import World
+from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played
+from tests.pipeline.scenarios import HOUR_MS, SCENARIOS, play, pod, pods
+
+# A process need not end to go and come back: with an instance id, and a session long enough, these would have kept their seats too.
+NOT_RESTARTED = {"a poll that takes too long": 2, "a member that stands still, and wakes": 2, "a member that does not rejoin in time": 1}
+TOLD = [name for name in SCENARIOS if "notes are lost" not in name]
+
+
+def expected(name: str) -> int:
+    return NOT_RESTARTED.get(name, SCENARIOS[name].avoidable)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_with_notes_what_was_avoidable_is_known(name: str) -> None:
+    tables = advised(play(name).world)
+    assert counted(tables.episodes, YES) == expected(name)
+    assert counted(tables.episodes, UNKNOWN) == 0
+    assert sum(one.verdict == "saved" for one in tables.replacements) == SCENARIOS[name].saved
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_without_notes_it_lies_between_what_is_sure_and_what_may_be(name: str) -> None:
+    tables = advised(play(name).world, notes=False)
+    sure = counted(tables.episodes, YES)
+    assert sure <= expected(name) <= sure + counted(tables.episodes, UNKNOWN)
+    assert sum(one.verdict == "saved" for one in tables.replacements) == SCENARIOS[name].saved
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" in name])
+def test_where_notes_are_lost_too(name: str) -> None:
+    tables = advised(play(name).world)
+    sure = counted(tables.episodes, YES)
+    assert sure <= expected(name) <= sure + counted(tables.episodes, UNKNOWN)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_notes_nothing_is_claimed_that_notes_deny(seed: int) -> None:
+    """Where notes and records tell the same rebalances."""
+    world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
+    exact, inferred = advised(world).episodes, advised(world, notes=False).episodes
+    truth = counted(exact, YES)
+    assert counted(exact, UNKNOWN) == 0
+    assert counted(inferred, YES) <= truth <= counted(inferred, YES) + counted(inferred, UNKNOWN)
+    for one in exact:
+        assert (one.avoidable_by_ms is not None) == (one.avoidable == YES)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_restarts_alone_are_avoidable_and_nothing_else_is(seed: int) -> None:
+    """As the world saw it that made them."""
+    world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
+    truth = {one.start_ms for one in world.avoidable("g")}
+    found = {one.start_lo_ms for one in advised(world).episodes if one.avoidable == YES}
+    changed = {one.start_lo_ms for one in advised(world).episodes if one.subscription_change}
+    assert found == truth - changed
+
+
+def test_the_timeout_that_would_have_done_it_is_just_above_the_absence() -> None:
+    def script(world: World) -> None:
+        pods(world, 3)[1].restart(20_000)
+
+    world = played(script)
+    gaps = {one.gap_ms for one in world.restarts}
+    episodes = advised(world).episodes[1:]
+    assert [one.avoidable for one in episodes] == [YES, YES]
+    assert {one.avoidable_by_ms for one in episodes} == {gap + 1 for gap in gaps}
+
+
+def test_a_restart_among_newcomers_is_not_avoidable_where_they_come_together() -> None:
+    def script(world: World) -> None:
+        pods(world, 3)[1].restart(20_000)
+        world.run(20_000)
+        pod(world, 7)
+
+    assert [one.avoidable for one in advised(played(script)).episodes] == [NO, YES, NO]
+
+
+def test_the_second_half_of_a_cooperative_rebalance_shares_its_fate() -> None:
+    def script(world: World) -> None:
+        pods(world, 3, assignors=("cooperative-sticky",))[1].restart(20_000)
+        world.run(5 * MINUTE_MS)
+        pod(world, 3, assignors=("cooperative-sticky",))
+
+    episodes = advised(played(script)).episodes
+    told = [(one.cause, one.avoidable) for one in episodes[1:]]
+    assert told[:3] == [("member_left", YES), ("new_member", YES), ("member_metadata_changed", YES)]
+    assert told[3:] == [("new_member", NO), ("member_metadata_changed", NO)]
+
+
+def test_a_member_that_may_still_come_back_is_not_judged() -> None:
+    def script(world: World) -> None:
+        pods(world, 3)[1].stop()
+
+    world = played(script)
+    (early,) = advised(world, until_ms=world.start_ms + 20 * MINUTE_MS).episodes[1:]
+    assert (early.avoidable, early.final) == (UNKNOWN, False)
+    assert advised(world).episodes[1].avoidable == NO
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("notes", [True, False])
+def test_what_is_final_stays_as_it_is(seed: int, notes: bool) -> None:
+    world = played(by_chance(seed, [3_000, 20_000, 25 * MINUTE_MS], steps=40), SETTLED_AFTER_MS)
+    whole = {one.episode: one for one in advised(world, notes=notes).episodes}
+    final: dict[int, Episode] = {}
+    for until in range(world.start_ms + 2 * HOUR_MS, world.now, 37 * MINUTE_MS):
+        final |= {one.episode: one for one in advised(world, notes=notes, until_ms=until).episodes if one.final}
+    assert final
+    for number, one in final.items():
+        assert (one.avoidable, one.avoidable_by_ms, one.deploy) == (whole[number].avoidable, whole[number].avoidable_by_ms, whole[number].deploy)

@@ -1,0 +1,138 @@
+"""How long members were away, and deploys: most of them at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.gaps import DEATH, HEARTBEAT_GAP
+from pipeline.restarts import DYNAMIC_PAIR, EXPIRED_RETURNED, STATIC_REPLACEMENT
+from pipeline.virtual import World
+from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
+from tests.pipeline.scenarios import play, pods
+
+
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    [
+        ("rolling restart of dynamic members", [DYNAMIC_PAIR] * 3),
+        ("rolling restart of static members", [STATIC_REPLACEMENT] * 3),
+        ("restarts longer than the session of static members", [EXPIRED_RETURNED] * 2),
+        ("a member that crashes for good", [DEATH]),
+        ("a member that crashes and is back before its session ends", [DYNAMIC_PAIR]),
+        ("an administrator removes a static member", []),
+    ],
+)
+def test_where_samples_come_from(name: str, sources: list[str]) -> None:
+    assert [one.source for one in advised(play(name).world).gaps] == sources
+
+
+def test_a_sample_is_as_long_as_the_absence() -> None:
+    world = play("rolling restart of dynamic members").world
+    gaps = advised(world).gaps
+    assert [(one.gap_lo_ms, one.gap_hi_ms) for one in gaps] == [(one.gap_ms, one.gap_ms) for one in world.restarts]
+    assert [one.at_ms for one in gaps] == [one.last_sign_ms for one in world.restarts]
+    assert [one.episodes for one in gaps] == [[1, 2], [3, 4], [5, 6]]
+    assert {one.partitions for one in gaps} == {4}
+
+
+@pytest.mark.parametrize("name", ["rolling restart of dynamic members", "rolling restart of static members", "a member that crashes and comes back later"])
+def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
+    world = play(name).world
+    exact, inferred = advised(world).gaps, advised(world, notes=False).gaps
+    assert len(exact) == len(inferred)
+    for one, other in zip(exact, inferred, strict=True):
+        assert one.gap_hi_ms is not None
+        assert other.gap_hi_ms is not None
+        assert other.gap_lo_ms <= one.gap_lo_ms <= one.gap_hi_ms <= other.gap_hi_ms
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("notes", [True, False])
+def test_nobody_is_back_before_it_went(seed: int, notes: bool) -> None:
+    for one in advised(played(by_chance(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
+        assert one.gap_lo_ms >= 0
+        assert one.gap_hi_ms is None or one.gap_lo_ms <= one.gap_hi_ms
+
+
+def test_a_crash_loop_counts_once_with_its_longest_absence() -> None:
+    def script(world: World) -> None:
+        looping = pods(world, 3)[2]
+        for number in range(8):
+            looping.restart(30_000 if number == 3 else 5_000)
+            world.run(MINUTE_MS)
+
+    (gap,) = advised(played(script)).gaps
+    assert gap.gap_lo_ms > 30_000
+    assert gap.episodes == list(range(1, 17))
+
+
+def test_five_restarts_are_no_loop_yet() -> None:
+    def script(world: World) -> None:
+        looping = pods(world, 3)[2]
+        for _ in range(5):
+            looping.restart(5_000)
+            world.run(MINUTE_MS)
+
+    assert len(advised(played(script)).gaps) == 5
+
+
+def test_two_loops_with_a_pause_count_twice() -> None:
+    def script(world: World) -> None:
+        looping = pods(world, 3, static=True)[2]
+        for _ in range(2):
+            for _ in range(7):
+                looping.restart(4_000)
+                world.run(MINUTE_MS)
+            world.run(30 * MINUTE_MS)
+
+    assert [one.source for one in advised(played(script)).gaps] == [STATIC_REPLACEMENT] * 2
+
+
+def test_late_heartbeats_are_near_misses() -> None:
+    def script(world: World) -> None:
+        pods(world, 3)[0].freeze(8_000)
+
+    (gap,) = [one for one in advised(played(script)).gaps if one.source == HEARTBEAT_GAP]
+    assert 8_000 <= gap.gap_lo_ms < 10_000
+
+
+def deploy(world: World, static: bool, count: int = 4, away_ms: int = 20_000, session_ms: int = 10_000) -> None:
+    running = pods(world, 4, static=static, session_ms=session_ms)
+    for client in running[:count]:
+        client.restart(away_ms)
+        world.run(MINUTE_MS)
+
+
+def test_a_deploy_of_dynamic_members() -> None:
+    tables = advised(played(lambda world: deploy(world, False)))
+    (found,) = tables.deploys
+    assert (found.members, found.restarted, found.mode, found.rebalances, found.with_static) == (4, 4, "dynamic", 8, 0)
+    assert (found.confidence, found.deploy) == ("exact", 0)
+    assert [one.deploy for one in tables.episodes] == [None, *[0] * 8]
+    assert found.partition_seconds_lost == sum(one.partition_seconds_lost or 0 for one in tables.episodes[1:])
+
+
+def test_a_deploy_of_static_members() -> None:
+    (kept,) = advised(played(lambda world: deploy(world, True, session_ms=45_000))).deploys
+    assert (kept.mode, kept.restarted, kept.rebalances, kept.with_static) == ("static", 4, 0, 0)
+    (lost,) = advised(played(lambda world: deploy(world, True))).deploys
+    assert (lost.mode, lost.restarted, lost.rebalances, lost.with_static) == ("static", 4, 8, 0)
+
+
+@pytest.mark.parametrize(("count", "deploys"), [(1, 0), (2, 1)])
+def test_half_of_the_members_make_a_deploy(count: int, deploys: int) -> None:
+    assert len(advised(played(lambda world: deploy(world, False, count))).deploys) == deploys
+
+
+def test_restarts_far_from_each_other_are_of_two_deploys() -> None:
+    def script(world: World) -> None:
+        running = pods(world, 2)
+        for _ in range(2):
+            for client in running:
+                client.restart(20_000)
+                world.run(MINUTE_MS)
+            world.run(15 * MINUTE_MS)
+
+    tables = advised(played(script))
+    assert [(one.deploy, one.rebalances) for one in tables.deploys] == [(0, 4), (1, 4)]
+    assert [one.deploy for one in tables.episodes] == [None, *[0] * 4, *[1] * 4]

@@ -1,0 +1,157 @@
+"""The session timeout that is advised: of the samples, what it costs, and when there is none to advise."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pipeline.advice import said
+from pipeline.gaps import DEATH, HEARTBEAT_GAP
+from pipeline.restarts import DYNAMIC_PAIR
+from pipeline.rows import CurvePoint, Episode, Gap
+from pipeline.timeouts import Chosen, Death, Options, choose, curve, rounded_up
+from pipeline.virtual import World
+from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
+from tests.pipeline.scenarios import play, pods
+
+
+def gap(ms: int, *, lo: int | None = None, source: str = DYNAMIC_PAIR, hi: int | None = None) -> Gap:
+    return Gap("c", "g", "m", ms, ms if lo is None else lo, ms if hi is None else hi, source, True, 3, [], "exact")
+
+
+def episode(by_ms: int | None) -> Episode:
+    nothing: dict[str, Any] = dict.fromkeys(Episode._fields)
+    return Episode(**(nothing | {"avoidable": "no" if by_ms is None else "yes", "avoidable_by_ms": by_ms, "missing": 0}))
+
+
+def points(gaps: list[Gap], by: list[int | None] = [], deaths: list[Death] = [], options: Options = Options()) -> list[CurvePoint]:  # noqa: B006, B008
+    return curve("c", "g", gaps, [episode(one) for one in by], deaths, options)
+
+
+def chosen(gaps: list[Gap], by: list[int | None] = [], deaths: list[Death] = [], options: Options = Options()) -> Chosen:  # noqa: B006, B008
+    return choose(gaps, points(gaps, by, deaths, options), options)
+
+
+@pytest.mark.parametrize(("ms", "up"), [(5_001, 10_000), (60_000, 60_000), (119_999, 120_000), (120_000, 120_000), (120_001, 150_000), (599_000, 600_000)])
+def test_round_values(ms: int, up: int) -> None:
+    assert rounded_up(ms) == up
+
+
+def test_a_sample_is_bridged_by_what_is_longer() -> None:
+    at = {one.timeout_ms: one for one in points([gap(20_000), gap(30_000)])}
+    assert [(at[ms].bridged, at[ms].not_bridged) for ms in (20_000, 25_000, 30_000, 35_000)] == [(0, 2), (1, 1), (1, 1), (2, 0)]
+
+
+def test_an_interval_is_bridged_by_what_is_longer_than_all_of_it() -> None:
+    at = {one.timeout_ms: one for one in points([gap(30_000, lo=10_000)])}
+    assert [(at[ms].bridged, at[ms].not_bridged, at[ms].unknown) for ms in (10_000, 30_000, 35_000)] == [(0, 1, 0), (0, 0, 1), (1, 0, 0)]
+
+
+def test_the_curve_counts_rebalances_and_what_lies_idle() -> None:
+    at = {one.timeout_ms: one for one in points([gap(20_000)], [20_001, 20_001, 40_001, None], [Death(45_000, 4), Death(0, 2)])}
+    assert (at[20_000].rebalances_avoided, at[25_000].rebalances_avoided, at[60_000].rebalances_avoided) == (0, 2, 3)
+    assert (at[60_000].deaths, at[60_000].added_detection_ms, at[60_000].added_stalled_partition_ms) == (2, 75_000, 15_000 * 4 + 60_000 * 2)
+    assert at[30_000].added_stalled_partition_ms == -15_000 * 4 + 30_000 * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_time_bridges_and_costs_more(seed: int) -> None:
+    found = advised(played(by_chance(seed, [20_000, 10 * MINUTE_MS], steps=40))).curve
+    assert len(found) > 80
+    for less, more in pairwise(found):
+        assert less.timeout_ms < more.timeout_ms
+        assert less.bridged <= more.bridged
+        assert less.not_bridged >= more.not_bridged
+        assert less.rebalances_avoided <= more.rebalances_avoided
+        assert less.added_stalled_partition_ms <= more.added_stalled_partition_ms
+        assert less.bridged + less.not_bridged + less.unknown == more.bridged + more.not_bridged + more.unknown
+
+
+def test_few_samples_are_all_bridged() -> None:
+    assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == Chosen(55_000, 40_000, 3, None, "longest")  # 40 x 1.2 + 3 = 51
+
+
+def test_of_many_samples_a_few_may_be_longer() -> None:
+    samples = [gap(20_000 + ms) for ms in range(99)] + [gap(400_000)]
+    found = chosen(samples, [ms.gap_lo_ms + 1 for ms in samples])
+    assert (found.timeout_ms, found.gap_ms, found.why) == (30_000, 20_094, "quantile")  # 20.1 x 1.2 + 3 = 27.1
+
+
+def test_the_upper_end_of_an_interval_counts() -> None:
+    assert chosen([gap(40_000, lo=1)]).timeout_ms == 55_000
+
+
+def test_it_is_not_below_what_the_broker_allows() -> None:
+    assert chosen([gap(100)]).timeout_ms == 6_000
+
+
+def test_nor_above_what_somebody_can_wait() -> None:
+    assert chosen([gap(100_000)], options=Options(detect_max_ms=60_000))[:1] == (60_000,)
+    assert chosen([gap(100_000)], options=Options(session_max_ms=90_000)).timeout_ms == 90_000
+
+
+def test_a_tenth_more_for_hardly_more_is_worth_it() -> None:
+    samples = [gap(20_000)] * 96 + [gap(60_000)] * 4
+    by: list[int | None] = [20_001] * 96 + [60_001] * 20
+    assert (chosen(samples, by).timeout_ms, chosen(samples, by).why) == (65_000, "knee")
+    dear = chosen(samples, by, [Death(0, 10)])
+    assert (dear.timeout_ms, dear.why) == (30_000, "quantile")
+    assert chosen(samples, by[:100]).timeout_ms == 30_000
+
+
+def test_where_restarts_take_longer_than_any_sane_timeout_there_is_no_advice() -> None:
+    both = [gap(20_000)] * 15 + [gap(900_000)] * 15
+    assert chosen(both) == Chosen(None, 900_000, 30, None, "too_long")
+    assert chosen([gap(20_000)] * 99 + [gap(900_000)]).timeout_ms == 30_000
+
+
+def test_it_is_more_than_three_of_the_latest_heartbeats() -> None:
+    late = gap(15_000, source=HEARTBEAT_GAP)
+    assert chosen([gap(10_000), late]) == Chosen(50_000, 10_000, 1, 45_000, "floor")
+    assert chosen([gap(40_000), late]).timeout_ms == 55_000
+    assert chosen([late]) == Chosen(None, None, 0, 45_000, "no_samples")
+
+
+def test_a_death_is_no_sample() -> None:
+    assert chosen([gap(1_800_000, source=DEATH)]).why == "no_samples"
+
+
+def test_the_sentence() -> None:
+    (advice,) = advised(play("rolling restart of dynamic members").world).advice
+    assert advice.text == (
+        "g: 6 of 7 rebalances in 12 min 23 s came from restarts of at most 20 s; `group.instance.id` plus `session.timeout.ms=30000` would "
+        "have left 1. Price: up to 20 s later detection of a member that does not come back (none happened)."
+    )
+    assert advice.setting == "group.instance.id=<a name that each process keeps over its restarts>\nsession.timeout.ms=30000"
+    assert (advice.avoided, advice.of_rebalances, advice.samples, advice.confidence, advice.static_share) == (6, 7, 3, "weak", 0.0)
+
+
+def test_static_members_need_no_instance_id() -> None:
+    (advice,) = advised(play("restarts longer than the session of static members").world).advice
+    assert advice.setting == "session.timeout.ms=40000"
+    assert (advice.avoided, advice.current_min_ms, advice.current_max_ms) == (4, 10_000, 10_000)
+
+
+def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
+    """Of many short restarts and a few long ones the advice bridges the short ones: the long ones would cost what they did not."""
+
+    def script(world: World) -> None:
+        running = pods(world, 3, static=True, session_ms=120_000)
+        for number in range(40):
+            running[number % 3].restart(100_000 if number == 20 else 2_000)
+            world.run(5 * MINUTE_MS)
+
+    (advice,) = advised(played(script)).advice
+    assert (advice.recommended_ms, advice.avoided) == (10_000, 0)
+
+
+def test_nothing_is_advised_where_nobody_restarted() -> None:
+    (advice,) = advised(play("formation").world).advice
+    assert (advice.recommended_ms, advice.confidence, advice.setting) == (None, "none", "")
+    assert advice.text == "g: no member was seen to restart, so there is nothing to choose a session timeout by."
+
+
+def test_durations_are_read_by_people() -> None:
+    assert [said(ms) for ms in (500, 25_000, 25_500, 90_000)] == ["500 ms", "25 s", "25.5 s", "1 min 30 s"]

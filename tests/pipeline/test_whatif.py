@@ -1,0 +1,93 @@
+"""Arithmetic selects, the coordinator verifies: what a session timeout would have avoided is the same by both."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.avoidable import YES
+from pipeline.virtual import World
+from pipeline.whatif import FOREVER_MS, confirmed
+from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played, script_of
+from tests.pipeline.scenarios import SCENARIOS, play, pods
+
+TIMEOUTS = [6_000, 10_000, 30_000, 60_000, 180_000, FOREVER_MS]
+QUIET = [10 * MINUTE_MS, 20 * MINUTE_MS]  # each is over before the next begins
+DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_left_is_what_the_coordinator_would_have_done(seed: int, static: bool) -> None:
+    world = played(by_chance(seed, QUIET, steps=25, static=static))
+    restarts, script, episodes = script_of(world)
+    for timeout in TIMEOUTS[1:]:  # some are away for hardly longer than the first, and are back within the rebalance that their going makes
+        replayed = script.as_static(timeout)
+        longer = [one for one in restarts.returns if one.away[1] >= timeout]
+        assert replayed.rebalances == len(episodes) - counted(episodes, YES) + 2 * len(longer), timeout
+        assert replayed.of_restarts(timeout) == []
+        assert {one.new_id for one in replayed.expired()} == {one.new_id for one in longer}
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_session_ends_that_should_have_bridged_a_restart(seed: int, static: bool) -> None:
+    """However much happens at once. Rebalances may become one then, or two, and none comes from what was bridged."""
+    world = played(by_chance(seed, DENSE, steps=40, static=static))
+    restarts, script, episodes = script_of(world)
+    for timeout in TIMEOUTS:
+        replayed = script.as_static(timeout)
+        longer = {one.new_id for one in restarts.returns if one.away[1] >= timeout}
+        # A session begins anew when a round ends that its member was parked in: some longer ones are bridged.
+        assert {one.new_id for one in replayed.expired()} <= longer
+        assert replayed.of_restarts(timeout) == []
+    assert confirmed(script, episodes, FOREVER_MS) == counted(episodes, YES)
+
+
+def test_a_session_without_an_end_leaves_nothing_that_restarts_made() -> None:
+    for name in ("rolling restart of dynamic members", "restarts longer than the session of static members", "a crash loop"):
+        _, script, _ = script_of(play(name).world)
+        assert script.as_static(FOREVER_MS).rebalances == 1, name
+
+
+def test_a_session_that_is_too_short_leaves_both() -> None:
+    _, script, episodes = script_of(play("rolling restart of dynamic members").world)
+    assert script.as_static(10_000).rebalances == len(episodes) == 7
+
+
+@pytest.mark.parametrize(("away_ms", "saved"), [(20_000, [2, 2, 2]), (200, [1, 1, 1])])
+def test_a_kept_seat_saves_two_rebalances_or_one_where_they_would_have_been_one(away_ms: int, saved: list[int]) -> None:
+    def script(world: World) -> None:
+        for client in pods(world, 3, static=True, session_ms=45_000):
+            client.restart(away_ms)
+            world.run(5 * MINUTE_MS)
+
+    rows = advised(played(script)).replacements
+    assert [(one.saved_at_least, one.saved_rebalances) for one in rows] == [(count, count) for count in saved]
+
+
+def test_those_who_go_together_save_together() -> None:
+    def script(world: World) -> None:
+        for client in pods(world, 3, static=True, session_ms=45_000):
+            client.restart(20_000)
+
+    assert sorted(one.saved_rebalances for one in advised(played(script)).replacements) == [0, 0, 2]
+
+
+def test_saved_is_what_the_same_script_costs_without_instance_ids() -> None:
+    def script(world: World, static: bool) -> None:
+        for number, client in enumerate(pods(world, 4, static=static, session_ms=45_000)):
+            client.restart(15_000 + 1_000 * number)
+            world.run(2 * MINUTE_MS)
+
+    without = played(lambda world: script(world, False))
+    kept = played(lambda world: script(world, True))
+    saved = sum(one.saved_rebalances for one in advised(kept).replacements)
+    assert len(kept.episodes("g")) + saved == len(without.episodes("g"))
+
+
+@pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.saved])
+def test_without_notes_what_was_saved_lies_between_two_numbers(name: str) -> None:
+    world = play(name).world
+    exact, inferred = advised(world).replacements, advised(world, notes=False).replacements
+    least, most = sum(one.saved_at_least for one in inferred), sum(one.saved_rebalances for one in inferred)
+    assert least <= sum(one.saved_rebalances for one in exact) <= most
