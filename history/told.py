@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
+from coordinator.notes import Kind
 from protocol.message import Message
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
-from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
+from protocol.messages.coordinator_notes import NoteHeader, NoteKey
 from protocol.records import read_note, read_offsets_key, read_record
 
 E = TypeVar("E", bound=IntEnum)
@@ -23,6 +24,10 @@ class Told(NamedTuple):
     @property
     def at_ms(self) -> int:
         return self.header.ts
+
+    def concerns(self, group: str) -> bool:
+        """It is about the group, or about the coordinator of its partition; other notes without a group are about topics."""
+        return self.group == group or self.header.kind == Kind.COORDINATOR
 
 
 class Image(NamedTuple):
@@ -43,11 +48,11 @@ class Image(NamedTuple):
 
 
 def read_told(key: bytes | None, value: bytes | None) -> Told | None:
-    """None for notes of a kind or version that we do not know, and for those about topics. Raises ProtocolError for bytes that are no note."""
+    """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
     if key is None or value is None:
         return None
     header, body = read_note(value)
-    if isinstance(body, bytes | EndOffsets):
+    if isinstance(body, bytes):
         return None
     return Told(read_record(NoteKey, key).group, header, body)
 

@@ -102,7 +102,7 @@ class Notes:
                     told = read_told(record.key, record.value)
                 except ProtocolError:
                     continue  # nothing that this command can tell
-                if told is not None and told.group in (self.group, ""):
+                if told is not None and told.concerns(self.group):
                     yield told
             self.offset = header.next_offset
 

@@ -18,6 +18,7 @@ from broker.end_offsets import BYTES_AT_ONCE, PARTITIONS_IN_A_NOTE, EndOffsetNot
 from broker.group_journal import GroupJournal
 from broker.notes import NOTES_WAITING_MAX
 from coordinator import partition_of
+from history.story import Story
 from history.told import read_told
 from protocol.batch import Record, build
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
@@ -194,9 +195,11 @@ def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not desk.notes.tell_ends(cast(GroupJournal, journal), ends)
 
 
-def test_history_does_not_read_them() -> None:
-    header = NoteHeader(8, 5, 0, 0, 0, 0)
-    assert read_told(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(header, EndOffsets("orders", []))) is None
+def test_history_does_not_look_at_them() -> None:
+    told = read_told(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
+    assert told is not None
+    assert not told.concerns("g")
+    assert Story("g").add(told) == []
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
