@@ -56,7 +56,7 @@ class Inferred(NamedTuple):
     strong: bool
     mover: Who | None
     evidence: str
-    expired: list[Who]  # of those who went: who seems to have been silent
+    expired: list[Who]  # of those who went: whose session seems to have ended
 
 
 def infer(before: Image | None, after: Image, around: Around, *, whole: bool = True) -> Inferred:
@@ -93,9 +93,18 @@ def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
 
     A coordinator may store, as a join phase ends, under which ids static members are back: that says how the group is to be, not how it was.
     """
-    while number and is_replacement(same[number - 1], same[number]) and same[number].at_ms >= joined_by(after):
+    while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after):
         number -= 1
     return same[number]
+
+
+def stored_at_rest(before: Image, image: Image, after: Image) -> bool:
+    """Whether a seat was kept, by a record of the group as it was then; not as a join phase ended, where the time of its state is the old one."""
+    if image.at_ms >= joined_by(after):
+        return False
+    aborted = after.generation > image.generation + 1
+    return not (aborted and before.stored is not None and image.stored is not None
+                and before.stored.current_state_timestamp == image.stored.current_state_timestamp)  # fmt: skip
 
 
 def joined_by(after: Image) -> int:
@@ -130,7 +139,7 @@ def timeout_ms(member: MemberMetadata) -> int:
 
 
 def _expired(before: Image, difference: Difference, around: Around, hi: int) -> list[Who]:
-    """Who went and was silent for a session, up to when the others were heard last."""
+    """Who went and was silent for a session, up to when the others were heard last: commits say so, or do not say otherwise."""
     stored = before.stored
     assert stored is not None
     gone = {one.member_id for one in difference.left}
@@ -138,11 +147,16 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
     heard = [around.last_before.get(one, -1) for id, some in shares.items() if id not in gone for one in some]
     until = min(max([before.at_ms, *heard]), hi) if any(one > before.at_ms for one in heard) else hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
-    return [
-        one
-        for one in difference.left
-        if is_silent_long(around, shares[one.member_id], before.at_ms, until, sessions[one.member_id])
-    ]
+    # Static members do not leave: where commits do not say that one was there to the end, its session has ended. Unless it is back, and
+    # something else happened for which it had to rejoin.
+    alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
+    back = {old.member_id for old, _ in difference.back}
+    found = []
+    for one in difference.left:
+        silent = is_silent_long(around, shares[one.member_id], before.at_ms, until, sessions[one.member_id])
+        if silent or (silent is None and one.instance_id is not None and (alone or one.member_id not in back)):
+            found.append(one)
+    return found
 
 
 def _why(
@@ -172,13 +186,13 @@ def _why(
     mover: Who | None = None
     if joined and not left and not back:
         mover = joined[0] if len(joined) == 1 else None
-        strong = one_round and not subscribed and not difference.protocol
+        strong = one_round and not (subscribed or difference.protocol or difference.grown)
         return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and nobody went{again}"
     if left and not joined and not back:
         mover = left[0] if len(left) == 1 else None
         expired = [one for one in expired if one in left]
         if expired:
-            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went after a silence of about a session{again}"
+            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went, and {_names(expired)} after a silence of a session, as far as commits say{again}"
         return MEMBER_LEFT, False, mover, f"{_names(left)} went, and no silence of a session says that a session ended{again}"
     if back and not joined and not left:
         mover = back[0][1] if len(back) == 1 else None

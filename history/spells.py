@@ -13,7 +13,7 @@ from coordinator.states import State
 from history.commits import NOTHING, Around, Commits, last_commit
 from history.compared import Who
 from history.consumer import partitions_of
-from history.inferred import Inferred, at_rest, infer, is_replacement, joined_by
+from history.inferred import Inferred, at_rest, infer, is_replacement, joined_by, stored_at_rest
 from history.told import Image, Told, known
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
@@ -101,7 +101,7 @@ class Spells:
         self._count: tuple[int, int] | None = None
         self._hole = False  # notes are missing since `_sure_ms`, or there are none
         self._lately: list[Spell] = []  # that ended since the last record
-        self._seats_kept: list[Spell] = []  # replaced within the generation of the last record, as far as records say
+        self._seats_kept: list[tuple[Spell, Image, Image]] = []  # replaced within the generation of the last record, as two records say
 
     def add(self, event: Told | Image, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the one before."""
@@ -164,7 +164,7 @@ class Spells:
             spell = self._over.pop(body.member_id, None)
         if spell is None:
             spell = self._begin(Who(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
-            spell.joined_lo_ms, spell.noted = self._sure_ms, False
+            spell.joined_lo_ms, spell.noted = -1, False
         spell.session_ms = body.session_ms
         spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, header.ts - body.since_heartbeat_ms)
         how = known(How, body.how)
@@ -181,10 +181,10 @@ class Spells:
         new = Who(body.new_id, body.instance_id, body.client_id, body.host)
         if body.new_id in self._open:
             return
-        old = self._open.get(body.old_id)
+        old = self._open.get(body.old_id) or self._over.get(body.old_id)
         if old is None:
             old = self._begin(Who(body.old_id, body.instance_id, "", ""), at, header.generation)
-            old.joined_lo_ms, old.noted = self._sure_ms, False
+            old.joined_lo_ms, old.noted = -1, False
         old.last_heartbeat_ms = max(old.last_heartbeat_ms, at - body.since_heartbeat_ms)
         self._end(old, REPLACED, at, at, header.generation)
         old.replaced_by, old.outcome = body.new_id, known(Replacement, body.outcome)
@@ -264,7 +264,7 @@ class Spells:
             if old is not None:
                 old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
                 self._end(old, REPLACED, max(old.life_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
-                self._seats_kept.append(old)
+                self._seats_kept.append((old, before, image))
                 self._take_seat(old, new)
             self._seen(new, image, member)
 
@@ -276,8 +276,8 @@ class Spells:
         unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
         news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
         inferred = infer(before, image, around) if (unnoted or news or self._seats_kept) and before is not None else None
-        for spell in self._seats_kept:
-            if spell.ended_hi_ms >= at:  # stored as the join phase ended: a rebalance was under way
+        for spell, one, other in self._seats_kept:
+            if not stored_at_rest(one, other, image):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
         self._seats_kept.clear()
         generation = before.generation if before is not None else -1

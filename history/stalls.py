@@ -11,6 +11,8 @@ from history.moves import Move, Owners
 
 # A partition in which nothing is committed for so long after a rebalance has nothing to consume.
 IDLE_MS: Final = 600_000
+# Partitions that are committed so much more rarely than others say little of a rebalance.
+RARE: Final = 4
 
 
 class Stall(NamedTuple):
@@ -34,19 +36,18 @@ def exact(partitions: Sequence[str], took_ms: int) -> Stall:
 
 
 def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: Around) -> Stall:
-    """Nobody consumes while assignments are awaited. And who consumes commits: a partition stands still between two commits at most,
-    and the one before may have been its owner's last word of the rebalance itself, so that a usual gap is added.
+    """Nobody consumes while assignments are awaited. And who consumes commits: some partition was silent for as long as the group was
+    called together, but for a usual gap, as its owner's last commit may have been its last word before it rejoined.
 
-    `longest_ms`: of the rebalance, where its members' timeouts bound it."""
-    lo = hi = 0
-    known = True
+    `longest_ms`: of the rebalance, where its members' timeouts bound it.
+    """
+    silences = []
+    usual_ms = min((gap for gap in (around.usual_gap.get(one, NEVER) for one in partitions) if gap >= 0), default=0)
     for one in partitions:
         last, first, usual = (some.get(one, NEVER) for some in around)
-        between = first - last + max(usual, 0) if 0 <= last <= first <= last + IDLE_MS else None
-        limits = [limit for limit in (between, longest_ms) if limit is not None]
-        if limits:
-            hi += max(min(limits), sync_ms)
-        else:
-            known = False
-        lo += sync_ms
-    return Stall(lo, hi if known else None)
+        if 0 <= last <= first <= last + IDLE_MS and usual <= usual_ms * RARE:
+            silences.append(first - last + max(usual, 0))
+    limits = [limit for limit in (max(silences, default=None), longest_ms) if limit is not None]
+    if not limits:
+        return Stall(sync_ms * len(partitions), None if partitions else 0)
+    return Stall(sync_ms * len(partitions), max(min(limits), sync_ms) * len(partitions))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from history import Image, Told
 from pipeline.episodes import fold_group
 from pipeline.events import Events, Noted
 from pipeline.rows import Coverage, Edge, GroupTables
+from protocol.messages.consumer_offsets import OffsetCommitKey
+from protocol.records import read_offsets_key
 from tests.history.conftest import NotedPlay
 
 CLUSTER, GROUP = "c", "g"
@@ -52,4 +54,14 @@ def edges_of(images: Sequence[Image], commits: dict[str, list[int]]) -> dict[int
             first.append(times[at] if at < len(times) else NONE)
             usual.append(int(median(gaps)) if gaps else NONE)
         found[image.offset] = Edge(CLUSTER, GROUP, image.offset, list(commits), last, first, usual)
+    return found
+
+
+def commits_of(records: Iterable[tuple[bytes, bytes | None, int]]) -> dict[str, list[int]]:
+    """Of a log of keys, values and times: when each partition of the group had a commit."""
+    found: dict[str, list[int]] = {}
+    for key, value, at_ms in records:
+        about = read_offsets_key(key)
+        if isinstance(about, OffsetCommitKey) and about.group == GROUP and value is not None:
+            found.setdefault(f"{about.topic}-{about.partition}", []).append(at_ms)
     return found

@@ -148,7 +148,7 @@ def came(number: int, before: int) -> Expected:
 def _commit_each_minute(client: Client) -> None:
     if client.working:
         done = (client.world.now - BEGIN_MS) // 1_000
-        client.commit({"t": [(partition, done) for _, partition in client.owned]})
+        client.commit({topic: [(number, done) for name, number in client.owned if name == topic] for topic in client.topics})
     client.world.at(client.world.now + MINUTE_MS, _commit_each_minute, client)
 
 
