@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from history.consumer import partitions_of, topics_of
+from history.consumer import assigned, topics_of
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 
 
@@ -85,9 +85,9 @@ def _sizes(stored: GroupMetadataValue) -> dict[str, int]:
     """Of each topic the highest partition that was assigned, and one."""
     sizes: dict[str, int] = {}
     for member in stored.members:
-        for name in partitions_of(stored, member) or ():
-            topic, _, number = name.rpartition("-")
-            sizes[topic] = max(sizes.get(topic, 0), int(number) + 1)
+        for topic, number in assigned(stored, member) or ():
+            if number >= sizes.get(topic, 0):
+                sizes[topic] = number + 1
     return sizes
 
 

@@ -21,6 +21,11 @@ def partitions_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[s
     return _partitions(member.assignment) if stored.protocol_type == CONSUMER else None
 
 
+def assigned(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[tuple[str, int], ...] | None:
+    """The same as topics and numbers, in order."""
+    return _assigned(member.assignment) if stored.protocol_type == CONSUMER else None
+
+
 def is_cooperative(protocol: str | None) -> bool:
     """Members keep what they have while they rejoin."""
     return "cooperative" in (protocol or "")
@@ -35,9 +40,15 @@ def _topics(subscription: bytes) -> tuple[str, ...] | None:
 
 
 @lru_cache(REMEMBERED)
-def _partitions(assignment: bytes) -> tuple[str, ...] | None:
+def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
     try:
         parts = read_assignment(assignment).assigned_partitions if assignment else []
     except ProtocolError:
         return None
-    return tuple(f"{topic}-{number}" for topic, number in sorted((part.topic, number) for part in parts for number in part.partitions))
+    return tuple(sorted((part.topic, number) for part in parts for number in part.partitions))
+
+
+@lru_cache(REMEMBERED)
+def _partitions(assignment: bytes) -> tuple[str, ...] | None:
+    places = _assigned(assignment)
+    return tuple(f"{topic}-{number}" for topic, number in places) if places is not None else None

@@ -180,8 +180,8 @@ class Rebalance:
     @property
     def mover(self) -> str | None:
         """The member that was the cause, as far as the note of the cause names it."""
-        if not self.about:
-            return None
+        if not self.about or ": " not in self.about:
+            return self.about or None
         ids = [one.member_id for one in self.came] + [one.member_id for one in self.went] + [one.new_id for one in self.returned]
         ids += [one.instance_id for one in self.went if one.instance_id is not None]
         for image in (self.before, self.after):
@@ -191,7 +191,7 @@ class Rebalance:
             return max(named, key=len)
         # Behind the id may be what the client said, and an id may have a colon: ids that a coordinator made end with a UUID.
         made = _MADE.match(self.about)
-        return made[1] if made else self.about if ": " not in self.about else None
+        return made[1] if made else None
 
     @property
     def last_to_come(self) -> Came | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
-from history.commits import Around, is_silent_long
+from history.commits import NOTHING, Around, Commits, is_silent_long
 from history.compared import Difference, Who, compared
 from history.consumer import is_cooperative, partitions_of
 from history.told import Image
@@ -59,8 +59,26 @@ class Inferred(NamedTuple):
     expired: list[Who]  # of those who went: whose session seems to have ended
 
 
-def infer(before: Image | None, after: Image, around: Around, *, whole: bool = True) -> Inferred:
-    """Between two records that follow one another; `before` is None for a group that is new. `whole`: nothing between them is missing."""
+class Between:
+    """What is inferred of two records is inferred once."""
+
+    def __init__(self, commits: Commits) -> None:
+        self.commits = commits
+        self._known: dict[tuple[int, int], Inferred] = {}
+
+    def infer(self, before: Image | None, after: Image) -> Inferred:
+        place = before.offset if before is not None else -1, after.offset
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = infer(before, after, self.around(after))
+        return found
+
+    def around(self, image: Image) -> Around:
+        return self.commits.get(image.offset, NOTHING)
+
+
+def infer(before: Image | None, after: Image, around: Around) -> Inferred:
+    """Between two records that follow one another; `before` is None for a group that is new."""
     assert after.stored is not None
     stored = after.stored
     old = before.stored if before is not None else None
@@ -71,9 +89,6 @@ def infer(before: Image | None, after: Image, around: Around, *, whole: bool = T
     lo, bounded = _earliest(before, after, hi, rounds)
     expired = _expired(before, difference, around, hi) if before is not None and old is not None else []
     cause, strong, mover, evidence = _why(before, stored, difference, expired, rounds)
-    if not whole and strong:
-        strong = False
-        evidence += "; records in between are missing"
     return Inferred(difference, lo, hi, bounded, rounds, cause, strong, mover, evidence, expired)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from history.consumer import CONSUMER
+from history.consumer import CONSUMER, assigned
 from history.episodes import Missing, Rebalance
-from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue
-from protocol.records import read_assignment
 
 Partition = tuple[str, int]
 
@@ -43,13 +41,11 @@ def owners_of(image: GroupMetadataValue) -> Owners | None:
     owners: Owners = {}
     for member in image.members:
         owner = Owner(member.member_id, member.group_instance_id)
-        try:
-            parts = read_assignment(member.assignment).assigned_partitions if member.assignment else []
-        except ProtocolError:
+        places = assigned(image, member)
+        if places is None:
             return None
-        for topic in parts:
-            for partition in topic.partitions:
-                owners[topic.topic, partition] = owner
+        for place in places:
+            owners[place] = owner
     return owners
 
 

@@ -5,15 +5,14 @@ Notes say both exactly. Where they are missing, records do: who is in one and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator.notes import Coordinator, How, Replacement
 from coordinator.states import State
-from history.commits import NOTHING, Around, Commits, last_commit
+from history.commits import Around, last_commit
 from history.compared import Who
 from history.consumer import partitions_of
-from history.inferred import Inferred, at_rest, infer, is_replacement, joined_by, stored_at_rest
+from history.inferred import Between, Inferred, at_rest, is_replacement, joined_by, stored_at_rest
 from history.told import Image, Told, known
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
@@ -89,9 +88,9 @@ class Spell:
 class Spells:
     """`all` has them in the order in which they began."""
 
-    def __init__(self, commits: Commits) -> None:
+    def __init__(self, between: Between) -> None:
         self.all: list[Spell] = []
-        self._commits = commits
+        self._between = between
         self._open: dict[str, Spell] = {}
         self._over: dict[str, Spell] = {}
         self._image: Image | None = None
@@ -218,7 +217,7 @@ class Spells:
     def _stored(self, image: Image, linked: bool) -> None:
         before, self._image = self._image, image
         same, self._same = self._same, [image]
-        around = self._commits.get(image.offset, NOTHING)
+        around = self._between.around(image)
         for spell in (*self._open.values(), *self._lately):
             _note_commits(spell, around)
         self._lately.clear()
@@ -234,7 +233,7 @@ class Spells:
             self._same = same
             self._same_generation(before, image)
         else:
-            self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, around, linked)
+            self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, linked)
             self._sure_ms = max(self._sure_ms, joined_by(image))
             self._hole = True  # until a note follows that says that none is missing
         if self._count is not None and image.generation > 0:
@@ -268,14 +267,14 @@ class Spells:
                 self._take_seat(old, new)
             self._seen(new, image, member)
 
-    def _settled(self, before: Image | None, image: Image, around: Around, linked: bool) -> None:
+    def _settled(self, before: Image | None, image: Image, linked: bool) -> None:
         stored = image.stored
         assert stored is not None
         at = joined_by(image)
         members = {member.member_id: member for member in stored.members}
         unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
         news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
-        inferred = infer(before, image, around) if (unnoted or news or self._seats_kept) and before is not None else None
+        inferred = self._between.infer(before, image) if (unnoted or news or self._seats_kept) and before is not None else None
         for spell, one, other in self._seats_kept:
             if not stored_at_rest(one, other, image):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
@@ -338,10 +337,3 @@ def _outcome(spell: Spell, inferred: Inferred | None) -> Replacement | None:
     if inferred.difference.protocol or spell.key in inferred.difference.subscribed:
         return Replacement.PROTOCOL_CHANGED
     return Replacement.COMPLETING if inferred.rounds > 1 else Replacement.PREPARING
-
-
-def spells_of(events: Iterable[Told | Image], commits: Commits) -> list[Spell]:
-    spells = Spells(commits)
-    for event in events:
-        spells.add(event)
-    return spells.all

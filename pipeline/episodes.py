@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history import Entry, Image, Order, Story, Told
 from history.commits import NEVER, Around
-from history.inferred import timeout_ms
+from history.inferred import Between, timeout_ms
 from history.spells import Spells
 from history.stalls import IDLE_MS
 from history.storms import Stretch, storms, window_ms
@@ -35,10 +35,10 @@ def fold_group(
     if not group:  # notes about coordinators and end offsets
         return GroupTables([], [], note_rows(cluster, group, events.notes), [], [], [])
     holes = Holes(coverage, events.unreadable)
-    commits = {offset: around(edge) for offset, edge in edges.items()}
+    between = Between({offset: around(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
     story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
-    spells = Spells(commits)
+    spells = Spells(between)
     entries: list[Entry] = []
     before = -1
     for event in _in_order(events):
@@ -51,7 +51,7 @@ def fold_group(
                 story.records_lost()
         entries += story.add(event)
         spells.add(event, linked=linked)
-    told = Rebalances(cluster, group, events, commits, holes)
+    told = Rebalances(cluster, group, events, between, holes)
     told.add(entries + story.finish())
     window = window_ms(timeout_ms(member) for image in events.images if image.stored is not None for member in image.stored.members)
     settled_ms = horizon - IDLE_MS

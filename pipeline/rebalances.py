@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 from coordinator.notes import How
 from coordinator.states import State
 from history import End, Entry, Image, Missing, Rebalance, moves_of, owners_of
-from history.commits import NOTHING, Around, Commits
 from history.compared import Difference, Who, compared, keys, paired
 from history.consumer import is_cooperative
-from history.inferred import FORMATION, Inferred, at_rest, infer, is_replacement, joined_by
+from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by
 from history.moves import Owners
 from history.stalls import Stall, bounds, exact, stalled
 from history.words import ended, reasons, title
@@ -40,13 +39,13 @@ class Rebalances:
     Wants whole stories: the record of a rebalance comes after its notes.
     """
 
-    def __init__(self, cluster: str, group: str, events: Events, commits: Commits, holes: Holes) -> None:
+    def __init__(self, cluster: str, group: str, events: Events, between: Between, holes: Holes) -> None:
         self.rows: list[Episode] = []
         self._cluster = cluster
         self._group = group
         self._people = People(events)
         self._same = _generations(events.images)
-        self._commits = commits
+        self._between = between
         self._holes = holes
         self._rest_ms: int | None = None  # the group was at rest then
 
@@ -222,8 +221,10 @@ class Rebalances:
             inferred = self._infer(one.before, one.after, one.from_generation)
             if inferred is not None:
                 return self._inferred(one, one.after, inferred)
-        if one.least == 0 and (one.after_ms < 0 or _unchanged(one)):
-            return None  # a story may begin in the middle
+        if one.after_ms < 0:  # a story may begin in the middle
+            return None
+        if not one.least and one.after is not None and self._same[one.after.offset][1]:  # what is missing has left the group as it was
+            return None
         return self._unknown(one)
 
     def _infer(self, before: Image | None, after: Image | None, from_generation: int) -> Inferred | None:
@@ -232,10 +233,8 @@ class Rebalances:
         whole = not self._holes.between(before.offset, after.offset) if before is not None else True
         if before is not None:
             before = at_rest(*self._same[before.offset], after)
-        return infer(before, after, self._around(after), whole=whole)
-
-    def _around(self, image: Image) -> Around:
-        return self._commits.get(image.offset, NOTHING)
+        found = self._between.infer(before, after)
+        return found if whole else found._replace(strong=False, evidence=f"{found.evidence}; records in between are missing")
 
     def _inferred(self, one: Missing, after: Image, inferred: Inferred) -> Episode:
         stored = after.stored
@@ -273,7 +272,7 @@ class Rebalances:
 
     def _bounds(self, inferred: Inferred, after: Image, held: Sequence[str]) -> Stall:
         longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
-        return bounds(held, after.at_ms - joined_by(after), longest, self._around(after))
+        return bounds(held, after.at_ms - joined_by(after), longest, self._between.around(after))
 
     def _unknown(self, one: Missing) -> Episode:
         count = one.most if one.most > 0 else ANY
@@ -316,12 +315,6 @@ def _owners(entry: Rebalance | Missing) -> Owners | None:
     if entry.from_generation == 0 or (entry.before is not None and not _size(entry.before)):
         return {}
     return owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
-
-
-def _unchanged(one: Missing) -> bool:
-    """A record is missing before one that says that nothing has happened."""
-    before, after = one.before, one.after
-    return before is not None and after is not None and (before.generation, before.member_ids) == (after.generation, after.member_ids)
 
 
 def _of_difference(difference: Difference, expired: Sequence[Who]) -> Changes:

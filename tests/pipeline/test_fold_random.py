@@ -1,0 +1,196 @@
+"""Random histories without notes: what is stated contains the truth, and what is said to be certain is so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from history import Image
+from history.inferred import STANDS_FOR
+from pipeline.rows import Coverage, Edge, GroupTables
+from pipeline.virtual import Memory, TrueEpisode, World
+from tests.pipeline.playing import commits_of, edges_of, fold
+from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
+
+SEEDS = range(100, 124)
+SURE = 0.98  # of causes that are said to be strong so many are right at least
+
+
+class Lived(NamedTuple):
+    world: World
+    memory: Memory
+    images: list[Image]
+    plain: GroupTables
+    noted: GroupTables
+
+    @property
+    def truth(self) -> list[TrueEpisode]:
+        return self.world.episodes(GROUP)
+
+    @property
+    def settled(self) -> list[TrueEpisode]:
+        """What records tell of: a rebalance that was interrupted left none."""
+        return [one for one in self.truth if one.end in ("stable", "empty")]
+
+
+@cache
+def lived(seed: int) -> Lived:
+    memory = Memory()
+    world = World(BEGIN_MS, recorder=memory)
+    random_script(seed)(world)
+    world.run(HOUR_MS)
+    images = memory.images(GROUP)
+    edges = edges_until(memory, images)
+    return Lived(world, memory, images, fold([], images, edges), fold(memory.told(), images, edges))
+
+
+def edges_until(memory: Memory, images: Sequence[Image], offset: int = 1 << 62) -> dict[int, Edge]:
+    return edges_of(images, commits_of((*one.fact, one.at_ms) for one in memory.records[0] if one.offset < offset))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_rebalance_that_was_stored_is_told_once_and_the_truth_is_in_its_intervals(seed: int) -> None:
+    life = lived(seed)
+    assert len(life.plain.episodes) == len(life.settled)
+    for row, truth in zip(life.plain.episodes, life.settled, strict=True):
+        assert row.start_lo_ms is not None
+        assert row.start_hi_ms is not None
+        assert row.start_lo_ms <= truth.start_ms <= row.start_hi_ms
+        assert (row.end_ms, row.end, row.from_generation, row.to_generation) == (truth.end_ms, truth.end, truth.from_generation, truth.to_generation)
+        assert (row.rounds, row.rounds_aborted) == (truth.rounds, truth.rounds - 1)
+        assert (row.members_before, row.members_after) == (truth.members_before, truth.members_after)
+        assert row.missing == 0
+
+
+def test_causes_that_are_strong_are_right() -> None:
+    found: Counter[tuple[str, str, bool]] = Counter()
+    for seed in SEEDS:
+        life = lived(seed)
+        for row, truth in zip(life.plain.episodes, life.settled, strict=True):
+            right = truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}
+            found[row.confidence, row.cause, right] += 1
+    strong = sum(count for (confidence, _, _), count in found.items() if confidence == "strong")
+    right = sum(count for (confidence, _, truly), count in found.items() if confidence == "strong" and truly)
+    weak = sum(count for (confidence, _, _), count in found.items() if confidence == "weak")
+    weakly = sum(count for (confidence, _, truly), count in found.items() if confidence == "weak" and truly)
+    print(f"strong: {right} of {strong} right ({right / strong:.2%}); weak: {weakly} of {weak} ({weakly / weak:.2%}); {strong / (strong + weak):.0%} are strong")
+    assert strong > 200
+    assert right / strong >= SURE
+    assert not [key for key in found if key[0] == "exact"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kept_seats_are_those_that_were_kept_with_and_without_notes(seed: int) -> None:
+    life = lived(seed)
+    truth = sorted((one.at_ms, one.member_id) for one in life.world.saved(GROUP))
+    for tables in (life.plain, life.noted):
+        assert sorted((row.at_ms, row.new_member_id) for row in tables.replacements if row.verdict == "saved") == truth
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_members_came_and_went_within_the_intervals_of_their_spells(seed: int) -> None:
+    life = lived(seed)
+    changes = life.world.partition(GROUP).watched(GROUP).changes
+    came = {one.member_id: one.at_ms for one in reversed(changes) if one.what in ("joined", "replaced")}
+    # Who left while a coordinator died is in the group again, for the next one.
+    went = [(one.member_id, one.at_ms) for one in changes if one.what not in ("joined", "replaced")]
+    for tables in (life.plain, life.noted):
+        for spell in tables.spells:
+            assert spell.joined_hi_ms is not None
+            assert (spell.joined_lo_ms or 0) <= came[spell.member_id] <= spell.joined_hi_ms, spell
+            ends = [at for id, at in went if id == spell.member_id]
+            if spell.end_kind == "open":
+                assert not ends
+            elif ends:
+                assert spell.ended_lo_ms is not None
+                assert spell.ended_hi_ms is not None
+                assert any(spell.ended_lo_ms <= at <= spell.ended_hi_ms for at in ends), spell
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_gap_without_notes_holds_the_one_that_notes_tell(seed: int) -> None:
+    life = lived(seed)
+    exact = {(row.old_member_id, row.new_member_id): row for row in life.noted.replacements if row.confidence == "exact"}
+    for row in life.plain.replacements:
+        truth = exact.get((row.old_member_id, row.new_member_id))
+        if truth is not None:
+            assert truth.gap_lo_ms is not None
+            assert (row.gap_lo_ms or 0) <= truth.gap_lo_ms <= (row.gap_hi_ms if row.gap_hi_ms is not None else truth.gap_lo_ms)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_notes_what_is_exact_is_the_truth(seed: int) -> None:
+    """Some of the notes of these histories are lost."""
+    life = lived(seed)
+    truth = {one.start_ms: one for one in life.truth}
+    for row in (row for row in life.noted.episodes if row.confidence == "exact"):
+        assert row.start_lo_ms == row.start_hi_ms
+        one = truth[row.start_lo_ms or 0]
+        assert ("new_member" if row.cause == "formation" else row.cause) == one.cause
+        assert row.end in (one.end, "open")
+        if row.end == "stable":
+            assert (row.contributing, row.rounds, row.end_ms) == (one.also, one.rounds, one.end_ms)
+    for row in life.noted.episodes:
+        if row.confidence in ("strong", "weak") and row.end in ("stable", "empty"):
+            held = next(one for one in life.settled if one.end_ms == row.end_ms and one.to_generation == row.to_generation)
+            assert row.start_lo_ms is not None
+            assert row.start_hi_ms is not None
+            assert row.start_lo_ms <= held.start_ms <= row.start_hi_ms
+
+
+def test_most_is_exact_though_notes_are_lost() -> None:
+    confidences = Counter(row.confidence for seed in SEEDS for row in lived(seed).noted.episodes)
+    assert confidences["exact"] > 0.7 * confidences.total()
+
+
+def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> None:
+    """A member that goes on consuming while it is waited for stands still for less time than the others."""
+    held = missed = 0
+    for seed in SEEDS:
+        life = lived(seed)
+        exact = {row.end_ms: row for row in life.noted.episodes if row.confidence == "exact"}
+        for row in life.plain.episodes:
+            truth = exact.get(row.end_ms)
+            if truth is None or truth.stalled_lo_ms is None or row.stalled_lo_ms is None:
+                continue
+            assert row.stalled_lo_ms <= truth.stalled_lo_ms
+            held += 1
+            missed += row.stalled_hi_ms is not None and row.stalled_hi_ms < truth.stalled_lo_ms
+    assert held > 200
+    assert missed / held < 0.01
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("noted", [True, False])
+def test_what_is_final_stays(seed: int, noted: bool) -> None:
+    """However far each of the logs was read: a row that is final is told the same when everything is there."""
+    life = lived(seed)
+    told = life.memory.told() if noted else []
+    whole = life.noted if noted else life.plain
+    episodes = {(row.end_ms, row.start_hi_ms): row for row in whole.episodes}
+    spells = {(row.member_id, row.joined_hi_ms): row for row in whole.spells}
+    log = life.memory.records[0]
+    final = 0
+    for step in range(1, 12):
+        end = log[len(log) * step // 12]
+        notes = told[: len(told) * ((step * 5) % 11 + 1) // 12]
+        images = [image for image in life.images if image.offset < end.offset]
+        coverage = [Coverage("c", "offsets", 0, 0, end.offset, BEGIN_MS, end.at_ms, True, "")]
+        if noted:
+            coverage.append(Coverage("c", "notes", 0, 0, len(notes), BEGIN_MS, notes[-1].at_ms, True, ""))
+        now_ms = max(end.at_ms, notes[-1].at_ms if notes else 0)
+        part = fold(notes, images, edges_until(life.memory, images, end.offset), coverage, now_ms)
+        for row in part.episodes:
+            if row.final:
+                final += 1
+                assert row == episodes[row.end_ms, row.start_hi_ms]
+        for spell in part.spells:
+            if spell.final:
+                assert spell == spells[spell.member_id, spell.joined_hi_ms]
+    assert final or not whole.episodes[-1].final
+
+
