@@ -11,7 +11,7 @@ import pytest
 
 import cli
 from coordinator import read_offset
-from history import Rebalance, read_image, read_told, story_of
+from history import Lost, Missing, Rebalance, read_image, read_told, story_of
 from pipeline.demo import write_world
 from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
@@ -34,9 +34,9 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes, bytes | None]]]:
-    """Offset, time, epoch and fact of each record, partition after partition."""
+    """Offset, time, epoch and fact of each record; of several logs one after the other."""
     found = []
-    for file in sorted(directory.glob(f"{log}-*/*.log")):
+    for file in sorted(directory.glob(f"{log}/*.log")):
         data = file.read_bytes()
         at = 0
         for header in iterate(data, 0, len(data)):
@@ -61,11 +61,14 @@ def truth(world: Path) -> dict[str, Any]:
 
 
 def test_a_reader_of_the_logs_finds_what_happened(world: Path, truth: dict[str, Any]) -> None:
-    notes = [told for _, _, _, fact in batches(world / "data", "__coordinator_notes") if (told := read_told(*fact)) is not None]
-    records = batches(world / "data", "__consumer_offsets")
     for group, known in truth["groups"].items():
+        records = batches(world / "data", f"__consumer_offsets-{known['partition']}")
+        noted = [read_told(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{known['partition']}")]
+        notes = [told for told in noted if told is not None]
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
-        told = [(one.began_ms, one.to_generation) for one in story_of(group, notes, images) if isinstance(one, Rebalance)]
+        story = story_of(group, notes, images)
+        assert not [one for one in story if isinstance(one, (Missing, Lost))]
+        told = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
         assert told == [(one["start_ms"], one["to_generation"]) for one in known["episodes"]]
 
 
@@ -79,7 +82,7 @@ def test_what_would_have_been_is_known(truth: dict[str, Any]) -> None:
 
 def test_end_offsets_are_noted_and_are_where_the_logs_end(world: Path, truth: dict[str, Any]) -> None:
     noted: dict[str, EndOffsets] = {}
-    for _, _, _, fact in batches(world / "data", "__coordinator_notes"):
+    for _, _, _, fact in batches(world / "data", "__coordinator_notes-*"):
         told = read_told(*fact)
         if told is not None and isinstance(told.body, EndOffsets):
             noted[told.body.topic] = told.body
@@ -121,5 +124,5 @@ def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -
     code, problems, summary = command.problems()
     assert (code, [one["problem"] for one in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
-    commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets") if key[:2] == b"\0\1" and value is not None]
+    commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets-*") if key[:2] == b"\0\1" and value is not None]
     assert len(set(commits)) == written - 7  # each is another one
