@@ -55,6 +55,7 @@ class Cluster:
     deploys: list[Deploy] = field(default_factory=list)
     stuck: list[Stuck] = field(default_factory=list)
     remarks: list[dict[str, Any]] = field(default_factory=list)  # what else the script did, and when
+    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # in this life: ends, and when
 
     @property
     def end_ms(self) -> int:
@@ -81,15 +82,20 @@ class Cluster:
         if from_ms < self.end_ms:
             self.remarks.append({"what": what, "group": group, "from_ms": from_ms, "to_ms": to_ms} | details)
 
-    def sample_ends(self, every_ms: int) -> None:
-        """As a broker notes the end offsets of its topics; the notes of a topic are in the partition that its name hashes to."""
+    def note_ends(self, every_ms: int) -> None:
+        """As a broker notes where the partitions of its topics end: those that have changed, in the partition that the name hashes to."""
         now = self.world.now
         for topic in self.topics.values():
-            ends = [PartitionEnds(number, topic.log_start(number, now), topic.end(number, now)) for number in range(topic.partitions)]
             partition = self.world.partitions[partition_of(topic.name, len(self.world.partitions))]
-            if partition.shard is not None:
-                partition.tell(Kind.END_OFFSETS, EndOffsets(topic.name, ends))
-        self.at(now + every_ms, self.sample_ends, every_ms)
+            if partition.shard is None:
+                continue
+            known, looked_ms = self._noted.get((topic.name, partition.epoch), ({}, -1))
+            ends = {number: (topic.log_start(number, now), topic.end(number, now)) for number in range(topic.partitions)}
+            changed = [PartitionEnds(number, *both) for number, both in ends.items() if known.get(number) != both]
+            if changed:
+                partition.tell(Kind.END_OFFSETS, EndOffsets(topic.name, changed, looked_ms))
+            self._noted[topic.name, partition.epoch] = ends, now
+        self.at(now + every_ms, self.note_ends, every_ms)
 
 
 class Service:

@@ -32,7 +32,7 @@ def write_world(
     """
     recorder = Directory(str(directory), PARTITIONS, start_ms, ours=notes, seed=seed)
     cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days)
-    cluster.sample_ends(ends_ms)
+    cluster.note_ends(ends_ms)
     cluster.world.run_until(cluster.end_ms)
     for topic in cluster.topics.values():
         if topic.storable:
