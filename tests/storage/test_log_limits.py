@@ -126,8 +126,13 @@ def test_a_roll_waits_where_more_came_than_may_be_flushed_at_once(disk: FaultyDi
     log.append(batch("b"), log.epoch)
     assert log.roll(len(batch("b")) + more) == rolls
     assert log.roll(1 << 20)
-    log.append(batch("c"), log.epoch)
-    assert log.roll(len(batch("c")) + more) == rolls
+    for flushed, name in (("", "c"), ("first", "d")):  # in the new segment: of which nothing is flushed, and then something
+        if flushed:
+            log.append(batch(flushed), log.epoch)
+            log.flush()
+        log.append(batch(name), log.epoch)
+        assert log.roll(len(batch(name)) + more) == rolls
+        assert log.roll(1 << 20)
 
 
 def test_a_segment_that_a_roll_has_flushed_is_not_flushed_again(disk: FaultyDisk) -> None:
@@ -482,6 +487,31 @@ def test_after_a_repair_nothing_of_the_failure_is_left(disk: FaultyDisk) -> None
     assert log.usable  # a full disk alone needs no repair
     disk.room = None
     assert log.append(batch("b"), 0) == 1
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_after_a_repair_everything_counts_as_flushed(disk: FaultyDisk, deferred: bool) -> None:
+    log = opened(disk, deferred=deferred)
+    for name in "abc":
+        log.append(batch(name, padding=500), 0)
+        assert log.roll(1 << 20)
+    log.append(batch("d", padding=500), 0)
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed):
+        log.flush()
+    log.recover(keep_unflushed=True)
+    log.append(batch("e"), 0)
+    assert [segment.base for segment in log.start_flush().segments] == [3]
+    log._flushing = False
+    assert log.roll(len(batch("e")))
+
+
+def test_an_empty_segment_gets_no_index_when_the_log_is_closed(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    log.close()
+    assert [name for name in disk.list(PATH) if name.startswith(f"{1:020d}")] == [f"{1:020d}.log"]
 
 
 def test_an_empty_log_has_no_newest_timestamp(disk: FaultyDisk) -> None:

@@ -10,7 +10,7 @@ from storage import AppendFailed, DamagedLog, Handles, Log
 from storage.swap import promote, remove_deleted, remove_unfinished
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk
-from tests.storage.logs import FOLDER, clean, compaction, names, overwrite, read, reopen
+from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
 from tests.storage.test_compaction import keyed, replayed, shown
 
 SEGMENT_BYTES = 400
@@ -145,6 +145,29 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
     assert {key.decode(): value and value.decode() for key, value in seen if value is not None} == expected | {
         key.decode(): value.decode() for key, value in seen if value is not None
     }
+
+
+@pytest.mark.parametrize("step", range(20))
+def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(step: int) -> None:
+    """Of two segments with one batch each the second stays, under the name of the first."""
+    disk = made()
+    one = keyed(("a", "1"))
+    log, _ = reopen(disk, "/data", segment_bytes=len(one))
+    for _ in range(3):
+        log.append(one, 0)
+    log.flush()
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    assert (promoted.base, promoted.size) == (0, len(one))
+    disk.refuse_at = step
+    try:
+        log.exchange(job.cleaned, [promoted])
+    except AppendFailed:
+        disk.refuse_at = -1
+        log.recover(keep_unflushed=True)
+        assert [header.base_offset for header in headers(log)] == [1, 2]
+        assert log.segments == 2
 
 
 def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
