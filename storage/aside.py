@@ -47,11 +47,8 @@ def _copy(disk: Disk, path: str, position: int, copy: str) -> None:
     try:
         file = disk.open(copy, create=True)
         try:
-            at, end = position, source.size()
-            while at < end:
-                data = source.read(at, min(CHUNK_BYTES, end - at))
-                if not data:
-                    break
+            at = position
+            while data := source.read(at, CHUNK_BYTES):
                 file.write(at - position, data)
                 at += len(data)
             file.sync()

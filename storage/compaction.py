@@ -273,8 +273,7 @@ class Compaction:
                 kept.append(record)
             elif not expired:
                 kept.append(record)
-                if horizon < 0:
-                    horizon = self._horizon
+                horizon = self._horizon  # where the batch has none yet
         if not kept:
             if not self._is_last(header.producer_id, header.base_offset):
                 return b""
@@ -314,7 +313,7 @@ class Compaction:
         written = Segment(self._handles, self._folder, output.base, self._suffix)
         if reason := written.check(from_start=True):
             raise written.damaged_at(reason)
-        written.save_index(sync=True)
+        written.save_index()
         written.file.sync()
         written.close()
         self.bytes_after += written.size

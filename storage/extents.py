@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.batch import HEADER_BYTES, CorruptBatch
+from protocol.batch import CorruptBatch
 from storage.errors import DamagedLog
 from storage.segment import PART_BYTES, Segment
 
@@ -64,7 +64,7 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
                 segment.remember(header.base_offset, position)
                 return Extent(segment, begin, position - begin, bytes_max, closed)
     at, behind = begin, offset
-    while stop - at >= HEADER_BYTES:
+    while True:
         header = segment.header_at(at)
         if header is None or header.size > stop - at:
             raise DamagedLog(segment.log_path, at, "no batch begins there")

@@ -47,7 +47,7 @@ def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
 
 def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
     """Where Kafka keeps it, unless another topic's is there."""
-    if topic_id and read_topic_id(disk, folder) != topic_id and not is_of_another_topic(disk, folder, topic_id):
+    if read_topic_id(disk, folder) != topic_id and not is_of_another_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe)
 
 

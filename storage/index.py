@@ -81,7 +81,7 @@ class Index:
         self.add_time(timestamp, timestamp_offset)
         if len(self.positions) % MEMORY_ENTRIES == 0:
             with contextlib.suppress(OSError):  # then they stay here
-                self._store(False)
+                self._store()
 
     def add_time(self, timestamp: int, offset: int) -> None:
         if timestamp > self.last_time:
@@ -239,21 +239,17 @@ class Index:
         stamps[::2], stamps[1::2] = words[::3], words[1::3]
         return _from_big_endian("q", stamps.tobytes()), _from_big_endian("i", words[2::3].tobytes())
 
-    def save(self, sync: bool) -> None:
+    def save(self) -> None:
         """Both files, for Kafka's tools and the next opening."""
-        self._store(sync)
+        self._store()
         self.forget()
 
-    def _store(self, sync: bool) -> None:
+    def _store(self) -> None:
         """Put what is in memory behind what is in the files, which end there."""
         offset_file = self.handles.file(self.offset_path, create=True)
         _end_with(offset_file, self.stored_offsets * _OFFSET.size, self.offset_bytes())
-        if sync:
-            offset_file.sync()
         time_file = self.handles.file(self.time_path, create=True)
         _end_with(time_file, self.stored_times * _TIME.size, self.time_bytes())
-        if sync:
-            time_file.sync()
         self.stored_offsets += len(self.offsets)
         self.stored_times += len(self.times)
         self.offsets, self.positions, self.times, self.time_offsets = array("i"), array("i"), array("q"), array("i")

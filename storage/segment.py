@@ -429,12 +429,12 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = newest, offset
         return True
 
-    def save_index(self, sync: bool = False) -> None:
+    def save_index(self) -> None:
         """Both index files, where they are not as they should be: for Kafka's tools and the next opening."""
         if self.index_saved:
             return
         self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        self.index.save(sync)
+        self.index.save()
         self.index_saved = True
 
     def close(self) -> None:

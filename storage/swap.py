@@ -142,10 +142,7 @@ def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
             set_aside(disk, folder, replaced)
         _remove_index(disk, segment.path)
         disk.rename(segment.log_path, f"{segment.path}.log")
-        disk.sync_folder(folder)
-        for ending in INDEXES:
-            if disk.exists(f"{segment.path}{ending}{SWAP}"):
-                disk.rename(f"{segment.path}{ending}{SWAP}", f"{segment.path}{ending}")
+        disk.sync_folder(folder)  # before what it replaces is removed; its index is built again
     finally:
         handles.close()
 

@@ -126,6 +126,20 @@ def test_what_was_cleaned_already_is_not_written_again(place: Place) -> None:
     assert clean(place.disk, log).cleaned == []
 
 
+def test_tombstones_that_wait_and_batches_that_were_emptied_are_not_written_again(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path)
+    log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0), 0)
+    log.append(keyed(("a", None), ("b", "1")), 0)
+    rolled(log)
+    assert clean(place.disk, log, now=10_000).cleaned
+    assert [(header.producer_id, header.record_count) for header in headers(log)] == [(7, 0), (-1, 2)]
+    assert clean(place.disk, log, now=10_500).cleaned == []
+    assert clean(place.disk, log, now=10_999).cleaned == []
+    assert clean(place.disk, log, now=11_000).cleaned
+    assert clean(place.disk, log, now=11_000).cleaned == []
+    assert shown(log) == {2: ("b", "1")}
+
+
 @pytest.mark.parametrize("codec", list(Compression))
 def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_behind_that(place: Place, codec: Compression) -> None:
     log, _ = reopen(place.disk, place.path)

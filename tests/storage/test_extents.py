@@ -94,6 +94,8 @@ def test_an_extent_that_is_held_survives_the_exchange_of_its_segment(place: Plac
     expected = log.read(0, 1 << 20)
     extent = log.extent(0, 1 << 20)
     assert extent is not None
+    extent.let_go()  # what was never held
+    assert extent.segment.readers == 0
     extent.hold()
     clean(place.disk, log)
     assert extent.read(1 << 20) == expected

@@ -130,7 +130,7 @@ def test_what_an_index_does_not_keep_in_memory_is_found_in_its_files(place: Plac
         index.add(100 + 3 * number, INTERVAL_BYTES * (number + 1), 10 * (number + 1), 100 + 3 * number)
     assert len(index.positions) == 7
     again = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
-    index.save(sync=False)
+    index.save()
     assert again.load(1 << 31)
     assert (again.stored_offsets, again.last_position, again.last_time) == (count, INTERVAL_BYTES * count, 10 * count)
     for one in (index, again):

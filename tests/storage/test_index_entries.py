@@ -87,14 +87,14 @@ def test_an_index_says_what_its_entries_say_in_memory_and_in_files(disk: FaultyD
             position += random.choice((100, INTERVAL_BYTES - 1, INTERVAL_BYTES, 3 * INTERVAL_BYTES))
         what = random.randint(0, 4)
         if what == 0:
-            index.save(random.random() < 0.5)
+            index.save()
         elif what == 1:
             timestamp += 1
             place = offset
             index.add_time(timestamp, offset)
             plain.add_time(timestamp, offset)
         elif what == 2:
-            index.save(False)
+            index.save()
             index = index_on(disk)
             assert index.load(position) == bool(plain.times or not plain.offsets)
             if not plain.offsets:
@@ -108,7 +108,7 @@ def test_an_index_says_what_its_entries_say_in_memory_and_in_files(disk: FaultyD
             place = max([BASE, *[where for _, where in plain.times]])
             timestamp = plain.times[-1][0] if plain.times else 0
         agree(index, plain, random)
-    index.save(True)
+    index.save()
     assert read(disk, f"{PATH}.index") == b"".join(pack(">ii", last - BASE, where) for last, where in plain.offsets)
     assert read(disk, f"{PATH}.timeindex") == b"".join(pack(">qi", moment, where - BASE) for moment, where in plain.times)
 
@@ -134,13 +134,13 @@ def test_entries_that_the_disk_refuses_stay_in_memory(disk: FaultyDisk) -> None:
     assert (index.stored_offsets, len(index.offsets)) == (0, MEMORY_ENTRIES + 3)
     disk.room = None
     assert index.entry_for(BASE + 5) == (5 * INTERVAL_BYTES, BASE + 5)
-    index.save(False)
+    index.save()
     assert len(read(disk, f"{PATH}.index")) == 8 * (MEMORY_ENTRIES + 3)
 
 
 @pytest.mark.parametrize("entries", [1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 4 * BLOCK_ENTRIES + 3])
 def test_every_entry_is_found_in_the_files(disk: FaultyDisk, entries: int) -> None:
-    filled(disk, entries).save(False)
+    filled(disk, entries).save()
     index = index_on(disk)
     assert index.load((entries + 1) * INTERVAL_BYTES)
     assert index.entry_for(BASE) == (0, -1)
@@ -220,7 +220,7 @@ def test_of_a_long_index_the_beginning_and_the_end_are_looked_at(disk: FaultyDis
 
 
 def test_what_cannot_be_read_is_as_if_it_had_never_been_there(disk: FaultyDisk) -> None:
-    filled(disk, 3).save(False)
+    filled(disk, 3).save()
     index = index_on(disk)
     assert index.load(5 * INTERVAL_BYTES)
     index.add(BASE + 4, 4 * INTERVAL_BYTES, 4, BASE + 4)
@@ -234,18 +234,17 @@ def test_what_cannot_be_read_is_as_if_it_had_never_been_there(disk: FaultyDisk) 
 
 def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: FaultyDisk) -> None:
     index = filled(disk, 10)
-    index.save(False)
+    index.save()
     index.cut(3 * INTERVAL_BYTES)
-    index.save(False)
+    index.save()
     assert len(read(disk, f"{PATH}.index")) == 2 * 8
     assert len(read(disk, f"{PATH}.timeindex")) == 2 * 12
     changes = len(disk.changes)
-    index.save(False)  # nothing has changed, and nothing is written
+    index.save()  # nothing has changed, and nothing is written
     assert len(disk.changes) == changes
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_an_index_is_made_durable_when_that_is_asked_for(disk: FaultyDisk, sync: bool) -> None:
-    filled(disk, 3).save(sync)
-    assert disk.syncs == (2 if sync else 0)
+def test_to_write_an_index_waits_for_no_disk(disk: FaultyDisk) -> None:
+    filled(disk, 3).save()
+    assert disk.syncs == 0
     assert disk.opened == 0

@@ -8,7 +8,7 @@ import pytest
 
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
-from storage.flush import METADATA, read_topic_id
+from storage.flush import METADATA, is_of_another_topic, read_topic_id
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
@@ -294,6 +294,47 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
     assert not place.disk.exists(metadata)
     Log.open(Handles(place.disk), path, 1 << 20, 0, True, "iRZ7lAlfQrWo7gLtEdup9A")
     assert place.disk.exists(metadata)
+
+
+def test_the_topic_of_a_folder_is_written_for_good_once_and_over_no_other() -> None:
+    id, other = "iRZ7lAlfQrWo7gLtEdup9A", "AAAAAAAAAAAAAAAAAAAAAA"
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder("/data")
+    path, metadata = f"/data/{FOLDER}", f"/data/{FOLDER}/{METADATA}"
+
+    def opened(topic_id: str, clean: bool) -> Log:
+        return Log.open(Handles(disk), path, 1 << 20, 0, clean, topic_id, deferred=True)[0]
+
+    log = opened("", False)  # an older version wrote none
+    log.append(batch("a"), log.epoch)
+    log.flush()
+    opened(id, True)
+    disk.crash()
+    assert read_topic_id(disk, path) == id
+    log = opened(other, False)
+    log.append(batch("b"), log.epoch)
+    log.flush()
+    assert read_topic_id(disk, path) == id
+    disk.remove(metadata)
+    log = opened(id, False)
+    log.append(batch("c"), log.epoch)
+    log.flush()
+    assert log.roll(0)
+    log.append(batch("d"), log.epoch)
+    log.flush()
+    written = disk.changes.count(f"{metadata}.new")
+    assert log.roll(0)
+    log.flush()
+    assert disk.changes.count(f"{metadata}.new") == written
+
+
+def test_an_id_that_has_half_its_characters_from_another_is_that_one_damaged() -> None:
+    disk = FaultyDisk()
+    id = "iRZ7lAlfQrWo7gLtEdup9A"
+    for alike in range(23):
+        overwrite(disk, f"/{METADATA}", f"version: 0\ntopic_id: {id[:alike]}{'_' * (22 - alike)}".encode())
+        assert is_of_another_topic(disk, "", id) is (alike < 11)
+        assert not is_of_another_topic(disk, "/elsewhere", id)
 
 
 def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> None:

@@ -109,6 +109,25 @@ def test_a_time_index_that_leads_astray_is_not_followed(place: Place, entry: int
         assert found(log.find_time(begin)) == (begin, 2 * number, 0)
 
 
+def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> None:
+    log, _ = reopen(place.disk, place.path, segment_bytes=200)
+    for name in "abc":
+        log.append(batch(name, padding=100), 0)
+
+    def held() -> list[int]:
+        return [segment.readers for segment in log._segments]
+
+    ended, dropped = log.scan(), log.scan()
+    assert held() == [2, 2, 2]
+    assert len(list(ended)) == 3
+    assert held() == [1, 1, 1]
+    del ended
+    next(dropped)
+    assert held() == [1, 1, 1]
+    del dropped
+    assert held() == [0, 0, 0]
+
+
 def test_a_scan_ends_where_the_log_ended_when_it_was_asked_for(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for name in "ab":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
+from collections.abc import Callable
 from itertools import accumulate
 
 import pytest
 
-from protocol.batch import read_header, rewrite
+from protocol.batch import Record, build, read_header, rewrite, stamp_whole
 from storage import DamagedLog
-from storage.segment import PART_BYTES, PLACES_MAX
+from storage.extents import extent_of
+from storage.segment import PART_BYTES, PLACES_MAX, Segment
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite
 from tests.storage.test_segment import BASE, NEXT, PATH, SOME, Batch, one, opened
@@ -25,6 +28,15 @@ def disk() -> FaultyDisk:
 def emptied(base: int, last: int) -> Batch:
     """As a compaction leaves a batch of which nothing stays: a header alone."""
     return Batch(base, last, rewrite(read_header(one(base, last - base + 1).data, 0), []))
+
+
+def by_extent(segment: Segment, offset: int, bytes_max: int, end: int) -> bytes:
+    extent = extent_of(segment, offset, bytes_max, end, False, True)
+    return b"" if extent is None else extent.read(1 << 30)
+
+
+both_ways = pytest.mark.parametrize("look", [Segment.read, by_extent])
+Look = Callable[[Segment, int, int, int], bytes]
 
 
 def test_who_asks_behind_the_last_batch_reads_nothing(disk: FaultyDisk) -> None:
@@ -54,23 +66,27 @@ def test_what_a_look_meets_on_its_way_is_named_by_its_place(disk: FaultyDisk) ->
         assert caught.value.position == len(before) or reason in ("magic", "cut short") or "reaches" in reason
 
 
-def test_who_reads_on_where_no_batch_begins_any_more_meets_damage(disk: FaultyDisk) -> None:
+@both_ways
+def test_who_reads_on_where_no_batch_begins_any_more_meets_damage(disk: FaultyDisk, look: Look) -> None:
     first, second, *_ = (batch.data for batch in SOME)
     whole = b"".join(batch.data for batch in SOME)
     for limit in (1, 1 << 20):
         segment = opened(disk, SOME)
-        assert segment.read(BASE, 1, NEXT) == first
+        assert look(segment, BASE, 1, NEXT) == first
         overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + whole[len(first) + 17 :])
-        with pytest.raises(DamagedLog, match="magic 1") as caught:
-            segment.read(103, limit, NEXT)
-        assert caught.value.position == len(first)
+        if limit == 1 or look is Segment.read:  # an extent that leads to the end is not looked at
+            with pytest.raises(DamagedLog, match=r"magic 1|no batch begins there") as caught:
+                look(segment, 103, limit, NEXT)
+            assert caught.value.position == len(first)
     segment = opened(disk, SOME)
+    assert look(segment, BASE, 1, NEXT) == first
     overwrite(disk, segment.log_path, first + second[:8] + (1 << 20).to_bytes(4, "big") + whole[len(first) + 12 :])
-    with pytest.raises(DamagedLog, match="cut short"):
-        segment.read(103, 1, NEXT)
+    with pytest.raises(DamagedLog, match=r"cut short|no batch begins there"):
+        look(segment, 103, 1, NEXT)
 
 
-def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDisk) -> None:
+@both_ways
+def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDisk, look: Look) -> None:
     batches = [emptied(100, 102), one(103), emptied(104, 109), one(110), emptied(111, 120)]
     segment = opened(disk, batches)
     for offset in range(100, 121):
@@ -78,11 +94,13 @@ def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDi
         fresh = opened(disk, batches)
         rest = b"".join(batch.data for batch in batches[number:])
         assert fresh.position_from(offset) == segment.size - len(rest)
-        assert fresh.read(offset, len(rest), NEXT) == rest
-    assert opened(disk, batches).read(103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
+        assert look(fresh, offset, len(rest), NEXT) == rest
+        assert look(fresh, offset, 1, NEXT) == batches[number].data
+    assert look(opened(disk, batches), 103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
 
 
-def test_who_reads_on_needs_no_look_up(disk: FaultyDisk) -> None:
+@both_ways
+def test_who_reads_on_needs_no_look_up(disk: FaultyDisk, look: Look) -> None:
     batches = [one(BASE, padding=200_000), *[one(BASE + 1 + number, padding=900) for number in range(400)]]
     places = dict(zip(accumulate([len(batch.data) for batch in batches]), [batch.base + 1 for batch in batches], strict=True))
     segment = opened(disk, batches)
@@ -91,7 +109,7 @@ def test_who_reads_on_needs_no_look_up(disk: FaultyDisk) -> None:
             at, offset = 0, BASE
             while offset < end:
                 disk.unreadable = ""
-                at += len(segment.read(offset, limit, end))
+                at += len(look(segment, offset, limit, end))
                 offset = places[at]
                 disk.unreadable = segment.log_path
                 assert segment.position_from(offset) == at
@@ -109,15 +127,40 @@ def test_as_many_places_are_remembered_as_there_may_be_readers(disk: FaultyDisk)
         assert segment.position_from(BASE + number) == sum(len(batch.data) for batch in batches[:number])
 
 
-def test_who_read_up_to_an_end_reads_on_behind_it_when_more_was_written(disk: FaultyDisk) -> None:
+@both_ways
+def test_who_read_up_to_an_end_reads_on_behind_it_when_more_was_written(disk: FaultyDisk, look: Look) -> None:
     more = [one(NEXT + number) for number in range(3)]
     for end in (*range(BASE + 3, NEXT), NEXT, NEXT + 1, NEXT + 2):
         segment = opened(disk, SOME)
-        segment.read(BASE, 1 << 20, end)
+        look(segment, BASE, 1 << 20, end)
         for batch in more:
             segment.append(batch.data, batch.base, batch.last, 1_000, 2)
         for batch in [*SOME, *more]:
-            assert segment.read(batch.base, 1, NEXT + 3) == batch.data, end
+            assert look(segment, batch.base, 1, NEXT + 3) == batch.data, end
+
+
+@both_ways
+def test_a_batch_that_is_larger_than_much_is_read_whole(disk: FaultyDisk, look: Look) -> None:
+    batches = [one(100, padding=5_000), one(101, padding=3 * PART_BYTES), one(102, padding=3 * PART_BYTES), one(103)]
+    for batch in batches[1:3]:
+        for limit in (PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES):
+            assert look(opened(disk, batches), batch.base, limit, 104) == batch.data
+
+
+@both_ways
+def test_what_looks_like_a_batch_inside_another_is_not_taken_for_one(disk: FaultyDisk, look: Look) -> None:
+    inner = one(777, padding=60).data
+    batches = [one(BASE + number, padding=900) for number in range(200)]
+    holding = bytearray(build([Record(0, 1_000, b"k", bytes(5_000) + inner + bytes(900))]))
+    stamp_whole(holding, BASE + 100, 0)
+    batches[100] = Batch(BASE + 100, BASE + 100, bytes(holding))
+    segment = opened(disk, batches)
+    whole = b"".join(batch.data for batch in batches)
+    named = bisect_right(segment.index.positions, whole.index(inner)) - 1
+    segment.index.positions[named] = whole.index(inner)
+    ends = set(accumulate([len(batch.data) for batch in batches]))
+    for limit in range(PART_BYTES, whole.index(inner) + PART_BYTES, 1_000):
+        assert len(look(segment, BASE, limit, BASE + 200)) in ends
 
 
 def test_an_index_that_leads_nowhere_is_left_in_few_steps(disk: FaultyDisk) -> None:

@@ -7,7 +7,7 @@ from struct import pack
 import google_crc32c
 import pytest
 
-from protocol.batch import Record, build, read_header
+from protocol.batch import Record, build, read_header, rewrite
 from storage import DamagedLog, Handles, Log, Producers
 from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
 from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
@@ -151,6 +151,32 @@ def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(a
         opened(place, True)
 
 
+def test_the_head_of_an_emptied_batch_tells_of_its_producer_and_nothing_else_does(place: Place) -> None:
+    log, _ = opened(place, False)
+    log.append(batch(8, 0), log.epoch)
+    log.append(rewrite(read_header(batch(7, 3), 0), []), log.epoch)
+    log.flush()
+    producers = Producers()
+    producers.put(9, Producer())  # from before
+    Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
+    assert {id: known.last_sequence for id in producers if (known := producers.get(id)) is not None} == {8: 0, 7: 3}
+
+
+def test_when_all_producers_are_forgotten_an_older_snapshot_does_not_bring_them_back(place: Place) -> None:
+    log, producers = opened(place, False)
+    one = batch(7, 0)
+    producers.note(read_header(one, 0), log.append(one, log.epoch))
+    log.flush()
+    log.close()
+    log, producers = opened(place, True)
+    assert list(producers) == [7]
+    log.append(batch(-1, -1), log.epoch)
+    log.flush()
+    assert [producers.expire(moment, 10) for moment in (0, 10)] == [0, 1]
+    log.close()
+    assert list(opened(place, True)[1]) == []
+
+
 def test_behind_a_snapshot_in_the_middle_of_a_segment_only_what_follows_is_read(place: Place) -> None:
     """Who was forgotten before it stays forgotten."""
     log, producers = opened(place, False)
@@ -185,6 +211,8 @@ def test_a_snapshot_where_what_is_left_of_the_log_begins_tells_of_what_is_gone(p
     log.delete_before(1)
     remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
     log.flush()
+    for offset in (2, 3):  # which tell of everything, too
+        place.disk.remove(f"{log.folder}/{offset:020}.snapshot")
     _, known = opened(place, False)
     assert sorted(known) == [7, 8, 9]
 

@@ -12,6 +12,7 @@ from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
 from tests.storage.test_compaction import keyed, replayed, shown
+from tests.storage.test_log import WorstLuck
 
 SEGMENT_BYTES = 400
 KEYS = 4
@@ -183,6 +184,79 @@ def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
     remove_unfinished(place.disk, log.folder)
     assert {name for name in place.disk.list(log.folder) if "log" in name} == names_before
     assert replayed(log) == replayed(reopen(place.disk, place.path)[0]) == before
+    clean(place.disk, log, segment_bytes=1_000)
+    assert not [name for name in place.disk.list(log.folder) if name.endswith((".deleted", ".swap", ".cleaned"))]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_is_promoted_or_given_up_is_so_after_a_power_failure(given_up: bool) -> None:
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder("/data")
+    log = filled(disk)
+    job = compaction(disk, log, segment_bytes=1_000)
+    assert list(job.steps())
+    promoted = promote(disk, log.folder, job.cleaned, "0")
+    logs = [segment.log_path for segment in promoted]
+    if given_up:
+        changes = len(disk.changes)
+        remove_unfinished(disk, log.folder)
+        assert sorted(disk.changes[changes : changes + len(logs)]) == sorted(logs)  # what makes a segment count goes first
+    disk.crash()
+    assert [disk.exists(path) for path in logs] == [not given_up] * len(logs)
+
+
+def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted() -> None:
+    disk = made()
+    log = filled(disk, 20)
+    before = [one.base for one in log.closed]
+    job = compaction(disk, log, segment_bytes=1_000)
+    assert list(job.steps())
+    first, *_, last = promote(disk, log.folder, job.cleaned, "0")
+    disk.rename(first.log_path, f"{first.path}.log.1.cleaned")
+    overwrite(disk, f"{last.path}.log.2.cleaned", b"")
+    again, _ = reopen(disk, "/data")
+    assert [one.base for one in again.closed] == before
+    assert left_over(disk) == []
+
+
+def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_there() -> None:
+    disk = made()
+    log = filled(disk)
+    expected, before = replayed(log), [one.base for one in log.closed]
+    overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
+    again, _ = reopen(disk, "/data")
+    assert (replayed(again), [one.base for one in again.closed]) == (expected, before)
+    assert left_over(disk) == []
+
+
+def test_an_index_of_a_segment_that_is_gone_does_not_stand_beside_the_one_in_its_place() -> None:
+    """Kafka renames the log first, and then its indexes."""
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (new,) = promote(disk, log.folder, job.cleaned, "0")
+    log.close()
+    disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
+    for ending in (".index", ".timeindex"):
+        overwrite(disk, f"{new.path}{ending}", b"of the old segment")
+    expected = replayed(filled(made()))
+    again, _ = reopen(disk, "/data")
+    assert not disk.exists(f"{new.path}.index")
+    assert replayed(again) == expected
+
+
+def test_a_byte_of_a_promoted_segment_that_is_another_keeps_the_log_closed() -> None:
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    data = bytearray(read(disk, promoted.log_path))
+    data[-2] ^= 1
+    overwrite(disk, promoted.log_path, bytes(data))
+    with pytest.raises(DamagedLog, match="checksum"):
+        reopen(disk, "/data")
 
 
 def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed() -> None:

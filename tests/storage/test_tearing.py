@@ -12,6 +12,7 @@ from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, ha
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read
+from tests.storage.test_log import WorstLuck
 
 LOG = f"/data/{FOLDER}/{0:020}.log"
 COUNT = 3
@@ -181,10 +182,30 @@ def test_the_newest_copies_stay(place: Place, name: str) -> None:
         overwrite(place.disk, f"{folder}/x.log", b"%d" % number)
         made = set_aside_bytes(place.disk, folder, [(f"{folder}/x.log", 0)])
         assert read(place.disk, f"{made}/x.log.from-0") == b"%d" % number
-        assert len(made.rpartition("/")[2]) <= 255
+        assert len(made.rpartition("/")[2]) == min(len("000001-") + len(name), 255)
     kept = [entry for entry in place.disk.list(around) if entry[0].isdigit()]
     assert [int(entry[:6]) for entry in kept] == list(range(4, ENTRIES_MAX + 4))
+    assert ENTRIES_MAX == 10
     assert "notes of the operator" in place.disk.list(around)
+
+
+def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_no_harm() -> None:
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder(f"/data/{FOLDER}")
+    original = disk.remove
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    disk.remove = refuse  # type: ignore[method-assign]
+    overwrite(disk, LOG, b"12345")
+    copies = [set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 2)]) for _ in range(ENTRIES_MAX + 2)]
+    disk.room = 1
+    with pytest.raises(OSError, match="No space left"):  # and not that it cannot be removed either
+        set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
+    disk.crash()
+    disk.remove = original  # type: ignore[method-assign]
+    assert [read(disk, f"{made}/{0:020}.log.from-2") for made in copies] == [b"345"] * len(copies)
 
 
 @pytest.mark.plain
