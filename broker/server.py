@@ -328,10 +328,10 @@ class Server:
         if not self._stop.done():
             self._stop.set_result({"signal": number.name})
 
-    def _left_alone(self, parent: int) -> None:
+    def _left_alone(self, why: dict[str, object]) -> None:
         """A test run was killed, and nobody is there to stop its broker."""
         if not self._stop.done():
-            self._stop.set_result({"reason": "the process that started this one has ended", "parent": parent})
+            self._stop.set_result(why)
 
     async def _end(self, store: LocalStore) -> int:
         """No new connections; what is durable is answered; logs are flushed; the marker says that all is well."""

@@ -308,8 +308,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "exit.with.parent", "boolean", False,
-        "End in order when the process that started this one has ended, by kill -9 too: a test run leaves no broker behind. A broker that is "
-        "started in the background by a shell ends with the shell. The flags are --exit-with-parent and --no-exit-with-parent.",
+        "End in order when the process that started this one has ended, by kill -9 too, or when standard input is a pipe and its other end "
+        "is closed: a test run leaves no broker behind. A broker that is started in the background by a shell ends with the shell. The flags "
+        "are --exit-with-parent and --no-exit-with-parent.",
     ),
     Setting(
         "event.loop", "string", "auto", "`auto` takes uvloop where it is installed and the standard library's asyncio elsewhere.",

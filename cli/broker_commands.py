@@ -27,7 +27,7 @@ def add_serve(commands: Any) -> None:
     serve.add_argument(
         "--exit-with-parent",
         action=argparse.BooleanOptionalAction,
-        help="end when the process that started this one has ended; on in the profile test",
+        help="end when the process that started this one has ended, or closed its pipe to standard input; on in the profile test",
     )
     serve.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated")
 

@@ -96,7 +96,7 @@ def test_without_a_parent_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPa
     """The first process of a container has none, and a daemon's is init from the beginning."""
     monkeypatch.setattr(parent, "STARTED_BY", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
-    gone: list[int] = []
+    gone: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
     ParentWatch(loop, gone.append)
     loop.run_until_complete(asyncio.sleep(0))
@@ -106,8 +106,55 @@ def test_without_a_parent_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPa
 
 def test_a_parent_that_is_gone_already_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent, "STARTED_BY", 4711)
-    gone: list[int] = []
+    gone: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
     ParentWatch(loop, gone.append)
     loop.close()
-    assert gone == [4711]
+    assert [why["parent"] for why in gone] == [4711]
+
+
+WRAPPED = PARENT.replace('[sys.executable, "-P", "-m", "tenure", "serve", *sys.argv[2:]]', 'f"{sys.executable} -P -m tenure serve {sys.argv[2]}; true"').replace(
+    "stdout=", "shell=True, stdin=subprocess.PIPE, stdout="
+)
+
+
+def test_a_pipe_on_standard_input_tells_through_a_wrapper_that_outlives_the_test_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRAPPED, str(log), "--profile=test"], stdout=subprocess.PIPE, text=True, env=environment(TMPDIR=str(tmp_path))
+    ) as started:
+        assert started.stdout is not None
+        shell, word = started.stdout.readline().split()[:2]
+        assert word == "listening"
+        time.sleep(2 * parent.LOOK_SECONDS)
+        assert "stopping" not in log.read_text()
+        started.kill()
+    until = time.monotonic() + SECONDS
+    while '"stopped"' not in log.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    for left in tmp_path.glob("tenure-test-*"):
+        os.kill(int(left.name.split("-")[2]), signal.SIGKILL)
+    assert '"reason": "standard input was a pipe, and its other end was closed"' in log.read_text(), f"left behind by the shell {shell}"
+    assert '"stopped"' in log.read_text()
+
+
+@pytest.mark.parametrize("source", ["/dev/null", "a file", "a pipe that is closed already", "a pipe with a line in it", "none"])
+def test_any_other_standard_input_means_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
+    (tmp_path / "file").touch()
+    ends = os.pipe() if "pipe" in source else (os.open(os.devnull if source == "/dev/null" else tmp_path / "file", os.O_RDONLY),)
+    if "closed" in source:
+        os.close(ends[1])
+    elif "line" in source:
+        os.write(ends[1], b"a line\n")
+    if source == "none":
+        os.close(ends[0])
+    monkeypatch.setattr(parent, "STANDARD_INPUT", ends[0])
+    gone: list[dict[str, object]] = []
+    loop = asyncio.new_event_loop()
+    watch = ParentWatch(loop, gone.append)
+    watch._look()
+    watch.close()
+    loop.close()
+    assert gone == []
+    for end in ends[: 1 if "closed" in source else None] if source != "none" else ():
+        os.close(end)
