@@ -6,21 +6,21 @@ It joins no group and commits nothing: what is observed does not notice. One cli
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from pipeline.inputs import LOGS, WIRE, BadInput
+from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
-from protocol.message import Message
+from protocol.headers import encode_request, response_header_version
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.wire import skip_tags
 
-CLIENT_ID: Final = b"tenure-analyze"
+CLIENT_ID: Final = "tenure-analyze"
 PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
@@ -34,7 +34,7 @@ COMMITTED: Final = 1  # the isolation level: nothing of a transaction that is no
 NO_BROKER: Final = -1
 PORT: Final = 9092
 
-_header: Final = Struct(">hhih").pack
+REFUSED: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _size: Final = Struct(">i")
 
 
@@ -56,7 +56,7 @@ class Connection:
         self._socket = socket.create_connection((host, port), REPLY_S)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reply = self._exchange(ApiVersionsRequest("tenure-analyze", "1"), 3)
+            reply = self._exchange(ApiVersionsRequest(CLIENT_ID, "1"), 3)
             if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 reply = self._exchange(ApiVersionsRequest(), 0)
             self.versions = {one.api_key: (one.min_version, one.max_version) for one in reply.api_keys}
@@ -76,19 +76,18 @@ class Connection:
 
     def _exchange(self, request: Any, version: int) -> Any:
         self._correlation += 1
-        flexible = version >= request.FLEXIBLE_FROM
-        frame = _header(request.API_KEY, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID + b"\0" * flexible + request.encode(version)
-        self._socket.sendall(_size.pack(len(frame)) + frame)
+        key = request.API_KEY
+        self._socket.sendall(encode_request(key, version, self._correlation, CLIENT_ID, request.encode(version)))
         (size,) = _size.unpack(self._read(_size.size))
         if not 4 <= size <= REPLY_BYTES_MAX:
             raise ProtocolError("no reply of a Kafka broker")
         body = self._read(size)
         if _size.unpack_from(body)[0] != self._correlation:
             raise ProtocolError("a reply to another request")
-        if isinstance(request, ApiVersionsRequest):
-            refused = body[4:6] == b"\0\x23"  # then it is version 0, whatever was asked
-            return _response_class(request).decode(body, 4, 0 if refused else version)[0]
-        return _response_class(request).decode(body, skip_tags(body, 4) if flexible else 4, version)[0]
+        if key == API_VERSIONS and body[4:6] == REFUSED:
+            version = 0  # whatever was asked
+        at = skip_tags(body, 4) if response_header_version(key, version) else 4
+        return APIS[key].response.decode(body, at, version)[0]
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
@@ -98,11 +97,6 @@ class Connection:
                 raise ConnectionError("the connection was closed")
             data += piece
         return bytes(data)
-
-
-def _response_class(request: Message) -> Any:
-    """It stands in the module of the request."""
-    return getattr(sys.modules[type(request).__module__], type(request).__name__.removesuffix("Request") + "Response")
 
 
 class Client:

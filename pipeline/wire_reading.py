@@ -93,7 +93,7 @@ class WireRead:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         split = self.split
-        with Client(split.source) as client:
+        with Client(split.source, PATIENCE_S) as client:
             deadline = time.monotonic() + PATIENCE_S
             while self.position < split.end and not self._ended:
                 before = self.position

@@ -1,0 +1,114 @@
+"""Brokers that keep one log and go wrong as a test says: they speak just what the pipeline's client asks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from struct import unpack
+from typing import Any
+
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.headers import decode_request_header, encode_response
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
+from tests.pipeline.segments import next_offset
+
+TOPIC = "__consumer_offsets"
+ID = bytes(range(16))
+FETCH_BATCHES = 3
+
+
+class FakeCluster:
+    """`trouble`: called with the broker's number and each request; what it returns is an error code, or None to close the connection."""
+
+    def __init__(self, batches: list[bytes], brokers: int = 2) -> None:
+        self.batches = batches
+        self.aborted: list[tuple[int, int]] = []
+        self.start = 0
+        self.leader = 0
+        self.asked: list[tuple[int, str]] = []
+        self.trouble: Callable[[int, Any], int | None] = lambda number, request: 0
+        self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
+        self.ports = [one.getsockname()[1] for one in self._sockets]
+        for number, listening in enumerate(self._sockets):
+            threading.Thread(target=self._accept, args=(number, listening), daemon=True).start()
+
+    @property
+    def end(self) -> int:
+        return next_offset(self.batches[-1])
+
+    def close(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self, number: int, listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                opened, _ = listening.accept()
+                threading.Thread(target=self._serve, args=(number, opened), daemon=True).start()
+
+    def _serve(self, number: int, opened: socket.socket) -> None:
+        with opened, contextlib.suppress(OSError, EOFError):
+            for frame in _frames(opened):
+                header, at = decode_request_header(frame)
+                api = APIS[header.api_key]
+                request, _ = api.request.decode(frame, at, header.api_version)
+                self.asked.append((number, api.name))
+                code = self.trouble(number, request)
+                if code is None:
+                    return
+                reply: Any = getattr(self, f"_{api.name.lower()}")(number, request, code)
+                opened.sendall(encode_response(api.key, header.api_version, header.correlation_id, reply.encode(header.api_version)))
+
+    def _apiversions(self, number: int, request: Any, code: int) -> Any:
+        return ApiVersionsResponse(0, [ApiVersion(key, *api.served) for key, api in APIS.items() if api.name in ("Metadata", "Fetch", "ListOffsets")])
+
+    def _metadata(self, number: int, request: Any, code: int) -> Any:
+        brokers = [MetadataResponseBroker(each, "127.0.0.1", port) for each, port in enumerate(self.ports)]
+        topics = []
+        for asked in request.topics:
+            if asked.name == TOPIC:
+                topics.append(MetadataResponseTopic(name=TOPIC, topic_id=ID, is_internal=True, partitions=[MetadataResponsePartition(0, 0, self.leader)]))
+            else:
+                topics.append(MetadataResponseTopic(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name=asked.name))
+        return MetadataResponse(brokers=brokers, cluster_id="fake", topics=topics)
+
+    def _listoffsets(self, number: int, request: Any, code: int) -> Any:
+        code = code or (0 if number == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        at = self.start if request.topics[0].partitions[0].timestamp == -2 else self.end
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(0, code, -1, at)])])
+
+    def _fetch(self, number: int, request: Any, code: int) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        code = code or (0 if number == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if not code and not self.start <= offset <= self.end:
+            code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        found = [one for one in self.batches if next_offset(one) > max(offset, self.start)][:FETCH_BATCHES]
+        aborted = [AbortedTransaction(producer, first) for producer, first in self.aborted]
+        part = PartitionData(0, code, self.end, self.end, aborted_transactions=aborted, records=b"" if code else b"".join(found))
+        return FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=ID, partitions=[part])])
+
+
+def _frames(opened: socket.socket) -> Iterator[bytes]:
+    while True:
+        (size,) = unpack(">i", _exactly(opened, 4))
+        yield _exactly(opened, size)
+
+
+def _exactly(opened: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = opened.recv(size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+

@@ -1,0 +1,220 @@
+"""Live logs over the wire: the same rows as from the directory, whatever brokers do meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import wire_reading
+from pipeline.coverage import merged
+from pipeline.ingest import BadInput, Inputs, ingest
+from pipeline.progress import Progress
+from pipeline.resuming import Cursor
+from pipeline.rows import Coverage, Segment
+from pipeline.rows import Record as Row
+from pipeline.runner import Sequential
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from pipeline.wire import Client
+from pipeline.wire_reading import WireRead, plan_wire
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from tests import running
+from tests.pipeline.fake_cluster import FakeCluster
+from tests.pipeline.segments import batch_of, commit, marker, random_batches, reference, write_segment
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_reading, "PATIENCE_S", 10)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    started = FakeCluster(random_batches(1, 40))
+    yield started
+    started.close()
+
+
+def source(cluster: FakeCluster) -> str:
+    return f"kafka://127.0.0.1:{cluster.ports[0]},127.0.0.1:{cluster.ports[1]}"
+
+
+def read(cluster: FakeCluster, **options: Any) -> tuple[list[Row], list[Segment], list[Coverage], Cursor]:
+    (split,) = plan_wire(Inputs.of([source(cluster)], **options), {}, 5)
+    reading = WireRead(split)
+    rows = [row for batch in reading.rows() for row in rows_of(Row, batch)]
+    segments, covered, cursor = reading.finish()
+    return rows, segments, covered, cursor
+
+
+def told(rows: list[Row]) -> list[tuple[object, ...]]:
+    """Without the file that they are from."""
+    return [row[1:-2] for row in rows]
+
+
+def written(cluster: FakeCluster, folder: Path) -> list[Row]:
+    write_segment(folder / "__consumer_offsets-0", cluster.batches)
+    return reference(folder / "__consumer_offsets-0")
+
+
+def test_a_live_log_says_what_its_segments_say(cluster: FakeCluster, tmp_path: Path) -> None:
+    rows, (segment,), _, cursor = read(cluster)
+    assert told(rows) == told(written(cluster, tmp_path))
+    assert {row.cluster for row in rows} == {"fake"}
+    assert segment.records == len(rows)
+    assert cursor.next_offset == cluster.end
+
+
+def test_a_leader_that_moves_is_followed(cluster: FakeCluster, tmp_path: Path) -> None:
+    fetches = 0
+
+    def move(number: int, request: Any) -> int:
+        nonlocal fetches
+        if isinstance(request, FetchRequest):
+            fetches += 1
+            if fetches % 4 == 2:
+                cluster.leader = 1 - cluster.leader
+        return 0
+
+    cluster.trouble = move
+    rows, *_ = read(cluster)
+    assert told(rows) == told(written(cluster, tmp_path))
+    assert {number for number, name in cluster.asked if name == "Fetch"} == {0, 1}
+
+
+@pytest.mark.parametrize("trouble", [None, int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.UNKNOWN_TOPIC_ID), int(ErrorCode.FENCED_LEADER_EPOCH)])
+def test_what_passes_is_asked_again(cluster: FakeCluster, tmp_path: Path, trouble: int | None) -> None:
+    asked = 0
+
+    def fail(number: int, request: Any) -> int | None:
+        nonlocal asked
+        asked += isinstance(request, FetchRequest | ListOffsetsRequest)
+        return trouble if asked % 3 == 2 and isinstance(request, FetchRequest | ListOffsetsRequest) else 0
+
+    cluster.trouble = fail
+    rows, *_ = read(cluster)
+    assert told(rows) == told(written(cluster, tmp_path))
+
+
+def test_what_does_not_pass_is_one_line(cluster: FakeCluster) -> None:
+    cluster.trouble = lambda number, request: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if isinstance(request, FetchRequest) else 0
+    with pytest.raises(BadInput, match="the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+        read(cluster)
+
+
+def test_what_retention_took_is_no_complete_stretch(cluster: FakeCluster) -> None:
+    cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(50)]
+    cluster.start = 20
+    rows, _, covered, _ = read(cluster)
+    assert [row.offset for row in rows] == list(range(20, 50))
+    assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [(0, 19, "retention"), (20, 49, "")]
+
+
+def test_retention_that_overtakes_the_reader_is_said(cluster: FakeCluster) -> None:
+    cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(50)]
+    (split,) = plan_wire(Inputs.of([source(cluster)]), {}, 5)
+    reading = WireRead(split)
+    rows = reading.rows()
+    next(rows)
+    cluster.start = 30
+    for _ in rows:
+        pass
+    _, covered, _ = reading.finish()
+    assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [(0, 2, ""), (3, 29, "retention"), (30, 49, "")]
+
+
+def test_what_compaction_took_is_no_complete_stretch(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in [3, *range(100, 200), 300]]
+    rows, _, covered, _ = read(cluster)
+    assert told(rows) == told(written(cluster, tmp_path))
+    assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [
+        (0, 99, "compacted"), (100, 199, ""), (200, 299, "compacted"), (300, 300, ""),
+    ]  # fmt: skip
+
+
+def test_aborted_transactions_are_left_out_and_counted(cluster: FakeCluster) -> None:
+    one = commit("g", "t", 0, 1, 2)
+    cluster.batches = [
+        batch_of(0, one, transactional=True, producer=1),
+        batch_of(1, one, one, transactional=True, producer=2),
+        marker(3, 1, commits=True),
+        marker(4, 2, commits=False),
+        batch_of(5, one, transactional=True, producer=2),
+        marker(6, 2, commits=True),
+    ]
+    cluster.aborted = [(2, 1)]
+    rows, (segment,), covered, _ = read(cluster)
+    assert [(row.offset, row.kind) for row in rows] == [(0, "offset"), (3, "control"), (4, "control"), (5, "offset"), (6, "control")]
+    assert segment.aborted == 2
+    assert [row.complete for row in covered] == [True]
+
+
+def test_a_damaged_batch_is_counted_or_refused(cluster: FakeCluster) -> None:
+    cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(5)]
+    cluster.batches[2] = cluster.batches[2][:-1] + b"\7"
+    rows, (segment,), covered, _ = read(cluster)
+    assert [row.offset for row in rows] == [0, 1, 3, 4]
+    assert (segment.damaged_batches, segment.quarantined_bytes) == (1, len(cluster.batches[2]))
+    assert [(row.from_offset, row.why) for row in covered] == [(0, ""), (2, "damaged"), (3, "")]
+    with pytest.raises(BadInput, match="a damaged batch"):
+        read(cluster, on_corrupt="fail")
+
+
+def test_addresses_that_lead_nowhere_are_one_line() -> None:
+    for text in ("kafka://", "kafka://host:port", "kafka://host:99999"):
+        with pytest.raises(BadInput, match="write kafka://HOST:PORT"):
+            Client(text)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(BadInput, match=rf"kafka://127.0.0.1:{port}: its metadata: .*refused"):
+        plan_wire(Inputs.of([f"kafka://127.0.0.1:{port}"]), {}, 0.3)
+
+
+def test_an_end_within_a_batch_is_before_it(cluster: FakeCluster) -> None:
+    cluster.batches = [batch_of(at, *[commit("g", "t", 0, at, at)] * 5) for at in range(0, 50, 5)]
+    rows, _, _, cursor = read(cluster, until={0: 12})
+    assert (rows[-1].offset, cursor.next_offset) == (9, 10)
+
+
+# Our own broker
+
+
+def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    quiet = Progress()
+    with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(data), "--set", "offsets.topic.num.partitions=3") as broker:
+        warehouse = Warehouse.open(out, create=True)
+        inputs = Inputs.of([f"kafka://127.0.0.1:{broker.port}"])
+        for turn in range(3):
+            _commit(broker.port, turn)
+            with warehouse.locked():
+                ingest(warehouse, Sequential(quiet), inputs, quiet)
+        live = rows_of(Row, warehouse.read("records"))
+        assert {row.group for row in live if row.kind == "offset"} == {f"group-{number}" for number in range(9)}
+        assert all(row.complete for row in merged(rows_of(Coverage, warehouse.read("coverage"))))
+        beside = Warehouse.open(tmp_path / "beside", create=True)
+        with beside.locked():
+            ingest(beside, Sequential(quiet), Inputs.of([str(data)]), quiet)
+        assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
+
+
+def _commit(port: int, turn: int) -> None:
+    with running.Client(port) as client:
+        client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=20, replication_factor=1)], timeout_ms=10_000), 5)
+        for number in range(turn * 3, turn * 3 + 3):
+            group = f"group-{number}"
+            client.ask(FindCoordinatorRequest(key=group, coordinator_keys=[group]), 4)
+            partitions = [OffsetCommitRequestPartition(each, 100 + turn) for each in range(20)]
+            request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)])
+            request.generation_id_or_member_epoch = -1
+            reply = client.ask(request, 8)
+            assert {one.error_code for one in reply.topics[0].partitions} == {0}
