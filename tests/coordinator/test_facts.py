@@ -215,8 +215,9 @@ def test_groups_are_where_kafka_puts_them(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
 
 
-def test_a_long_string_is_hashed_as_its_definition_says() -> None:
-    text = "".join(chr(33 + number % 90) for number in range(2_000))
+@pytest.mark.parametrize("size", [511, 512, 513, 514, 700, 1_999, 2_000])
+def test_a_long_string_is_hashed_as_its_definition_says(size: int) -> None:
+    text = "".join(chr(33 + number % 90) for number in range(size))
     code = 0
     for letter in text:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF

@@ -12,7 +12,16 @@ from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_v
 from coordinator.notes import Kind
 from coordinator.shard import GROUPS_AT_ONCE
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
-from tests.coordinator.playbook import EMPTY, NONE, PREPARING, UNKNOWN_MEMBER_ID, UNKNOWN_SERVER_ERROR, Play
+from tests.coordinator.playbook import (
+    EMPTY,
+    INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    PREPARING,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
+    Play,
+)
 from tests.coordinator.stage import T0
 
 LONG = "x" * 32_768
@@ -120,6 +129,59 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
     play.heartbeat("a").expect()
     play.alive("a").after(60_000)
     assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
+
+
+@pytest.mark.parametrize(("gap", "told"), [(3_000, False), (3_001, True)])
+@pytest.mark.parametrize("what", ["heartbeat", "commit"])
+def test_neither_way_of_asking_calls_a_third_of_the_session_late(play: Play, what: str, gap: int, told: bool) -> None:
+    """Asked of the shard itself, as the first request of its kind is."""
+    play.d1(session=9_000)
+    play.after(gap)
+    shard, id = play._serving, play.id_of("a")
+    if what == "heartbeat":
+        assert shard.heartbeat("g", 1, id, None, play.now) == NONE
+    else:
+        assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == NONE
+    play.alive("a").after(70_000)
+    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
+
+
+def test_a_phase_that_a_leaving_begins_counts_from_its_moment() -> None:
+    shard, _ = opened(group_initial_rebalance_delay_ms=0)
+    for _ in range(2):
+        shard.join(joining(), Waiter(), 1_000, 71_000)
+    shard.advance(1_000, 71_000, 0)
+    group = shard.groups["g"]
+    assert shard.leave("g", [Leaver(next(iter(group.members)), None, None)], 5_000, 75_000) == [0]
+    assert (group.state.name, group.deadline) == ("PREPARING", 25_000)
+
+
+def test_a_join_that_was_answered_as_it_was_is_looked_at_again_when_it_counts(play: Play) -> None:
+    """A follower's, with another rebalance timeout: it is taken with the rebalance that comes, also as the same request."""
+    play.s2(rebalance=20_000)
+    play.join("b", rebalance=99_000).expect(generation=1)
+    play.join("a").parks()
+    play.join("b", rebalance=99_000).expect(generation=2)
+    assert play.group().rebalance_timeout_ms == 99_000
+
+
+def test_an_id_that_was_handed_out_is_not_for_a_static_member(play: Play) -> None:
+    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p", instance="ip").expect(UNKNOWN_SERVER_ERROR, id="")
+
+
+@pytest.mark.parametrize(("type", "protocol"), [("consumer", "other"), ("other", "range")])
+def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: Play, type: str, protocol: str) -> None:
+    play.s2()
+    play.sync("b", type="consumer", protocol="range").expect()
+    play.sync("b", type=type, protocol=protocol).expect(INCONSISTENT_GROUP_PROTOCOL)
+
+
+def test_commits_to_a_group_that_is_not_there_are_not_told_of_the_next_one_of_its_name(play: Play) -> None:
+    play.commit("x", generation=5).expect(69)
+    play.join("a", version=3).parks()
+    play.after(20_000)
+    assert not [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
 
 
 def test_a_session_that_a_load_began_has_no_gap_before(play: Play) -> None:
