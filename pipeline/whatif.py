@@ -3,13 +3,14 @@
 `as_static`: each has an instance id and nobody leaves, with one session timeout for all. What did not come from restarts stays as it
 was: a member that went for good is taken out when it was, for that it would be missed later is a price of its own (timeouts.py).
 `as_dynamic`: nobody has an instance id, and every restart begins with a LeaveGroup: what static members have saved.
+`as_it_was`: everybody is what it was, to see how near a replay comes to what happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator import GroupConfig
 from pipeline.avoidable import OF_MEMBERS_ALONE, UNKNOWN, YES, follows
@@ -18,6 +19,7 @@ from pipeline.rows import Episode, Replaced, Spell
 from pipeline.virtual import Client, Nowhere, TrueEpisode, World
 
 BEFORE_MS: Final = 60_000  # who was there when the log begins has joined before
+SESSION_MS: Final = 45_000  # a client's own, where none is known
 AFTER_MS: Final = 600_000
 FOREVER_MS: Final = (1 << 31) - 1  # the longest session that there can be
 SAVED: Final = "saved"  # as in rows.Replaced
@@ -32,6 +34,7 @@ class Stint(NamedTuple):
     silent_ms: int | None
     gone_ms: int | None
     left: bool  # it said so
+    removed: bool  # somebody else did
     back: Return | None  # how it comes back
 
 
@@ -40,8 +43,15 @@ class Process:
     name: str
     client_id: str
     host: str
+    static: bool
     session_ms: int
     stints: list[Stint] = field(default_factory=list)
+
+
+class Rules(NamedTuple):
+    static: bool | None  # None: those that were
+    session_ms: int | None  # None: each its own
+    longest: bool  # everybody was away for as long as it may have been
 
 
 class Nudge(NamedTuple):
@@ -115,10 +125,13 @@ class Script:
         self._end = max((ms for ms in self._moments(restarts.spells)), default=0) + AFTER_MS
 
     def as_static(self, timeout_ms: int) -> Replayed:
-        return self._play(timeout_ms, longest=True)
+        return self._play(Rules(True, timeout_ms, True))
 
     def as_dynamic(self, *, longest: bool) -> Replayed:
-        return self._play(None, longest=longest)
+        return self._play(Rules(False, None, longest))
+
+    def as_it_was(self) -> Replayed:
+        return self._play(Rules(None, None, False))
 
     def _moments(self, spells: Sequence[Spell]) -> Iterable[int]:
         for spell in spells:
@@ -133,7 +146,7 @@ class Script:
         for spell in self._spells.values():
             if spell.member_id in came:
                 continue
-            process = Process(f"process-{len(found)}", spell.client_id, spell.host, spell.session_timeout_ms or 45_000)
+            process = Process(f"process-{len(found)}", spell.client_id, spell.host, spell.instance_id is not None, spell.session_timeout_ms or SESSION_MS)
             joined = spell.joined_hi_ms if spell.joined_lo_ms is not None else None
             one: Spell | None = spell
             while one is not None:
@@ -143,45 +156,51 @@ class Script:
                     silent: int | None = back.back_ms - back.away[longest]
                 else:
                     silent = one.last_heartbeat_ms if one.last_heartbeat_ms is not None else gone
-                process.stints.append(Stint(joined, silent, gone, one.end_kind == "left", back))
+                process.stints.append(Stint(joined, silent, gone, one.end_kind == "left", one.end_kind == "removed", back))
                 joined = back.back_ms if back is not None else None
                 one = self._spells.get(back.new_id) if back is not None else None
             found.append(process)
         return found
 
-    def _play(self, timeout_ms: int | None, *, longest: bool) -> Replayed:
+    def _play(self, rules: Rules) -> Replayed:
         config = GroupConfig(group_min_session_timeout_ms=0, group_max_session_timeout_ms=ALWAYS)
         world = World(self._begin, config=config, recorder=Nowhere())
         goings: list[Going] = []
-        for process in self._processes(longest=longest):
-            settings: dict[str, Any] = {"client_id": process.client_id, "host": process.host, "heartbeat_ms": self._heartbeat_ms, "topics": {}}
-            if timeout_ms is None:
-                settings["session_ms"] = process.session_ms
-            else:
-                settings |= {"session_ms": timeout_ms, "instance": process.name}
-            client = _Replay(world, self.group, process.name, **settings)
+        for process in self._processes(longest=rules.longest):
+            static = process.static if rules.static is None else rules.static
+            client = _Replay(
+                world,
+                self.group,
+                process.name,
+                topics={},
+                instance=process.name if static else None,
+                client_id=process.client_id,
+                host=process.host,
+                session_ms=rules.session_ms if rules.session_ms is not None else process.session_ms,
+                heartbeat_ms=self._heartbeat_ms,
+            )
             world.clients.setdefault(self.group, []).append(client)
             for stint in process.stints:
-                self._plan(world, client, stint, goings, static=timeout_ms is not None)
+                self._plan(world, client, stint, rules, goings)
         for nudge in self._nudges:
             world.at(nudge.at_ms, _nudge, world, self.group, nudge)
         world.run_until(self._end)
         return Replayed(list(world.episodes(self.group)), [one.back for one in goings if one.back is not None], goings)
 
-    def _plan(self, world: World, client: Client, stint: Stint, goings: list[Going], *, static: bool) -> None:
+    def _plan(self, world: World, client: Client, stint: Stint, rules: Rules, goings: list[Going]) -> None:
         world.at(stint.joined_ms if stint.joined_ms is not None else self._begin, _start, client)
         back = stint.back
         if back is not None:
             assert stint.silent_ms is not None
-            leaves = not static and (back.static or stint.left)
-            at = stint.gone_ms if leaves and not back.static and stint.gone_ms is not None else stint.silent_ms
-            world.at(at, _go, client, leaves, back, goings)
+            leaves = stint.left if not rules.static else False
+            at = stint.gone_ms if leaves and stint.gone_ms is not None else stint.silent_ms
+            world.at(at, _go, client, leaves or (rules.static is False and back.static), back, goings)
         elif stint.gone_ms is not None:
             if stint.left:
                 world.at(stint.gone_ms, _go, client, True, None, goings)
             elif stint.silent_ms is not None:
                 world.at(min(stint.silent_ms, stint.gone_ms), _go, client, False, None, goings)
-                if static:
+                if rules.static or stint.removed:
                     world.at(stint.gone_ms, world.remove_instance, self.group, client.name)
 
 

@@ -106,6 +106,25 @@ def test_a_member_that_may_still_come_back_is_not_judged() -> None:
     assert advised(world).episodes[1].avoidable == NO
 
 
+def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
+    """It was killed before it had stored that the member was back, and the member joined again."""
+
+    def script(world: World) -> None:
+        pods(world, 3)[1].restart(20_000)
+        world.at(world.now + 20_100, world.kill_coordinator, 4_000)
+
+    world = played(script)
+    tables = advised(world)
+    assert [(one.cause, one.end, one.avoidable) for one in tables.episodes[1:]] == [
+        ("member_left", "stable", YES),
+        ("new_member", "interrupted", YES),
+        ("new_member", "stable", YES),
+    ]
+    (gap,) = tables.gaps
+    assert gap.gap_hi_ms == world.restarts[0].gap_ms
+    assert gap.episodes == [1, 2, 3]
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("notes", [True, False])
 def test_what_is_final_stays_as_it_is(seed: int, notes: bool) -> None:

@@ -43,6 +43,16 @@ def test_no_session_ends_that_should_have_bridged_a_restart(seed: int, static: b
     assert confirmed(script, episodes, FOREVER_MS) == counted(episodes, YES)
 
 
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_replay_of_what_was_is_what_was(seed: int, static: bool) -> None:
+    world = played(by_chance(seed, QUIET, steps=25, static=static))
+    _, script, episodes = script_of(world)
+    replayed = script.as_it_was().episodes
+    assert len(replayed) == len(episodes)
+    assert [one.cause for one in replayed[1:]] == [one.cause for one in episodes[1:]]
+
+
 def test_a_session_without_an_end_leaves_nothing_that_restarts_made() -> None:
     for name in ("rolling restart of dynamic members", "restarts longer than the session of static members", "a crash loop"):
         _, script, _ = script_of(play(name).world)
