@@ -1,0 +1,128 @@
+"""End offsets without notes: from directories of brokers, ours or Kafka's, and as a broker answers when it is asked.
+
+Of an ordinary topic nothing but its segments' time indexes and the headers behind their last entry is read: when an offset was
+written is when the log ended there. A checkpoint of high watermarks counts for the moment at which it was written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from pipeline.rows import EndOffset
+from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
+from storage.checkpoints import LOG_STARTS, read_offsets
+from storage.disk import OsDisk
+from storage.segment import segment_bases, segment_name
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+SAMPLE_MS: Final = 10_000  # one in so long is enough
+ENTRY: Final = np.dtype([("at", ">i8"), ("offset", ">i4")])  # of a time index
+PLACE: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])  # of an offset index
+_FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
+
+
+def from_directory(cluster: str, directory: str, topics: Collection[str]) -> list[EndOffset]:
+    """Of those topics, in the order of the table. What is deleted or exchanged meanwhile is passed over."""
+    starts = read_offsets(OsDisk(), os.path.join(directory, LOG_STARTS))
+    rows = list(_checkpoint(cluster, directory, topics, starts))
+    for name in sorted(os.listdir(directory)):
+        found = _FOLDER.fullmatch(name)
+        if found is None or found[1] not in topics:
+            continue
+        topic, partition = found[1], int(found[2])
+        rows += _of_log(cluster, os.path.join(directory, name), topic, partition, starts.get((topic, partition)))
+    return sorted(rows, key=lambda row: (row.topic, row.topic_partition, row.at_ms, row.origin))
+
+
+def answered(cluster: str, at_ms: int, ends: Mapping[tuple[str, int], tuple[int | None, int]]) -> list[EndOffset]:
+    """What ListOffsets said at that moment: for each partition where it begins, if that was asked, and where it ends."""
+    return [EndOffset(cluster, *key, at_ms, end, start, "live", None) for key, (start, end) in sorted(ends.items())]
+
+
+def _checkpoint(cluster: str, directory: str, topics: Collection[str], starts: Mapping[tuple[str, int], int]) -> Iterator[EndOffset]:
+    path = os.path.join(directory, HIGH_WATERMARKS)
+    try:
+        at_ms = os.stat(path).st_mtime_ns // 1_000_000
+    except OSError:
+        return
+    for (topic, partition), end in read_offsets(OsDisk(), path).items():
+        if topic in topics:
+            yield EndOffset(cluster, topic, partition, at_ms, end, starts.get((topic, partition)), "checkpoint", None)
+
+
+def _of_log(cluster: str, folder: str, topic: str, partition: int, start: int | None) -> list[EndOffset]:
+    try:
+        bases = segment_bases(OsDisk(), folder)
+        if not bases:
+            return []
+        samples: dict[int, int] = {}
+        for base in bases:
+            samples.update(_time_index(folder, base))
+        last, at_ms, end = _end(folder, bases[-1])
+    except OSError:
+        return []
+    samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may know of what was torn off
+    samples[at_ms] = end
+    samples[max(last, at_ms)] = end
+    start = max(start or 0, bases[0])
+    top, rows = -1, []
+    for at, offset in sorted(samples.items()):
+        if offset >= top:  # a clock that went back says nothing of when the log ended there
+            top = offset
+            rows.append(EndOffset(cluster, topic, partition, at, offset, None, "segments", None))
+    return [*rows[:-1], rows[-1]._replace(log_start=start)]  # where it begins is known of the last moment alone
+
+
+def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
+    """(time, end) of every tenth second or so. Kafka makes room for entries beforehand: those are zeros."""
+    try:
+        with open(os.path.join(folder, f"{segment_name(base)}.timeindex"), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+    at, offsets = entries["at"].astype(np.int64), entries["offset"].astype(np.int64)
+    good = (at > 0) & (offsets >= 0)
+    at, offsets = at[good], offsets[good] + base + 1
+    last = np.append(at[1:] // SAMPLE_MS != at[:-1] // SAMPLE_MS, True) if len(at) else good[:0]
+    return list(zip(at[last].tolist(), offsets[last].tolist(), strict=True))
+
+
+def _end(folder: str, base: int) -> tuple[int, int, int]:
+    """Of the last segment: when it was written last, the time of its last batch, and the offset behind that."""
+    path = os.path.join(folder, f"{segment_name(base)}.log")
+    with open(path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        written = stat.st_mtime_ns // 1_000_000
+        at_ms, end = written, base
+        begin = position = _last_position(folder, base)
+        while position + HEADER_BYTES <= stat.st_size:
+            file.seek(position)
+            try:
+                header = read_header(file.read(HEADER_BYTES), 0)
+            except CorruptBatch:
+                if not begin or position != begin:
+                    break  # a torn end
+                begin = position = 0  # the index leads nowhere
+                continue
+            position += header.size
+            if position > stat.st_size:
+                break
+            end = header.next_offset
+            at_ms = header.max_timestamp if header.max_timestamp >= 0 else written
+        return written, at_ms, end
+
+
+def _last_position(folder: str, base: int) -> int:
+    try:
+        with open(os.path.join(folder, f"{segment_name(base)}.index"), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return 0
+    places = np.frombuffer(data[: len(data) // PLACE.itemsize * PLACE.itemsize], PLACE)["position"]
+    return int(places.max()) if len(places) else 0

@@ -1,0 +1,203 @@
+"""Gold `hygiene`: what is to be tidied up, as the newest records of each group of a bucket say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.columns import MISSING, Ints, firsts, flags, ints
+from pipeline.rows import Generation, Hygiene, Member, Replaced
+from pipeline.schema import rows_of, schema_of
+from pipeline.series import connect
+
+R = TypeVar("R", Generation, Member, Replaced)
+
+DAY_MS: Final = 86_400_000
+TEXT_MAX: Final = 20  # names in one line of details
+
+
+@dataclass(frozen=True)
+class Policy:
+    dead_ms: int = 7 * DAY_MS  # without members and commits
+    recent_ms: int = 3_600_000  # a commit that is no older is one of now
+    retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
+    expiry_warning_ms: int = DAY_MS
+    session_ms_min: int = 10_000
+    session_ms_max: int = 600_000
+    metadata_bytes: int = 1_024
+    returns: int = 3  # of one instance in `returns_ms`: two processes have its name
+    returns_ms: int = 600_000
+
+
+class Offset(NamedTuple):
+    """What a partition has committed last."""
+
+    topic: str
+    partition: int
+    append_ms: int
+    metadata_bytes: int
+
+
+def hygiene(
+    cluster: str,
+    generations: pa.Table,
+    members: pa.Table,
+    replacements: pa.Table,
+    commits: pa.Table,
+    status: pa.Table,
+    now_ms: int,
+    policy: Policy | None = None,
+) -> list[Hygiene]:
+    """Of one bucket. `commits`: at least the last one of each partition, as `State.tails` has it; `status`: gold, with rows of now."""
+    rules = policy or Policy()
+    records: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
+    people: dict[str, list[Member]] = _grouped(rows_of(Member, members))
+    returned: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
+    offsets = last_offsets(commits)
+    rows: list[Hygiene] = []
+    for group in sorted({*records, *offsets}):
+        seen = Group(cluster, group, records.get(group, []), people.get(group, []), offsets.get(group, []), now_ms, rules)
+        rows += seen.rows()
+        at_ms = {row.offset: row.append_ms for row in records.get(group, [])}
+        rows += instances(cluster, group, people.get(group, []), at_ms, returned.get(group, []), rules)
+    rows += lost(cluster, status)
+    # Members that are alike in all that people see are one row.
+    return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
+
+
+class Group:
+    """One group as it is now."""
+
+    def __init__(
+        self, cluster: str, group: str, records: Sequence[Generation], members: Sequence[Member], offsets: Sequence[Offset], now_ms: int, rules: Policy
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._newest = max(records, key=lambda row: row.offset, default=None)
+        self._offsets = offsets
+        self._members = [row for row in members if self._newest is not None and row.offset == self._newest.offset]
+        self._now_ms = now_ms
+        self._rules = rules
+        self._committed_ms = max((one.append_ms for one in offsets), default=MISSING)
+        self._changed_ms = self._newest.append_ms if self._newest is not None else MISSING
+
+    def rows(self) -> Iterator[Hygiene]:
+        if self._members:
+            yield from self._sessions()
+            yield from self._assignments()
+        elif self._offsets:
+            yield from self._abandoned()
+        for one in self._offsets:
+            if one.metadata_bytes > self._rules.metadata_bytes:
+                yield self._row("metadata_bloat", f"{one.metadata_bytes} bytes of metadata with each commit", one.append_ms, one)
+
+    def _abandoned(self) -> Iterator[Hygiene]:
+        """Nobody is in the group. Offsets of one that never had members expire one by one, others by when it was left."""
+        last = max(self._committed_ms, self._changed_ms)
+        quiet = self._now_ms - last
+        if self._now_ms - self._committed_ms <= self._rules.recent_ms and self._committed_ms > self._changed_ms:
+            yield self._row("commits_without_members", "offsets are committed by a client that is not in the group", self._committed_ms)
+        elif quiet >= self._rules.dead_ms:
+            yield self._row("dead_group", f"no members and no commits for {quiet // DAY_MS} days, {len(self._offsets)} offsets", last)
+        for one in self._offsets:
+            expires = max(one.append_ms, self._changed_ms) + self._rules.retention_ms
+            if expires <= self._now_ms + self._rules.expiry_warning_ms:
+                hours = max(0, expires - self._now_ms) // 3_600_000
+                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless somebody joins or commits", one.append_ms, one)
+
+    def _sessions(self) -> Iterator[Hygiene]:
+        for member in self._members:
+            if not self._rules.session_ms_min <= member.session_timeout_ms <= self._rules.session_ms_max:
+                text = f"session.timeout.ms={member.session_timeout_ms} of {_name(member)} is not from {self._rules.session_ms_min} to {self._rules.session_ms_max}"
+                yield self._row("session_out_of_policy", text, self._changed_ms)
+
+    def _assignments(self) -> Iterator[Hygiene]:
+        """Where the assignment can be read: that of Kafka's own consumers."""
+        assert self._newest is not None
+        taken = {name for member in self._members for name in member.assigned}
+        if self._newest.protocol_type != "consumer" or not taken:
+            return
+        for member in self._members:
+            if not member.assigned:
+                yield self._row("idle_member", f"{_name(member)} has no partition: {len(self._members)} members for {len(taken)} partitions", self._changed_ms)
+        wanted = {topic for member in self._members for topic in member.topics}
+        for one in self._offsets:
+            if f"{one.topic}-{one.partition}" not in taken:
+                why = "no member has it" if one.topic in wanted else "no member subscribes to its topic any more"
+                yield self._row("unowned_partition", why, one.append_ms, one)
+
+    def _row(self, kind: str, detail: str, at_ms: int, about: Offset | None = None) -> Hygiene:
+        return Hygiene(
+            self._cluster, self._group, about.topic if about else None, about.partition if about else None, kind, detail, at_ms
+        )
+
+
+def instances(
+    cluster: str, group: str, members: Iterable[Member], at_ms: Mapping[int, int], replaced: Iterable[Replaced], rules: Policy
+) -> Iterator[Hygiene]:
+    """Instance ids that more than one process has: they take turns, or come back all the time."""
+    hosts: dict[str, list[str]] = defaultdict(list)
+    moved: dict[str, int] = {}
+    for member in sorted(members, key=lambda row: row.offset):
+        if member.instance_id is not None and (not hosts[member.instance_id] or hosts[member.instance_id][-1] != member.host):
+            hosts[member.instance_id].append(member.host)
+            moved[member.instance_id] = at_ms.get(member.offset, 0)
+    for instance, seen in sorted(hosts.items()):
+        if len(seen) > len(set(seen)):  # one that moves is seen on each host once
+            text = f"{instance} is on {_some(sorted(set(seen)))} in turn"
+            yield Hygiene(cluster, group, None, None, "host_shared_instance", text, moved[instance])
+    times: dict[str, list[int]] = defaultdict(list)
+    for one in replaced:
+        times[one.instance_id].append(one.at_ms)
+    for instance, at in sorted(times.items()):
+        at.sort()
+        close = [last for first, last in zip(at, at[rules.returns - 1 :], strict=False) if last - first <= rules.returns_ms]
+        if close:
+            text = f"{instance} came back {len(at)} times, {rules.returns} of them within {rules.returns_ms // 60_000} minutes"
+            yield Hygiene(cluster, group, None, None, "duplicate_instance", text, close[-1])
+
+
+def lost(cluster: str, status: pa.Table) -> Iterator[Hygiene]:
+    """Partitions of which records were deleted before the group had read them."""
+    rows = status.filter(pc.and_(pc.equal(status["ruleset"], "tenure"), pc.equal(status["status"], "LOST")))
+    newest: dict[tuple[str, str, int], int] = {}
+    names = ("group", "topic", "topic_partition", "from_ms")
+    for group, topic, partition, from_ms in zip(*(rows[name].to_pylist() for name in names), strict=True):
+        newest[group, topic, partition] = max(newest.get((group, topic, partition), from_ms), from_ms)
+    for (group, topic, partition), at_ms in newest.items():
+        yield Hygiene(cluster, group, topic, partition, "data_lost", "records were deleted before the group had read them", at_ms)
+
+
+def last_offsets(commits: pa.Table) -> dict[str, list[Offset]]:
+    """Of each group its offsets that are not removed, by topic and partition."""
+    series, _ = connect(commits, schema_of("end_offsets").empty_table())
+    last = np.append(firsts(series.series)[1:], True) if len(series.series) else np.empty(0, np.bool_)
+    live = last & ~flags(series.commits["tombstone"])
+    rows = series.commits.filter(pa.array(live))
+    sizes: Ints = ints(pc.fill_null(pc.binary_length(rows["metadata"]), 0).cast(pa.int64()))
+    found: dict[str, list[Offset]] = defaultdict(list)
+    columns = (rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "append_ms"))
+    for group, topic, partition, at, size in zip(*columns, sizes.tolist(), strict=True):
+        found[group].append(Offset(topic, partition, at, size))
+    return found
+
+
+def _name(member: Member) -> str:
+    return member.instance_id or f"{member.client_id} at {member.host}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:TEXT_MAX]) + (f" and {len(names) - TEXT_MAX} more" if len(names) > TEXT_MAX else "")
+
+
+def _grouped(rows: Iterable[R]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = defaultdict(list)
+    for row in rows:
+        found[row.group].append(row)
+    return found

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pipeline.hygiene import DAY_MS, Policy, hygiene
+from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
+from pipeline.schema import in_order, schema_of, table_of
+from tests.pipeline.logs import Said
+from tests.pipeline.test_lag import commits_of
+from tests.pipeline.test_status import no_rows, statuses
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+
+
+def generation(offset: int, at: int, members: int = 0, protocol_type: str = "consumer") -> Generation:
+    return Generation("c", "g", offset, offset, at, None, None, protocol_type, "range", None, members, 0, None, not members, False, False)
+
+
+def member(offset: int, name: str, *assigned: str, host: str = "/h", session: int = 45_000, instance: bool = True) -> Member:
+    return Member("c", "g", 1, offset, f"{name}-{offset}", name if instance else None, name, host, session, 300_000, ["t"], list(assigned), 0, 0)
+
+
+def found(
+    said: Sequence[Said] = (),
+    generations: Sequence[Generation] = (),
+    members: Sequence[Member] = (),
+    replaced: Sequence[Replaced] = (),
+    status: pa.Table | None = None,
+) -> list[Hygiene]:
+    tables = [table_of(name, rows) for name, rows in (("generations", generations), ("members", members), ("replacements", replaced))]
+    rows = hygiene("c", *tables, commits_of(list(said)), status if status is not None else no_rows("status"), NOW)
+    assert len(table_of("hygiene", rows)) == len(rows)
+    return rows
+
+
+def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:
+    return [(row.kind, row.topic_partition) for row in rows]
+
+
+def test_a_group_that_nobody_uses_any_more() -> None:
+    old = NOW - 8 * DAY_MS
+    rows = found([Said(old, "g", "t", 0, 5), Said(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
+    assert kinds(rows) == [("dead_group", None), ("offsets_about_to_expire", 0), ("offsets_about_to_expire", 1)]
+    assert rows[0].at_ms == old + MINUTE
+    assert kinds(found([Said(NOW - 6 * DAY_MS + MINUTE, "g", "t", 0, 5)])) == []
+    assert kinds(found([Said(NOW - 6 * DAY_MS, "g", "t", 0, 5)])) == [("offsets_about_to_expire", 0)]
+    assert kinds(found([Said(old, "g", "t", 0, 5), Said(old, "g", "t", 0, None)])) == []
+
+
+def test_a_group_with_members_is_neither_dead_nor_do_its_offsets_expire() -> None:
+    old = NOW - 8 * DAY_MS
+    assert found([Said(old, "g", "t", 0, 5)], [generation(9, old, 1)], [member(9, "a", "t-0")]) == []
+
+
+def test_commits_of_a_client_that_is_no_member() -> None:
+    said = [Said(NOW - MINUTE, "g", "t", 0, 5)]
+    assert kinds(found(said)) == kinds(found(said, [generation(9, NOW - 2 * MINUTE)])) == [("commits_without_members", None)]
+    assert found(said, [generation(9, NOW)]) == []  # the last commits of those that left
+
+
+def test_members_without_partitions_and_partitions_without_members() -> None:
+    said = [Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5), Said(NOW, "g", "other", 0, 5)]
+    members = [member(9, "a", "t-0"), member(9, "b"), member(9, "x", instance=False), member(9, "x", instance=False)]
+    rows = found(said, [generation(9, NOW, 4)], members)
+    assert [(row.kind, row.topic, row.detail) for row in rows] == [
+        ("idle_member", None, "b has no partition: 4 members for 1 partitions"),
+        ("idle_member", None, "x at /h has no partition: 4 members for 1 partitions"),
+        ("unowned_partition", "other", "no member subscribes to its topic any more"),
+        ("unowned_partition", "t", "no member has it"),
+    ]
+    assert found(said, [generation(9, NOW, 4, "connect")], members) == []
+
+
+def test_session_timeouts_out_of_policy() -> None:
+    members = [member(9, "a", "t-0", session=6_000), member(9, "b", "t-1", session=600_000), member(9, "c", "t-2", session=600_001)]
+    rows = found([], [generation(9, NOW, 3)], members)
+    assert [(row.kind, row.detail.split(" of ")[1].split()[0]) for row in rows] == [("session_out_of_policy", "a"), ("session_out_of_policy", "c")]
+
+
+def test_an_instance_id_that_two_processes_have() -> None:
+    hosts = ["/1", "/1", "/2", "/3", "/2"]
+    generations = [generation(offset, NOW + offset, 2) for offset in range(5)]
+    members = [member(offset, "moves", "t-0", host=f"/{offset}") for offset in range(5)]
+    members += [member(offset, "both", "t-1", host=host) for offset, host in enumerate(hosts)]
+    (row,) = found([], generations, members)
+    assert (row.kind, row.detail, row.at_ms) == ("host_shared_instance", "both is on /1, /2, /3 in turn", NOW + 4)
+    times = [0, 20 * MINUTE, 25 * MINUTE, 29 * MINUTE]
+    replaced = [Replaced("c", "g", "i", "o", "n", NOW + at, 1, False, None, None, None, None, "saved", 2, 2, "exact") for at in times]
+    (row,) = found([], generations[:1], members[:1], replaced)
+    assert (row.kind, row.at_ms) == ("duplicate_instance", NOW + 29 * MINUTE)
+    assert found([], generations[:1], members[:1], replaced[:3]) == []
+
+
+def test_lost_data_is_told_once_a_partition() -> None:
+    said = [Said(NOW - 90_000, "g", "t", 0, 5), Said(NOW - 50_000, "g", "t", 0, 20)]
+    ends = [EndOffset("c", "t", 0, NOW - at, 50, start, "notes", None) for at, start in ((95_000, 0), (60_000, 9), (40_000, 21))]
+    rows = found(said, status=table_of("status", statuses(said, ends, NOW)))
+    assert [(row.kind, row.topic_partition, row.at_ms) for row in rows if row.kind == "data_lost"] == [("data_lost", 0, NOW - 40_000)]
+
+
+def test_metadata_that_is_too_large() -> None:
+    limit = Policy().metadata_bytes
+    commits = commits_of([Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5)])
+    commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
+    rows = hygiene("c", *(no_rows(name) for name in ("generations", "members", "replacements")), commits, no_rows("status"), NOW)
+    assert [(row.kind, row.topic_partition) for row in rows if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
+
+
+def test_rows_are_in_the_order_of_the_table() -> None:
+    said = [Said(NOW - 8 * DAY_MS, group, "t", partition, 5) for group in ("b", "a", "") for partition in (11, 2)]
+    table = table_of("hygiene", found(said))
+    assert len(table) == 9
+    assert in_order("hygiene", table).schema == schema_of("hygiene")
