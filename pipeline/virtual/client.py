@@ -107,6 +107,7 @@ class Client:
         self.settled = False  # it has an assignment of the newest generation that it knows
         self.waits_for: Asked | None = None
         self.restart_number: int | None = None  # it has gone, or comes, because of this restart
+        self.revoking = False  # it rejoins to let others have what it had (cooperative)
         self.died_of = 0  # the code after which it gave up
         self.assigned: Callable[[Client], None] | None = None  # called when it got its partitions
         self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, where it had some
@@ -231,7 +232,9 @@ class Client:
             reason=reason,
         )
         self._catch_up()
-        if not self.world.join(self, request, asked):
+        joined = self.world.join(self, request, asked)
+        self.revoking = False
+        if not joined:
             self.waits_for = None
             self._rejoin_in(self.world.retry_ms)
 
@@ -289,6 +292,7 @@ class Client:
             self.assigned(self)
         if self._cooperates and not set(before) <= set(self.owned):
             self._reason = f"need to revoke partitions {sorted(set(before) - set(self.owned))[:3]} and re-join"
+            self.revoking = True
             self._rejoin_in(self.rtt_ms)
         else:
             self.notice()

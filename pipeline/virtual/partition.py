@@ -127,7 +127,8 @@ class Partition:
         changes = self._changes(watched, group, client, how)
         if client is None and changes:
             client = self._owners[changes[0].member_id][0] if changes[0].member_id in self._owners else None
-        watched.take(group, self.world.now, cause, client.name if client is not None else None, self.world.why, changes)
+        trigger, follows = (client.name, client.revoking) if client is not None else (None, False)
+        watched.take(group, self.world.now, cause, trigger, self.world.why, changes, follows)
         for one in self.world.clients.get(group_id, ()):
             one.notice()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from coordinator.group import Group
 from coordinator.states import State
 
-MADE_BY_RESTARTS = {"new_member", "member_left", "session_expired"}
+MADE_BY_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout"}
+SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: no seat can be kept for longer
 RESTED = (State.STABLE, State.EMPTY)
 
 
@@ -58,6 +60,7 @@ class TrueEpisode:
     also: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     why: str = ""  # what the script says that it was doing
+    follows: bool = False  # the second half of a cooperative rebalance: what had to be revoked is given to others
 
     @property
     def rounds(self) -> int:
@@ -69,9 +72,12 @@ class TrueEpisode:
 
     @property
     def restarts_alone(self) -> bool:
-        """Nothing but restarts changed who is in the group, and nothing else was new."""
-        others = {self.cause, *self.also} - MADE_BY_RESTARTS
-        return bool(self.changes) and not (self.formation or others) and all(one.restart is not None for one in self.changes)
+        """Nothing but restarts of the script changed who is in the group, and nothing else was new."""
+        return self.absences_alone and all(one.restart is not None for one in self.changes)
+
+    @property
+    def absences_alone(self) -> bool:
+        return bool(self.changes) and not self.formation and {self.cause, *self.also} <= MADE_BY_ABSENCES
 
 
 class Watched:
@@ -82,7 +88,6 @@ class Watched:
         self.generation = 0
         self.members: dict[str, str | None] = {}  # member id -> instance id
         self.standing: object = None
-        self.syncing = False
         self.episodes: list[TrueEpisode] = []
         self.changes: list[Change] = []  # all of them
         self.deleted_ms: list[int] = []
@@ -100,15 +105,15 @@ class Watched:
             if id not in self.members:
                 yield id, member.instance_id, True
 
-    def take(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change]) -> bool:
-        """The group after a step; whether it is called together by it."""
+    def take(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
+        """The group after a step."""
         before, after = self.state, group.state
         rests = before in RESTED
         called = False
         if rests and (after is not before or group.generation != self.generation):
             called = True
             known = not self.episodes and not self.generation
-            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, known, members_before=len(self.members), why=why)
+            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, known, members_before=len(self.members), why=why, follows=follows)
             self.episodes.append(episode)
         elif before is State.COMPLETING and after is State.PREPARING:
             called = True
@@ -126,8 +131,36 @@ class Watched:
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}
         self.standing = group.standing
-        self.syncing = bool(group.pending_sync)
-        return called
+
+    def avoidable(self) -> list[TrueEpisode]:
+        """Rebalances that were made by nothing but processes that went and came back within the longest session there may be."""
+        paired = set(self._paired())
+        found: list[TrueEpisode] = []
+        for number, one in enumerate(self.episodes):
+            if one.follows:
+                made = bool(found) and found[-1] is self.episodes[number - 1]
+            else:
+                made = one.absences_alone
+            if made and paired.issuperset(one.changes):
+                found.append(one)
+        return found
+
+    def _paired(self) -> Iterator[Change]:
+        """Halves of an absence: a member went, and the same process joined again, before or after the old member was gone."""
+        lives: dict[str, list[list[Change]]] = {}  # of each process: how it came and went, each time
+        for change in self.changes:
+            of_client = lives.setdefault(change.client, [])
+            if change.what in ("joined", "replaced"):
+                of_client.append([change])
+            else:
+                next(life for life in of_client if life[0].member_id == change.member_id).append(change)
+        for of_client in lives.values():
+            for before, after in pairwise(of_client):
+                went, back = before[-1], after[0]
+                deleted = any(went.at_ms <= at <= back.at_ms for at in self.deleted_ms)
+                if back.at_ms - went.at_ms <= SESSION_MS_MAX and went.what != "removed" and not deleted:
+                    yield from before[1:]
+                    yield after[0]
 
     def interrupt(self, at_ms: int) -> None:
         """The coordinator goes: a rebalance under way has no end."""

@@ -17,7 +17,6 @@ from pipeline.virtual.recorder import Memory, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueEpisode
 
 RETRY_MS: Final = 200
-SESSION_MS_MAX: Final = 1_800_000  # group.max.session.timeout.ms: no seat can be kept for longer
 UNREACHABLE: Final = -1  # nobody answers: the coordinator is down
 
 
@@ -98,9 +97,8 @@ class World:
         return self.partition(group).watched(group).episodes
 
     def avoidable(self, group: str) -> list[TrueEpisode]:
-        """Those that instance ids and a long enough session would have left out: everybody who went in them came back."""
-        back = {one.number for one in self.restarts if 0 <= one.gap_ms <= SESSION_MS_MAX}
-        return [one for one in self.episodes(group) if one.restarts_alone and one.restarts <= back]
+        """Those that instance ids and a long enough session would have left out."""
+        return self.partition(group).watched(group).avoidable()
 
     def saved(self, group: str) -> list[Change]:
         """Static members that came back without a rebalance."""
