@@ -10,6 +10,7 @@ from broker.handlers import heartbeat_again
 from broker.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.group_desk import Defective, Desk, Peer, Refusing
 from tests.broker.test_groups_members import joining, stable
 from tests.broker.test_groups_refusing import committing
@@ -165,3 +166,19 @@ def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer
     for _ in range(3):
         assert peer.ask(request, 4).error_code == 0
     assert len(shown) == before + 6
+
+
+def test_a_commit_that_may_not_go_the_short_way_any_more_leaves_its_connection_ready(desk: Desk, peer: Peer) -> None:
+    """It is refused the usual way, and what comes behind it is answered."""
+    id = stable(desk, peer)
+    request = committing(generation=1, id=id)
+    for _ in range(3):
+        assert peer.ask(request, 9).topics[0].partitions[0].error_code == 0
+    other = Peer(desk)
+    other.send(joining(), 3)
+    (member,) = [member for member in desk.shards.of("g").shard.groups["g"].members.values() if member.id == id]
+    peer.ask(LeaveGroupRequest("g", [MemberIdentity(id, None)]), 3)
+    assert member.id not in desk.shards.of("g").shard.groups["g"].members
+    assert peer.ask(request, 9).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert not peer.connection.busy
+    assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.contain import DEFECTS
 from broker.group_journal import LOADING, NOT_OURS, SERVING
 from broker.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RETRY_SECONDS
 from coordinator import Fact
@@ -245,3 +246,47 @@ def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
     assert said[0] == "0 of 2 partitions loaded"
     assert said[-1] == "offsets loaded"
     assert len(said) < 12
+
+
+def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(3)
+    for number in (0, 1):
+        world.shards.unload(number, lambda: None)
+
+    def raising(log: LogId, done: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(world.store, "acquire", raising)
+    defects = DEFECTS.count
+    for number in (0, 1):
+        world.shards.load(number)
+    world.loop.run()
+    assert DEFECTS.count == defects + 1
+    assert state(world) == [NOT_OURS, SERVING, SERVING]
+    assert world.shards.progress == "partition 0 (cannot be read: there is a defect in this version)"
+    world.loop.pass_ms(14_999)
+    assert not world.shards.ready
+    world.loop.pass_ms(1)
+    assert world.shards.ready
+
+
+def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> None:
+    world = World(4, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    for number, partition in enumerate((0, 1, 2)):
+        world.store.results[LogId("__consumer_offsets", partition)] = HeldBy(f"process {number}")
+        world.store.open()
+        world.loop.run()
+    assert world.shards.progress == "0 of 4 partitions loaded; partition 0 (cannot be read: it is held by process 0) and 2 more"
+
+
+def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
+    world = World(1, load=False)
+    world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
+    world.shards.load_all()
+    world.loop.run()
+    world.shards.unload(0, lambda: None)
+    world.loop.pass_ms(60_000)
+    assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
