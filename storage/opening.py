@@ -262,7 +262,6 @@ class Repair:
         if new.base == old.base:
             return [*segments[:-1], new]
         old.cut(old.position_from(new.base))
-        old.unsynced = True
         return [*segments, new]
 
     def _all_rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:

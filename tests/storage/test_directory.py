@@ -68,6 +68,51 @@ def test_a_note_of_its_last_use_that_cannot_be_read_is_none(place: Place, damage
     assert directory.last_use() == -1
 
 
+def test_to_note_its_use_waits_for_no_disk_and_holds_any_moment_to_come() -> None:
+    disk = FaultyDisk()
+    directory = opened(Place(disk, "/place"))
+    disk.fail_syncs = disk.fail_folder_syncs = 1
+    directory.note_use(10**18 - 1)
+    assert directory.last_use() == 10**18 - 1
+    directory.note_use(10**18)
+    assert directory.last_use() == -1
+
+
+def test_a_directory_that_its_last_owner_changed_until_it_let_go_is_looked_at_again() -> None:
+    disk = FaultyDisk()
+    place = Place(disk, "/place")
+    stopped(place)
+    original = disk.lock
+
+    def lock(path: str, holder: str) -> object:
+        overwrite(disk, "/place/data/meta.properties", b"node.id=7\nversion=1\ncluster.id=c\n")
+        return original(path, holder)
+
+    disk.lock = lock  # type: ignore[assignment,method-assign]
+    with pytest.raises(DirectoryForeign, match="belongs to node 7"):
+        opened(place)
+    assert disk.locks == {}
+
+
+def test_what_says_the_same_already_is_not_written_again() -> None:
+    disk = FaultyDisk()
+    place = Place(disk, "/place")
+    points = {("orders", 0): 0, ("orders", 1): 5}
+    directory = opened(place)
+    directory.checkpoint(points)
+    directory.checkpoint_cleaned(points)
+    directory.checkpoint_starts(points)
+    assert directory.log_starts == points
+    directory.close()
+    changes = len(disk.changes)
+    directory = opened(place)
+    directory.checkpoint(points)
+    directory.checkpoint_cleaned(points)
+    directory.checkpoint_starts(points)
+    directory.forget([("notes", 0)])
+    assert disk.changes[changes:] == []
+
+
 def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> None:
     first = opened(place)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
@@ -136,6 +181,7 @@ FOREIGN = {
         ("2\n", "has format 2 and this version reads up to 1"),
         ("\n", "has format nothing"),
         ("latest", "has format latest"),
+        ("\u00b2\n", "has format \u00b2"),
     ],
     "meta.properties": [
         ("node.id=7\nversion=1\ncluster.id=c\n", "belongs to node 7, not 1: set node.id=7"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from storage import DamagedLog, Handles
-from storage.opening import Recovery, Repair, open_deferred, open_segments
+from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
+from tests.storage.test_log import WorstLuck
 from tests.storage.test_segment import one
 
 PATH = "/data/orders-0"
@@ -58,6 +59,8 @@ def test_a_repair_that_finds_less_than_was_told_says_so(disk: FaultyDisk, twice:
     with pytest.raises(DamagedLog, match="before offset 3"):
         Repair(disk, PATH, 0, 3, False, written_twice=lambda: data(*twice)).run()
     assert disk.opened == 0
+    if 0 not in twice:
+        assert disk.list(PATH) == []
 
 
 def test_a_repair_of_a_log_that_has_nothing_yet_makes_nothing(disk: FaultyDisk) -> None:
@@ -67,6 +70,107 @@ def test_a_repair_of_a_log_that_has_nothing_yet_makes_nothing(disk: FaultyDisk) 
         assert (repair.segments, repair.recovery) == ([], Recovery())
     assert disk.list(PATH) == []
     assert disk.list("/data") == ["orders-0"]
+
+
+def test_a_repair_tries_whether_there_is_room_and_whether_writing_works(disk: FaultyDisk) -> None:
+    disk.fail_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        Repair(disk, "/data/none-0", 0, 0, False).run()
+    assert disk.list("/data") == ["orders-0"]
+    overwrite(disk, probe_path("/data/none-0"), bytes(PROBE_BYTES))  # of one that was interrupted
+    disk.room = PROBE_BYTES - 1
+    with pytest.raises(OSError, match="No space"):
+        Repair(disk, "/data/none-0", 0, 0, False).run()
+    disk.room = PROBE_BYTES
+    Repair(disk, "/data/none-0", 0, 0, False).run()
+
+
+def test_a_repair_appends_what_the_last_segment_lost(disk: FaultyDisk) -> None:
+    laid(disk, {0: data(0, 1), 2: data(2)})
+    Repair(disk, PATH, 2, 5, False, written_twice=lambda: data(0, 1, 2, 3, 4)).run()
+    assert (held(disk), held(disk, 2)) == (b"".join(data(0, 1)), b"".join(data(2, 3, 4)))
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_repair_leaves_everything_safe(deferred: bool) -> None:
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder(PATH)
+    segments = {0: data(0, 1), 2: data(2, 3), 4: data(4)} if deferred else {0: data(0, 1, 2, 3, 4)}
+    for base, batches in segments.items():
+        disk.open(f"{PATH}/{segment_name(base)}.log", create=True).write(0, b"".join(batches))
+    repair = Repair(disk, PATH, 0, 5, False, deferred=deferred)
+    repair.run()
+    assert not any(segment.unsynced for segment in repair.segments)
+    disk.crash()
+    assert b"".join(held(disk, base) for base in segments) == b"".join(data(0, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_what_an_attempt_before_left_half_written_does_not_count(disk: FaultyDisk, deferred: bool) -> None:
+    laid(disk, {0: data(0, 1, 2)})
+    for base in (0, 1):
+        overwrite(disk, f"{PATH}/{segment_name(base)}.log.rewriting", b"".join(data(7, 8, 9, 10)))
+    Repair(disk, PATH, 0 if deferred else 1, 3, True, deferred=deferred).run()
+    assert b"".join(held(disk, base) for base in ((0,) if deferred else (0, 1))) == b"".join(data(0, 1, 2))
+
+
+def torn(offset: int) -> bytes:
+    """A batch of which a block was never written."""
+    whole = one(offset, padding=3_000).data
+    return whole[:700] + bytes(1_500) + whole[2_200:]
+
+
+def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: FaultyDisk) -> None:
+    laid(disk, {0: [*data(0), torn(1)], 2: [*data(2), torn(3)]})
+    with pytest.raises(DamagedLog, match="checksum"):
+        open_segments(Handles(disk), PATH, 4, False)  # so much was flushed
+    segments, recovery = open_segments(Handles(disk), PATH, 3, False)
+    assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 2), (2, 3)]
+    assert (recovery.path, recovery.position, recovery.kept) == (f"{PATH}/{segment_name(2)}.log", len(b"".join(data(2))), "")
+    assert held(disk, 2) == b"".join(data(2))
+
+
+def test_the_rest_of_a_batch_that_a_repair_wrote_anew_is_cut(disk: FaultyDisk) -> None:
+    half = one(1).data[:-5]
+    laid(disk, {0: [*data(0), half], 1: data(1)})
+    with pytest.raises(DamagedLog, match="cut short"):
+        open_segments(Handles(disk), PATH, 0, True)
+    segments, _ = open_segments(Handles(disk), PATH, 0, False)
+    assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1), (1, 2)]
+    assert held(disk) == b"".join(data(0))
+    disk.remove(f"{PATH}/{segment_name(1)}.log")
+    laid(disk, {0: [*data(0), half], 5: data(5)})  # what is between is missing
+    with pytest.raises(DamagedLog, match="cut short"):
+        open_segments(Handles(disk), PATH, 0, False)
+
+
+def test_any_segment_that_reaches_into_the_next_is_damage(disk: FaultyDisk) -> None:
+    laid(disk, {0: data(0), 1: data(1, 2, 3), 2: data(2)})
+    with pytest.raises(DamagedLog, match="reaches into") as caught:
+        open_deferred(Handles(disk), PATH, 0, False)
+    assert caught.value.path == f"{PATH}/{segment_name(1)}.log"
+
+
+def test_what_an_opening_cut_off_does_not_come_back() -> None:
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder(PATH)
+    laid(disk, {0: [*data(0), torn(1)], 2: data(2), 3: data(3)})
+    segments, recovery = open_deferred(Handles(disk), PATH, 0, False)
+    assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1)]
+    assert recovery.cut_bytes == len(torn(1)) + len(b"".join(data(2, 3)))
+    disk.crash()
+    assert held(disk) == b"".join(data(0))
+    assert [name for name in disk.list(PATH) if name.endswith(".log")] == [f"{segment_name(0)}.log"]
+
+
+def test_a_probe_and_what_was_written_halfway_are_removed_by_an_opening(disk: FaultyDisk) -> None:
+    left = [probe_path(PATH), f"{PATH}/{segment_name(0)}.log.rewriting"]
+    laid(disk, {0: data(0)})
+    for path in left:
+        overwrite(disk, path, b"?")
+    remove_leftovers(disk, PATH)
+    assert not any(disk.exists(path) for path in left)
+    assert held(disk) == b"".join(data(0))
 
 
 @pytest.mark.parametrize(("rewrite", "flushed", "changed"), [(False, 1, False), (True, 1, True), (True, 2, False), (True, 0, True)])
