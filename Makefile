@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -25,6 +25,9 @@ run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs 
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --serving
 	@$(BIN)/python project/compiled.py --fresh
 	@exec $(BIN)/tenure serve --data ./data $(ARGS)
+
+demo: setup ## a made-up week of deploys, crashes and scaling, and a broker that serves it (ARGS="--listen HOST:PORT --seed N")
+	@$(BIN)/python -m project.demo $(ARGS)
 
 test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
 	@$(BIN)/python project/compiled.py --fresh

@@ -38,8 +38,9 @@ def write_world(
         if topic.storable:
             recorder.add_topic(topic.name, topic.partitions, {"retention.ms": str(topic.retention_ms)})
             topic.write(recorder, cluster.end_ms)
-    recorder.close(cluster.end_ms)
     truth = truth_of(cluster)
+    cluster.world.stop()
+    recorder.close(cluster.end_ms)
     others = {every: _without_commits(start_ms, days, seed, every) for every in ("dynamic", "static")}
     for name, group in truth["groups"].items():
         group |= {f"rebalances_if_{every}": len(other.episodes(name)) for every, other in others.items()}

@@ -125,6 +125,12 @@ class World:
         """kill -9: nobody is told anything, and the notes of the last moments are lost."""
         self._stop(down_ms, partitions, orderly=False)
 
+    def stop(self) -> None:
+        """An orderly stop for good."""
+        for partition in self.partitions:
+            if partition.shard is not None:
+                partition.stop(orderly=True)
+
     def _stop(self, down_ms: int, partitions: Sequence[int] | None, *, orderly: bool) -> None:
         for partition in self.partitions if partitions is None else [self.partitions[number] for number in partitions]:
             partition.stop(orderly)

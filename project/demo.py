@@ -1,0 +1,44 @@
+"""`make demo`: a made-up week as a data directory, and a broker that serves it until it is interrupted.
+
+Everything is under build/demo: `data` is what a broker left behind, and `data/truth.json` says what really happened in that week.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from pipeline.demo import write_world
+from pipeline.demo.topics import DAY_MS
+from pipeline.demo.world import TRUTH
+
+FOLDER: Final = Path("build/demo")
+DAYS: Final = 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make demo", description="Write a made-up week and serve it.")
+    parser.add_argument("--listen", default="127.0.0.1:19092", help="where the broker listens; default: 127.0.0.1:19092")
+    parser.add_argument("--seed", type=int, default=0, help="another week; default: 0")
+    options = parser.parse_args()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    data = FOLDER / "data"
+    print(f"demo: writing seven days of thirteen services to {data}", flush=True)
+    # It ends at the last midnight, so that what a broker keeps for a week is still kept.
+    end_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
+    write_world(data, options.seed, DAYS, start_ms=end_ms - DAYS * DAY_MS)
+    tenure = str(Path(sys.executable).with_name("tenure"))
+    print(f"demo: what really happened: {data / TRUTH}")
+    print(f"demo: a broker serves it on {options.listen}; Ctrl-C ends it. Beside it, in another terminal:")
+    print(f"    {tenure} group list --bootstrap {options.listen}")
+    print(f"    {tenure} group history checkout --bootstrap {options.listen}", flush=True)
+    os.execv(tenure, [tenure, "serve", "--data", str(data), "--listen", options.listen])
+
+
+if __name__ == "__main__":
+    main()
