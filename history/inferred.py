@@ -122,6 +122,16 @@ def stored_at_rest(before: Image, image: Image, after: Image) -> bool:
                 and before.stored.current_state_timestamp == image.stored.current_state_timestamp)  # fmt: skip
 
 
+def rested_ms(before: Image, after: Image) -> int:
+    """The group was at rest then: when the record was written, or, where that may have been as a join phase ended, by the time of its state."""
+    hi = joined_by(after)
+    stored = before.stored
+    doubtful = before.at_ms >= hi or after.generation > before.generation + 1
+    if stored is None or not doubtful or not any(member.group_instance_id is not None for member in stored.members):
+        return min(before.at_ms, hi)
+    return min(stored.current_state_timestamp, before.at_ms, hi) if stored.current_state_timestamp >= 0 else -1
+
+
 def joined_by(after: Image) -> int:
     """When its join phase was over: that is the time of the state in the record of a new generation."""
     at = after.stored.current_state_timestamp if after.stored is not None else -1
@@ -132,7 +142,7 @@ def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple
     """The record before was written at rest. And a join phase lasts no longer than the longest rebalance timeout, if one dynamic member
     was in it all the time: static ones that do not rejoin may prolong it."""
     assert after.stored is not None
-    at = min(before.at_ms, hi) if before is not None else -1
+    at = rested_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
     if before is None or (before.stored is not None and not old):
         longest = max((timeout_ms(member) for member in after.stored.members), default=-1)

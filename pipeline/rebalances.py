@@ -10,7 +10,7 @@ from coordinator.states import State
 from history import End, Entry, Image, Missing, Rebalance, moves_of, owners_of
 from history.compared import Difference, Who, compared, keys, paired
 from history.consumer import is_cooperative
-from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by
+from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by, rested_ms
 from history.moves import Owners
 from history.stalls import Stall, bounds, exact, stalled
 from history.words import ended, reasons, title
@@ -22,6 +22,7 @@ from pipeline.spells import known
 UNKNOWN: Final = "unknown"
 ANY: Final = -1  # so many rebalances: nobody knows
 UNNUMBERED: Final = -1
+RESTED: Final = (End.STABLE.value, End.EMPTY.value)
 
 
 class Changes(NamedTuple):
@@ -45,6 +46,8 @@ class Rebalances:
         self._group = group
         self._people = People(events)
         self._same = _generations(events.images)
+        self._offsets = [image.offset for image in events.images]
+        self._places = {offset: at for at, offset in enumerate(self._offsets)}
         self._between = between
         self._holes = holes
         self._rest_ms: int | None = None  # the group was at rest then
@@ -58,7 +61,8 @@ class Rebalances:
                 row = self._unnoted(entry)
             if row is not None:
                 self.rows.append(row)
-                self._rest_ms = max((ms for ms in (self._rest_ms, row.start_hi_ms, row.end_ms) if ms is not None), default=None)
+                rested = row.end_ms if row.end in RESTED else row.start_lo_ms if not row.missing else None
+                self._rest_ms = max((ms for ms in (self._rest_ms, rested) if ms is not None), default=None)
 
     def _blank(self) -> Episode:
         return Episode(
@@ -115,12 +119,14 @@ class Rebalances:
         difference = compared(before.stored if before else None, after.stored) if after and after.stored and (before or one.from_generation == 0) else None
         lo = hi = one.began_ms
         if not one.whole:
-            lo_known = [ms for ms in (self._rest_ms, before.at_ms if before else None, inferred.start_lo_ms if inferred else None) if ms is not None]
+            rest_ms = self._rested_ms(before, after) if before else None
+            lo_known = [ms for ms in (self._rest_ms, rest_ms, inferred.start_lo_ms if inferred else None) if ms is not None]
             lo = min(max(lo_known), hi) if lo_known else -1
         rounds = max(one.rounds, one.to_generation - one.from_generation if min(one.to_generation, one.from_generation) >= 0 else 1)
         end_ms = one.ended_ms if one.end is not End.UNKNOWN else -1
-        if end_ms < 0 and one.end in (End.STABLE, End.EMPTY) and after:
-            end_ms = after.at_ms
+        fresh = after if after and self._is_fresh(after) else None
+        if end_ms < 0 and one.end in (End.STABLE, End.EMPTY) and fresh:
+            end_ms = fresh.at_ms
         protocol = next((image.stored.protocol for image in (after, before) if image and image.stored and image.stored.protocol), None)
         moves = moves_of(one)
         owners = _owners(one)
@@ -132,7 +138,7 @@ class Rebalances:
         row = self._blank()._replace(
             start_lo_ms=known(lo),
             start_hi_ms=hi,
-            join_done_ms=known(_join_done(one, after)),
+            join_done_ms=known(_join_done(one, fresh)),
             end_ms=known(end_ms),
             end=one.end.value,
             from_generation=known(one.from_generation),
@@ -232,9 +238,24 @@ class Rebalances:
             return None
         whole = not self._holes.between(before.offset, after.offset) if before is not None else True
         if before is not None:
-            before = at_rest(*self._same[before.offset], after)
+            before = self._at_rest(before, after)
         found = self._between.infer(before, after)
         return found if whole else found._replace(strong=False, evidence=f"{found.evidence}; records in between are missing")
+
+    def _at_rest(self, before: Image, after: Image | None) -> Image:
+        same, number = self._same[before.offset]
+        return at_rest(same, number, after) if after is not None else same[0]
+
+    def _rested_ms(self, before: Image, after: Image | None) -> int | None:
+        first = self._at_rest(before, after)
+        if after is not None:
+            return rested_ms(first, after)
+        return known(first.stored.current_state_timestamp) if first.stored is not None else None
+
+    def _is_fresh(self, image: Image) -> bool:
+        """It is the first of its generation: its times are those of the rebalance."""
+        at = self._places[image.offset]
+        return not self._same[image.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, image.offset)
 
     def _inferred(self, one: Missing, after: Image, inferred: Inferred) -> Episode:
         stored = after.stored
