@@ -73,6 +73,19 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
     assert exact.laggards == ["c-b"]
 
 
+def test_a_newcomer_is_no_certain_cause_where_another_member_changed_its_mind(play: NotedPlay) -> None:
+    play.d2()
+    play.after(700)
+    play.join("b", metadata=T0_T1)
+    play.join("c", version=3)
+    play.join("a")
+    play.sync("a", {"a": b""})
+    exact, inferred = last(play)
+    holds(inferred, exact)
+    assert exact.cause == "member_metadata_changed"
+    assert (inferred.cause, inferred.confidence, inferred.subscription_change) == ("new_member", "weak", True)
+
+
 def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
     play.d2()
     play.after(5)
