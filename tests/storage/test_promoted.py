@@ -236,7 +236,7 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
     for some, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
         for begin, held in some.items():
             laid(disk, begin, ending, b"".join(one(offset) for offset in held))
-    for name in ("notes.log.deleted", "x" * 20 + ".log.deleted", "\N{ARABIC-INDIC DIGIT ONE}" * 20 + ".log.deleted", "0" * 19 + "1.log.1.clean"):
+    for name in ("notes.log.deleted", "x" * 20 + ".log.deleted", "\N{ARABIC-INDIC DIGIT ZERO}" * 20 + ".log.deleted", "0" * 21 + ".log.deleted", "0" * 19 + "1.log.1.clean"):
         overwrite(disk, f"/data/{FOLDER}/{name}", b"")
     return verdict_of(disk, base)
 
@@ -317,6 +317,8 @@ OLD = one(0, "same", records=4)
         (without(OLD, 0), Verdict.COVERED),
         (without(OLD, 3), Verdict.COVERED),
         (without(OLD, 0, 1, 2, horizon=9_000), Verdict.COVERED),
+        (without(OLD, 1, 2, 3), Verdict.COVERED),
+        (without(OLD, 0, max_timestamp=1_004), Verdict.FOREIGN),
         (without(OLD, 0, 1, 2, 3), Verdict.COVERED),
         (without(one(0, "other", records=4), 0), Verdict.FOREIGN),
         (without(one(0, "same", records=5), 0), Verdict.FOREIGN),
@@ -350,7 +352,13 @@ def test_a_batch_that_stayed_as_it_is_is_the_same_even_where_its_records_cannot_
 
 
 def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:
-    for torn, expected in ((one(2)[:-1], Verdict.COVERED), (b"\1" * 100, Verdict.COVERED), (one(1)[:-1], Verdict.FOREIGN)):
+    wrong_checksum = one(1)[:17] + bytes(4) + one(1)[21:]
+    for torn, expected in (
+        (one(2)[:-1], Verdict.COVERED),
+        (b"\1" * 100, Verdict.COVERED),
+        (one(1)[:-1], Verdict.FOREIGN),
+        (wrong_checksum, Verdict.FOREIGN),
+    ):
         disk = made()
         disk.make_folder(f"/data/{FOLDER}")
         laid(disk, 0, "", one(0) + (b"" if expected is Verdict.FOREIGN else one(1)) + torn)
