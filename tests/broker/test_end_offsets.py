@@ -61,6 +61,7 @@ class Served:
     by_id: dict[bytes, Topic] = field(default_factory=dict)
     told: list[tuple[int, EndOffsets]] = field(default_factory=list)
     refuses: bool = False
+    refuses_first: bool = False
 
     def __post_init__(self) -> None:
         self.loop = Loop()
@@ -81,7 +82,8 @@ class Served:
 
     def tell(self, place: GroupJournal, ends: EndOffsets) -> bool:
         assert cast(str, place) == ends.topic
-        if self.refuses:
+        if self.refuses or self.refuses_first:
+            self.refuses_first = False
             return False
         self.told.append((round(self.loop.ms - START_MS), ends))
         return True
@@ -131,6 +133,17 @@ def test_what_could_not_be_noted_is_noted_later() -> None:
     assert served.passes() == []
     served.refuses = False
     assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # and since when it was as before is not made up
+
+
+def test_a_topic_of_which_a_part_could_not_be_noted_was_not_looked_at() -> None:
+    served = Served()
+    wide = served.topic("wide", *[1] * (PARTITIONS_IN_A_NOTE + 1))
+    assert len(served.passes(1.5)) == 2
+    for part in wide.parts:
+        part.end_offset = 2
+    served.refuses_first = True
+    assert [len(parts) for _, parts, _ in served.passes()] == [1]
+    assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_IN_A_NOTE, 10_000)]
 
 
 def test_a_topic_that_is_made_anew_begins_anew() -> None:

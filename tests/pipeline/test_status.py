@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from pipeline.columns import Ints
@@ -107,6 +108,40 @@ def test_a_partition_that_no_member_has() -> None:
     assert [row.owner for row in rows] == ["a", None]
     caught_up = statuses(said, [sample(-10, 10)], T0 + 60 * S, generations, members)
     assert strip(caught_up) == [(0, 60, "OK")]
+
+
+def test_where_it_is_not_said_who_has_what_a_partition_is_not_unowned() -> None:
+    said, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
+    ours = member(2, "a", "t-1")
+    unread = [generation(5, 1, 1)]  # its assignments cannot be read
+    assert strip(statuses(said, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
+    never = [generation(5, 1, 0)]  # a group for its offsets alone
+    assert strip(statuses(said, ends, now, never)) == [(0, 60, "OK")]
+    other = [generation(5, 2, 1)._replace(protocol_type="connect")]
+    assert strip(statuses(said, ends, now, other, [ours])) == [(0, 60, "OK")]
+    deleted = [generation(5, 2, 1), generation(20, 3, 0)._replace(tombstone=True)]
+    assert strip(statuses(said, ends, now, deleted, [ours])) == [(0, 5, "OK"), (5, 20, "UNOWNED"), (20, 60, "OK")]
+    assert strip(statuses(said, ends, now, [generation(5, 2, 1)], [ours])) == [(0, 5, "OK"), (5, 60, "UNOWNED")]
+
+
+def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
+    nothing = {field.name: None for field in schema_of("rebalances")}
+    starts = [(T0, T0 + 7, T0 + 30 * S), (None, T0 + 40 * S, None), (T0 + 900 * S, None, T0 + 9_000 * S), (None, None, T0)]
+    rows = [nothing | {"group": "g", "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": end} for lo, hi, end in starts]
+    rebalances = pa.table({name: [row[name] for row in rows] for name in ("group", "start_lo_ms", "start_hi_ms", "end_ms")})
+    rebalances = rebalances.cast(pa.schema([("group", pa.string()), *((name, pa.int64()) for name in rebalances.column_names[1:])]))
+    found = excused(["g"], rebalances, no_rows("notes"), T0 + 100 * S)
+    assert found == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S)]}
+
+
+def test_what_is_new_in_a_slot_changes_all_of_it() -> None:
+    said = [commit(2, 5), commit(16, 4), commit(24, 9)]
+    ends = ends_table([sample(-10, 50)])
+    none = no_rows("generations"), no_rows("members")
+    before = stretches(commits_of(said[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
+    after = stretches(commits_of(said), ends, *none, {}, before, said[2].at, said[2].at)
+    assert "REWIND" in before.filter(pa.compute.equal(before["ruleset"], "tenure"))["status"].to_pylist()
+    assert after.equals(stretches(commits_of(said), ends, *none, {}, no_rows("status"), BEGINNING, said[2].at))
 
 
 def test_without_end_offsets_ours_says_so_and_burrow_says_nothing() -> None:
