@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history import Entry, Image, Order, Story, Told
 from history.commits import NEVER, Around
-from history.inferred import Between, timeout_ms
+from history.inferred import Between
 from history.spells import Spells
 from history.stalls import IDLE_MS
-from history.storms import Stretch, storms, window_ms
+from history.storms import Stretch, storms
 from pipeline.events import COMPACTED, Events, Holes, horizon_ms, note_rows
 from pipeline.generations import generation_rows, member_rows
 from pipeline.rebalances import Rebalances
@@ -53,7 +53,6 @@ def fold_group(
         spells.add(event, linked=linked)
     told = Rebalances(cluster, group, events, between, holes)
     told.add(entries + story.finish())
-    window = window_ms(timeout_ms(member) for image in events.images if image.stored is not None for member in image.stored.members)
     settled_ms = horizon - IDLE_MS
     return GroupTables(
         generation_rows(cluster, group, events.images, holes),
@@ -61,7 +60,7 @@ def fold_group(
         note_rows(cluster, group, events.notes),
         sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
-        _numbered(told.rows, window, settled_ms),
+        _numbered(told.rows, told.windows_ms, settled_ms),
     )
 
 
@@ -79,9 +78,9 @@ def around(edge: Edge) -> Around:
     )
 
 
-def _numbered(rows: Sequence[Episode], window: int, settled_ms: int) -> list[Episode]:
+def _numbered(rows: Sequence[Episode], windows_ms: Sequence[int], settled_ms: int) -> list[Episode]:
     """With their numbers, storms, and whether more may become known of them: of a storm that may go on, too."""
-    found = storms([Stretch(row.start_hi_ms, row.end_ms) for row in rows], window)
+    found = storms([Stretch(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
     return [
         row._replace(episode=number, storm=storm, final=row.end != "open" and max(row.end_ms or NEVER, row.start_hi_ms or NEVER) <= settled_ms)
         for number, (row, storm) in enumerate(zip(rows, found, strict=True))

@@ -121,16 +121,16 @@ class People:
 
     def __init__(self, events: Events) -> None:
         self._known: dict[str, Who] = {}
+        for noted in events.notes:
+            body = noted.told.body
+            if isinstance(body, MemberJoin):
+                self._known.setdefault(body.member_id, Who(body.member_id, body.instance_id, body.client_id, body.host))
+            elif isinstance(body, StaticReplaced):
+                self._known.setdefault(body.new_id, Who(body.new_id, body.instance_id, body.client_id, body.host))
         for image in events.images:
             for member in image.stored.members if image.stored is not None else ():
                 if member.member_id not in self._known:
                     self._known[member.member_id] = who(member)
-        for noted in events.notes:
-            body = noted.told.body
-            if isinstance(body, MemberJoin):
-                self._known[body.member_id] = Who(body.member_id, body.instance_id, body.client_id, body.host)
-            elif isinstance(body, StaticReplaced):
-                self._known[body.new_id] = Who(body.new_id, body.instance_id, body.client_id, body.host)
 
     def of(self, member_id: str, instance_id: str | None = None) -> Who:
         found = self._known.get(member_id)

@@ -10,9 +10,10 @@ from coordinator.states import State
 from history import End, Entry, Image, Missing, Rebalance, moves_of, owners_of
 from history.compared import Difference, Who, compared, keys, paired
 from history.consumer import is_cooperative
-from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by, rested_ms
+from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by, rested_ms, timeout_ms
 from history.moves import Owners
 from history.stalls import Stall, bounds, exact, stalled
+from history.storms import window_ms
 from history.words import ended, reasons, title
 from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.events import Events, Holes, People
@@ -42,6 +43,7 @@ class Rebalances:
 
     def __init__(self, cluster: str, group: str, events: Events, between: Between, holes: Holes) -> None:
         self.rows: list[Episode] = []
+        self.windows_ms: list[int] = []  # of each: how close another one has to be to be of the same storm
         self._cluster = cluster
         self._group = group
         self._people = People(events)
@@ -61,6 +63,7 @@ class Rebalances:
                 row = self._unnoted(entry)
             if row is not None:
                 self.rows.append(row)
+                self.windows_ms.append(_window_ms(entry))
                 rested = row.end_ms if row.end in RESTED else row.start_lo_ms if not row.missing else None
                 self._rest_ms = max((ms for ms in (self._rest_ms, rested) if ms is not None), default=None)
 
@@ -321,6 +324,11 @@ def _generations(images: Sequence[Image]) -> dict[int, tuple[list[Image], int]]:
         same.append(image)
         found[image.offset] = same, len(same) - 1
     return found
+
+
+def _window_ms(entry: Entry) -> int:
+    images = [entry.before, entry.after] if isinstance(entry, Rebalance | Missing) else []
+    return window_ms(timeout_ms(member) for image in images if image and image.stored for member in image.stored.members)
 
 
 def _stored(image: Image | None) -> Image | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.storms import Stretch, storms
 from pipeline.events import Raw, events_of
 from pipeline.rows import Coverage, Episode
 from protocol.messages.consumer_offsets import GroupMetadataKey
@@ -114,3 +115,11 @@ def test_a_cooperative_rebalance_stops_what_moves_and_no_more() -> None:
             assert revoked.sync_ms is not None
             assert revoked.stalled_hi_ms == 4 * (revoked.join_ms + revoked.sync_ms)
             assert given.stalled_hi_ms == 0  # nobody had them
+
+
+def test_a_storm_is_measured_by_the_timeouts_of_its_own_members() -> None:
+    """What members of later times have asked for changes nothing."""
+    close = [Stretch(0, 10, 5_000), Stretch(2_000, 2_010, 5_000), Stretch(4_000, 4_010, 5_000)]
+    assert storms([*close, Stretch(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]
+    assert storms([*close, Stretch(20_000, 20_010, 5_000)]) == [0, 0, 0, None]
+    assert storms([Stretch(0, None, 5_000), *close]) == [None, 1, 1, 1]
