@@ -195,7 +195,8 @@ def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> No
     crank.pass_once()
     for at in (turn.clock.now, 0):
         turn.wake_by(at)
-        crank.pass_once()
+        for _ in range(6):
+            crank.pass_once()
     assert session.expired_at is None
     assert live(crank) == []
 
@@ -221,7 +222,7 @@ def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, cran
 
 
 def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, crank: Crank) -> None:
-    for count, passes in ((7, 1), (8, 2)):
+    for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
             turn.touch(Ends(str(number), story))
@@ -281,13 +282,13 @@ def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_
     crank.lives(0.6)  # late: input is read first
     crank.pass_once()
     crank.pass_once()
-    turn.wake_by(turn.clock.tick())  # what that input asks for
+    turn.wake_by(turn.armed_at - 1)  # what that input asks for
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(Clock, "tick", fails)
         crank.pass_once()
         crank.pass_once()
-    assert DEFECTS.count == defects + 1
+    assert DEFECTS.count == defects + 2  # of that timer, and of what was late
     assert ", the timer of all deadlines failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert [round(timer.at - crank.monotonic, 6) for timer in live(crank)] == [0.25]
     crank.lives(0.249)
