@@ -109,7 +109,7 @@ class Restarts:
             if spell.end_kind == "unknown" and spell.from_generation is None:
                 joining[stay.who] = [*waiting, (stay.joined, at)]
                 self.undone.add(spell.member_id)
-                self.stays[at] = stay._replace(joined=None, silent=None)
+                self.stays[at] = stay._replace(joined=None, silent=None, gone=None)
             elif waiting:
                 same |= {before: at for _, before in waiting}
                 self.stays[at] = stay._replace(joined=waiting[0][0])

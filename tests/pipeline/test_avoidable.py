@@ -111,7 +111,7 @@ def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
 
     def script(world: World) -> None:
         pods(world, 3)[1].restart(20_000)
-        world.at(world.now + 20_100, world.kill_coordinator, 4_000)
+        world.at(world.now + 20_300, world.kill_coordinator, 4_000)  # by then its note is written
 
     world = played(script)
     tables = advised(world)
