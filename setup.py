@@ -28,7 +28,7 @@ COMPILED = (
 )
 INTERPRETED = ("**/__init__.py", "protocol/generate.py", "storage/disk.py", "storage/cleaner.py")
 
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "cli")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
 INSIDE = "tenure._inside"
 DEVELOPMENT_ONLY = {(f"{INSIDE}.protocol", "generate")}
 
@@ -84,6 +84,7 @@ if __name__ == "__main__":
     setup(
         packages=["tenure", *(f"{INSIDE}.{name}" for name in packages())],
         package_dir={INSIDE: "", **{f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()}},
+        package_data={f"{INSIDE}.pipeline.report": ["*.css", "*.html", "*.js", "*.json"]},
         cmdclass={"build_ext": BuildCompiled, "build_py": BuildRuntime},
         ext_modules=extensions(),
     )

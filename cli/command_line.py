@@ -21,6 +21,7 @@ ARGUMENTS = {
     "topic": ("cli.topics.arguments", "add"),
     "produce": ("cli.records.arguments", "add"),
     "consume": ("cli.records.arguments", "add"),
+    "analyze": ("cli.analyze.arguments", "add"),
     "cluster": ("cli.cluster_commands", "add_cluster_command"),
     "completion": ("cli.cluster_commands", "add_completion"),
 }

@@ -9,6 +9,7 @@ GROUPS = {
     "a broker on this machine": ("serve", "health", "log"),
     "consumer groups of any Kafka cluster": ("group",),
     "topics of any Kafka cluster": ("topic", "produce", "consume"),
+    "logs of any Kafka cluster, explained": ("analyze",),
     "the cluster, and this command": ("cluster", "completion"),
 }
 
@@ -62,6 +63,16 @@ exit codes of log:
   65  something is damaged, cannot be read or was written by a newer version
   66  there is nothing to read at the path
   74  reading failed
+
+exit codes of analyze:
+  0   done
+  2   something was found: a status that --fail-on names, or a difference
+  64  the command line cannot be understood
+  65  what was given cannot be read, or is no folder of analyses
+  66  no such group
+  70  a defect of ours
+  75  another run is at work in the same folder
+  76  PySpark or Java is missing
 
 exit codes of the commands for a cluster:
   0   done, or nothing was to be done

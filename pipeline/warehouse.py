@@ -10,6 +10,7 @@ is repeated begins where the last published one ended.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -26,12 +27,21 @@ import pyarrow.parquet as pq
 from pipeline.rows import TABLES
 from pipeline.schema import in_order, joined, schema_of
 
-FORMAT: Final = 1
 LAYERS: Final = ("bronze", "silver", "gold", "state")
+
+
+def layout() -> str:
+    """Which columns the tables have: what another version has written is not mixed with ours."""
+    columns = "".join(f"{name} {schema_of(name)}" for name in sorted(TABLES))
+    return f"1 {hashlib.sha256(columns.encode()).hexdigest()[:16]}"
 
 
 class WarehouseError(Exception):
     """In one line for people: it cannot be used as it is, and what to do about it."""
+
+
+class WarehouseBusy(WarehouseError):
+    """Another run is at work in it."""
 
 
 class File(NamedTuple):
@@ -86,14 +96,14 @@ class Warehouse:
                     raise WarehouseError(f"{folder}: not a folder of analyses, and not empty; give another --out")
                 if not create:
                     raise WarehouseError(f"{folder}: empty; `tenure analyze run` or `ingest` fills it")
-                _write(mark, f"{FORMAT}\n")
+                _write(mark, f"{layout()}\n")
             found = mark.read_text().strip()
         except OSError as error:
             raise WarehouseError(f"{error.filename}: {error.strerror}") from None
         except UnicodeDecodeError:
             found = "?"
-        if found != str(FORMAT):
-            raise WarehouseError(f"{folder}: written by another version of Tenure (format {found[:20]!r}, not {FORMAT}); give another --out")
+        if found != layout():
+            raise WarehouseError(f"{folder}: written by another version of Tenure (its tables are others); remove it and run again, or give another --out")
         return cls(folder)
 
     @contextmanager
@@ -104,7 +114,7 @@ class Warehouse:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 lock.seek(0)
-                raise WarehouseError(f"{self.folder}: another run is at work in it (process {lock.read().strip() or 'unknown'})") from None
+                raise WarehouseBusy(f"{self.folder}: another run is at work in it (process {lock.read().strip() or 'unknown'})") from None
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()

@@ -18,10 +18,11 @@ from setup import compiled_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
-PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "cli"}
+PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli"}
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # all that `import tenure` can reach
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # beside them in the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
+PAGE = "pipeline/report/"  # the report is made of
 ENTRY_POINTS, LICENCES = "entry_points.txt", ("licenses/LICENSE", "licenses/NOTICE")
 SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; each module's own file only opens it
 
@@ -87,6 +88,8 @@ def welcome(name: str, *, wheel: bool) -> bool:
     if wheel and not name.startswith(INSIDE):
         return False
     name = name.removeprefix(INSIDE) if wheel else name
+    if name.startswith(PAGE):
+        return name.endswith((".py", ".css", ".html", ".js", ".json"))
     return name.split("/")[0] in PACKAGES and name.endswith(".py") and not name.startswith(DEVELOPMENT)
 
 

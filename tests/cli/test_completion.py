@@ -79,9 +79,9 @@ def test_commands_options_and_choices_are_those_of_the_command_line(line: str, e
 
 def test_every_command_and_option_can_be_completed() -> None:
     commands = words("")
-    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "cluster", "completion"]
+    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "analyze", "cluster", "completion"]
     for command in commands:
-        below = words(f"{command} ") if command in ("group", "topic", "log") else []
+        below = words(f"{command} ") if command in ("group", "topic", "log", "analyze") else []
         for line in [f"{command} {name}" for name in below] or [command]:
             assert "--help" in words(f"{line} --") or words(f"{line} ")
 

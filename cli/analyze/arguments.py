@@ -1,0 +1,215 @@
+"""Arguments of `tenure analyze`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from cli.arguments import Help, add_command
+
+EXIT_NOTE = "Needs the extra tenure[analyze] and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def add(commands: Any) -> None:
+    analyze = commands.add_parser(
+        "analyze",
+        help="explain rebalances, lag and timeouts",
+        description="Read the logs of the group coordinator, Kafka's too, and explain what happened to every consumer group. Nothing that is read is changed.",
+        formatter_class=Help,
+        allow_abbrev=False,
+    )
+    actions = analyze.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    _add_run(actions)
+    _add_ingest(actions)
+    _add_build(actions)
+    _add_report(actions)
+    _add_advise(actions)
+    _add_status(actions)
+    _add_whatif(actions)
+    _add_reconcile(actions)
+
+
+def _command(actions: Any, name: str, **about: Any) -> argparse.ArgumentParser:
+    """`out` is where all of them work."""
+    command = add_command(actions, name, run=f"cli.analyze.{about.pop('module', name)}", **about)
+    command.add_argument("--out", metavar="DIR", required=True, help="the folder of the tables; made by the first run")
+    return command
+
+
+def _add_run(actions: Any) -> None:
+    run = _command(
+        actions,
+        "run",
+        help="read logs, build the tables, write a report",
+        description="Read what is new in the logs, build the tables from it, and write a report: one file that opens in any browser.",
+        examples=(
+            "tenure analyze run --offsets /var/lib/kafka/data --out analysis --report report.html",
+            "tenure analyze run --offsets broker1 broker2 broker3 --out analysis --report report.html",
+            "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html",
+        ),
+        notes=EXIT_NOTE,
+    )
+    _add_input(run)
+    _add_spark(run)
+    _add_building(run)
+    run.add_argument("--report", metavar="FILE", help="write the report there, as HTML; FILE with .json beside it")
+    _add_output(run)
+
+
+def _add_ingest(actions: Any) -> None:
+    ingest = _command(
+        actions,
+        "ingest",
+        module="run",
+        help="read logs into the first tables",
+        description="Read what is new in the logs. Run again, it reads what was written since; killed, it begins where the last complete run ended.",
+        examples=(
+            "tenure analyze ingest --offsets /var/lib/kafka/data --out analysis",
+            "tenure analyze ingest --offsets kafka://127.0.0.1:9092 --follow --out analysis",
+        ),
+        notes=EXIT_NOTE,
+    )
+    _add_input(ingest)
+    how = ingest.add_mutually_exclusive_group()
+    how.add_argument("--available-now", action="store_true", help="read what is there and end (the default)")
+    how.add_argument("--follow", action="store_true", help="go on reading until it is stopped")
+    ingest.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: how often; default: 10s")
+    _add_spark(ingest)
+    _add_output(ingest)
+
+
+def _add_build(actions: Any) -> None:
+    build = _command(
+        actions,
+        "build",
+        module="run",
+        help="build the tables from what was read",
+        examples=("tenure analyze build --out analysis", "tenure analyze build --out analysis --full"),
+        notes=EXIT_NOTE,
+    )
+    _add_spark(build)
+    _add_building(build)
+    _add_output(build)
+
+
+def _add_report(actions: Any) -> None:
+    report = _command(
+        actions,
+        "report",
+        help="write the report",
+        examples=("tenure analyze report --out analysis --html report.html --json report.json",),
+    )
+    report.add_argument("--html", metavar="FILE", help="one file that needs no network")
+    report.add_argument("--json", metavar="FILE", dest="json_file", help="the same for programs; docs/analyze.md has its schema")
+    report.add_argument("--per-group", action="store_true", help="a page for each group beside it")
+    report.add_argument("--groups", metavar="GLOB", help="only these groups: 'billing-*'")
+    _add_output(report, json=False)
+
+
+def _add_advise(actions: Any) -> None:
+    advise = _command(
+        actions,
+        "advise",
+        help="say which session timeout a group should have",
+        examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
+    )
+    advise.add_argument("--group", metavar="G", required=True, help="the group")
+    advise.add_argument("--quantile", metavar="Q", type=share, default=0.95, help="of all restarts, this share is to be bridged; default: 0.95")
+    advise.add_argument("--max-detect", metavar="TIME", type=duration, help="a dead member has to be noticed within this time")
+    _add_output(advise)
+
+
+def _add_status(actions: Any) -> None:
+    status = _command(
+        actions,
+        "status",
+        help="say which partitions stand still, for monitors",
+        description="The status of every partition that a group commits for, by Burrow's rules or by ours.",
+        examples=("tenure analyze status --out analysis", "tenure analyze status --out analysis --ruleset burrow --fail-on ERR"),
+        notes="Exit code 2 where --fail-on is met. ERR is any of STOP, STALL and REWIND.",
+    )
+    status.add_argument("--group", metavar="G", help="only this group")
+    status.add_argument("--ruleset", choices=("tenure", "burrow"), default="tenure", help="default: tenure")
+    status.add_argument("--fail-on", metavar="STATUS", choices=("WARN", "ERR"), help="WARN or ERR: exit code 2 when a group is that bad")
+    _add_output(status)
+
+
+def _add_whatif(actions: Any) -> None:
+    whatif = _command(
+        actions,
+        "whatif",
+        help="replay a group as if it had been static",
+        description="Replay what happened to a group through the coordinator itself, as if its members had been static and had another session timeout.",
+        examples=("tenure analyze whatif --out analysis --group checkout --static --session-timeout 60s",),
+    )
+    whatif.add_argument("--group", metavar="G", required=True, help="the group")
+    whatif.add_argument("--static", action="store_true", help="as if every member had a group.instance.id")
+    whatif.add_argument("--session-timeout", metavar="TIME", type=duration, help="as if session.timeout.ms had been this; default: as it was")
+    _add_output(whatif)
+
+
+def _add_reconcile(actions: Any) -> None:
+    reconcile = _command(
+        actions,
+        "reconcile",
+        help="check the tables against each other and against a second computation",
+        description="Count the rows of every layer against those of the layer before, and compute a sample of the groups again without Spark.",
+        examples=("tenure analyze reconcile --out analysis",),
+        notes="Exit code 2 where something differs.",
+    )
+    reconcile.add_argument("--sample", metavar="N", type=int, default=20, help="so many groups are computed again; default: 20")
+    _add_output(reconcile)
+
+
+def _add_input(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("input")
+    group.add_argument(
+        "--offsets", metavar="DIR", nargs="+", required=True, help="data directories with __consumer_offsets, of one cluster, or kafka://HOST:PORT"
+    )
+    group.add_argument("--notes", metavar="DIR", nargs="+", help="where __coordinator_notes is, if elsewhere")
+    group.add_argument("--cluster", metavar="NAME", help="what to call the cluster; default: its id in meta.properties")
+    group.add_argument("--on-corrupt", choices=("quarantine", "fail"), default="quarantine", help="what to do with damaged batches; default: quarantine, and count them")
+    group.add_argument("--until-offset", metavar="P=N", action="append", default=[], help="read partition P of __consumer_offsets only below offset N; may be repeated")
+
+
+def _add_building(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("tables")
+    group.add_argument("--full", action="store_true", help="build everything again, not only what is new")
+
+
+def _add_spark(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("Spark")
+    group.add_argument(
+        "--master", metavar="URL", default="local[*]", help="where Spark runs; default: local[*], this machine; none: without Spark, in this process"
+    )
+    group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
+
+
+def _add_output(command: argparse.ArgumentParser, *, json: bool = True) -> None:
+    group = command.add_argument_group("output")
+    group.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    if json:
+        group.add_argument("--json", action="store_true", help="print JSON")
+
+
+# Types of arguments
+
+
+def duration(text: str) -> float:
+    """In seconds: 500ms, 45s, 2m, 1h."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
+    if found is None or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 500ms, 45s, 2m or 1h")
+    return float(found[1]) * SECONDS[found[2] or "s"]
+
+
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
+    return value

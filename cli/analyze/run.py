@@ -1,0 +1,98 @@
+"""`tenure analyze run`, `ingest` and `build`: read what is new, build tables from it, and write the report."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cli import VERSION
+from cli.analyze.opened import opened
+from cli.failure import EXIT, Failure
+from cli.shown import Screen
+
+if TYPE_CHECKING:
+    from pipeline.progress import Progress
+    from pipeline.runner import Runner
+    from pipeline.warehouse import Warehouse
+
+WITHOUT_SPARK = "none"
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    reads, builds = options.action in ("run", "ingest"), options.action in ("run", "build")
+    with opened(options, create=reads) as warehouse:
+        from pipeline.ingest import BadInput
+        from pipeline.progress import standard
+
+        progress = standard(options.quiet)
+        try:
+            with warehouse.locked(), running(options, progress) as runner:
+                said = ingest(options, warehouse, runner, progress) if reads else {}
+                if builds:
+                    said |= build(options, warehouse, runner, progress)
+                if getattr(options, "report", None):
+                    said |= report(options, warehouse)
+        except BadInput as error:
+            raise Failure(EXIT.DAMAGED, str(error)) from None
+    if screen.json:
+        screen.document(said)
+    else:
+        for name, value in said.items():
+            screen.line(f"{name}: {value}")
+    return EXIT.DONE
+
+
+@contextmanager
+def running(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]:
+    from pipeline.runner import OnSpark, Sequential
+
+    if options.master == WITHOUT_SPARK:
+        yield Sequential(progress)
+        return
+    from pipeline.session import session
+
+    wrong = [text for text in options.conf if "=" not in text]
+    if wrong:
+        raise Failure(EXIT.USAGE, f"--conf {wrong[0]!r}: write NAME=VALUE")
+    with session(options.master, dict(text.split("=", 1) for text in options.conf)) as spark:
+        yield OnSpark(spark, progress)
+
+
+def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
+    from pipeline.ingest import Inputs, ingest
+
+    inputs = Inputs.of(
+        options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=until(options.until_offset)
+    )
+    said = ingest(warehouse, runner, inputs, progress)
+    while getattr(options, "follow", False):
+        time.sleep(options.every)
+        said = ingest(warehouse, runner, inputs, progress)
+    return said
+
+
+def build(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
+    from pipeline.build import build
+
+    return build(warehouse, runner, full=options.full)
+
+
+def report(options: argparse.Namespace, warehouse: Warehouse) -> dict[str, object]:
+    from pipeline.report import write_report
+
+    written = write_report(warehouse, options.report, version=VERSION)
+    return {"report": " ".join(map(str, written))}
+
+
+def until(texts: list[str]) -> dict[int, int]:
+    found = {}
+    for text in texts:
+        partition, _, offset = text.partition("=")
+        if not (partition.isdigit() and offset.isdigit()):
+            raise Failure(EXIT.USAGE, f"--until-offset {text!r}: write PARTITION=OFFSET")
+        found[int(partition)] = int(offset)
+    return found

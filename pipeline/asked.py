@@ -1,0 +1,70 @@
+"""What one group is asked for, from the tables: advice with other options, and its history replayed as if it had been another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipeline.advice import AdviceTables, advise
+from pipeline.restarts import Restarts
+from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, NoteRow, Replaced, Spell
+from pipeline.schema import rows_of
+from pipeline.timeouts import Options
+from pipeline.warehouse import Current, Warehouse
+from pipeline.whatif import Script
+
+
+class Replay(NamedTuple):
+    cluster: str
+    group: str
+    static: bool
+    session_timeout_ms: int | None
+    happened: int  # rebalances, as the logs tell them
+    as_it_was: int  # replayed with what the logs say of its members
+    as_asked: int
+
+    @property
+    def saved(self) -> int:
+        return self.as_it_was - self.as_asked
+
+
+def clusters_of(warehouse: Warehouse, group: str) -> list[str]:
+    rows = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
+    return [row["cluster"] for row in rows if row["group"] == group]
+
+
+def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
+    def rows(name: str, row: type[tuple[object, ...]]) -> list[tuple[object, ...]]:
+        assert TABLES[name].row is row
+        table = warehouse.read(name)
+        import pyarrow.compute as pc
+
+        return rows_of(row, table.filter(pc.and_(pc.equal(table["group"], group), pc.equal(table["cluster"], cluster))))
+
+    return GroupTables(
+        rows("generations", Generation),  # type: ignore[arg-type]
+        rows("members", Member),  # type: ignore[arg-type]
+        rows("notes", NoteRow),  # type: ignore[arg-type]
+        rows("member_spells", Spell),  # type: ignore[arg-type]
+        rows("replacements", Replaced),  # type: ignore[arg-type]
+        rows("rebalances", Episode),  # type: ignore[arg-type]
+    )
+
+
+def advice_for(warehouse: Warehouse, group: str, options: Options) -> list[AdviceTables]:
+    """For each cluster that has the group."""
+    now = warehouse.current().now_ms
+    return [advise(cluster, group, tables_of(warehouse, cluster, group), now[cluster], options) for cluster in clusters_of(warehouse, group)]
+
+
+def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None) -> list[Replay]:
+    current: Current = warehouse.current()
+    found = []
+    for cluster in clusters_of(warehouse, group):
+        tables = tables_of(warehouse, cluster, group)
+        script = Script(group, Restarts(tables, current.now_ms[cluster]), tables.episodes, Options().heartbeat_ms)
+        timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
+        before = script.as_dynamic(longest=False).rebalances
+        asked = script.as_static(timeout).rebalances if static else before
+        happened = sum(1 for one in tables.episodes if not one.missing)
+        found.append(Replay(cluster, group, static, timeout if static else None, happened, before, asked))
+    return found

@@ -1,0 +1,124 @@
+"""Second part of a build: the events of one bucket become gold. Groups with something new are folded again, from all their events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.advice import AdviceTables, advise
+from pipeline.coverage import merged
+from pipeline.episodes import fold_group
+from pipeline.events import Events, Raw, events_of
+from pipeline.rows import Coverage, Edge, GroupTables
+from pipeline.schema import in_order, joined, rows_of, table_of
+from pipeline.timeouts import Options
+from pipeline.warehouse import File, Warehouse
+
+# Which of what the fold and the advice make is which table; a bucket has one file of each.
+FOLDED: Final = {"generations": "generations", "members": "members", "notes": "notes", "member_spells": "spells"}
+ADVISED: Final = {
+    "rebalances": "episodes",
+    "replacements": "replacements",
+    "gap_samples": "gaps",
+    "timeout_curve": "curve",
+    "timeout_advice": "advice",
+    "deploys": "deploys",
+}
+BY_GROUP: Final = (*FOLDED, *ADVISED)
+# The time that passes may say something new of a group for so long after its last event: a member is not coming back, a storm is over.
+OPEN_MS: Final = 25 * 3_600_000
+COORDINATOR: Final = ""  # what notes about a whole partition have for a group
+
+
+class BucketTask(NamedTuple):
+    warehouse: str
+    run: int
+    bucket: str
+    cluster: str
+    now_ms: int
+    before_ms: int  # now_ms of the build before; -1: everything is folded
+    groups: tuple[str, ...]  # with something new
+    coordinator: bool  # something new is about all groups
+    files: Mapping[str, tuple[File, ...]]  # of this bucket, by table
+    records: int
+
+
+def build_bucket(task: BucketTask) -> list[File]:
+    warehouse = Warehouse(Path(task.warehouse))
+    loaded = Loaded(warehouse, task.files)
+    events = loaded.table("events", like="records")
+    edges = joined("edges", [loaded.table("edges"), loaded.table("edges_open", like="edges")])
+    due = due_groups(task, events)
+    made = fold(task.cluster, events, edges, merged(rows_of(Coverage, loaded.table("coverage"))), task.now_ms, due)
+    files = []
+    for name in BY_GROUP:
+        kept = loaded.table(name)
+        if due is not None:
+            kept = kept.filter(pc.invert(pc.is_in(kept["group"], pa.array(sorted(due), pa.string()))))
+        else:
+            kept = kept.slice(0, 0)
+        files.append(warehouse.write(name, task.run, task.bucket, in_order(name, joined(name, [kept, made[name]]))))
+    return files
+
+
+def fold(
+    cluster: str, events: pa.Table, edges: pa.Table, coverage: Sequence[Coverage], now_ms: int, due: set[str] | None = None
+) -> dict[str, pa.Table]:
+    """All tables of BY_GROUP, of the groups that are due (None: all). The sequential oracle calls this too."""
+    if due is not None:
+        events = events.filter(pc.is_in(events["group"], pa.array(sorted({*due, COORDINATOR}), pa.string())))
+    around = _by_group(edges)
+    parts: dict[str, list[pa.Table]] = {name: [] for name in BY_GROUP}
+    for group, own in events_of(_raw(events)).items():
+        if due is not None and group not in due:
+            continue
+        folded, advised = of_group(cluster, group, own, around.get(group, {}), coverage, now_ms)
+        for names, tables in ((FOLDED, folded), (ADVISED, advised)):
+            for name, attribute in names.items():
+                parts[name].append(table_of(name, getattr(tables, attribute)))
+    return {name: joined(name, tables) for name, tables in parts.items()}
+
+
+def of_group(
+    cluster: str, group: str, events: Events, edges: Mapping[int, Edge], coverage: Sequence[Coverage], now_ms: int
+) -> tuple[GroupTables, AdviceTables]:
+    folded = fold_group(cluster, group, events, edges, coverage, now_ms)
+    if group == COORDINATOR:
+        return folded, AdviceTables([], [], [], [], [], [])
+    return folded, advise(cluster, group, folded, now_ms, Options())
+
+
+def due_groups(task: BucketTask, events: pa.Table) -> set[str] | None:
+    """Those with something new, and those of which the time that has passed says something new. None: all."""
+    if task.before_ms < 0 or task.coordinator:
+        return None
+    late = events.filter(pc.greater_equal(events["append_ms"], task.before_ms - OPEN_MS))
+    return {*task.groups, *late["group"].unique().drop_null().to_pylist()}
+
+
+def _raw(events: pa.Table) -> Iterator[Raw]:
+    columns = ("log", "partition", "offset", "append_ms", "leader_epoch", "key_raw", "value_raw")
+    return map(Raw._make, zip(*(events[name].to_pylist() for name in columns), strict=True))
+
+
+def _by_group(edges: pa.Table) -> dict[str, dict[int, Edge]]:
+    found: dict[str, dict[int, Edge]] = {}
+    for edge in rows_of(Edge, edges):
+        found.setdefault(edge.group, {})[edge.offset] = edge
+    return found
+
+
+class Loaded:
+    """Tables of one bucket, as the task was told of them."""
+
+    def __init__(self, warehouse: Warehouse, files: Mapping[str, tuple[File, ...]]) -> None:
+        self._warehouse, self._files = warehouse, files
+
+    def table(self, name: str, *, like: str = "", run: int | None = None) -> pa.Table:
+        """`run`: what this run has written of it."""
+        files = [file for file in self._files.get(name, ()) if run in (None, file.run)]
+        return joined(like or name, [self._warehouse.load(file) for file in files])

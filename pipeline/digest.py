@@ -1,0 +1,114 @@
+"""First half of a build: what is new in one bucket becomes silver commits and edges, and events to fold.
+
+A bucket is one partition of __consumer_offsets and of __coordinator_notes: a group never leaves it. Records are taken in slices, in
+the order of their offsets, so that memory is bounded; slices change nothing in what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.commits import State, step
+from pipeline.end_offsets import from_notes
+from pipeline.schema import joined
+from pipeline.warehouse import File, Warehouse
+
+SLICE_RECORDS: Final = 300_000
+EVENT_KINDS: Final = pa.array(["group", "note"])
+STATE: Final = ("tails", "waiting", "around")  # what `commits.py` carries
+REPLACED: Final = ("edges_open", *STATE)  # one file a bucket, the newest
+
+
+class DigestTask(NamedTuple):
+    warehouse: str
+    run: int
+    bucket: str
+    records: tuple[File, ...]  # new files of bronze
+    state: Mapping[str, File]
+
+
+class Digested(NamedTuple):
+    bucket: str
+    files: list[File]
+    groups: list[str]  # to be folded again
+    coordinator: bool  # something happened to the whole partition: all its groups are folded again
+    newest_ms: int
+
+
+def digest(task: DigestTask) -> Digested:
+    warehouse = Warehouse(Path(task.warehouse))
+    state = State.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else State.new()
+    done = Digested(task.bucket, [], [], False, -1)
+    groups: set[str] = set()
+    open_edges: pa.Table | None = None
+    coordinator, newest = False, -1
+    write = Writer(warehouse, task.run, task.bucket)
+    for log, records in slices(warehouse, task.records):
+        newest = max(newest, pc.max(records["append_ms"]).as_py())
+        events = records.filter(pc.is_in(records["kind"], EVENT_KINDS))
+        if log == "offsets":
+            stepped = step(records, state)
+            # What follows this slice looks at nothing older than it, but for samples of end offsets that come late.
+            state, open_edges = stepped.state.trimmed(state.log_ms), stepped.open_edges
+            write.add("commits", stepped.commits)
+            write.add("edges", stepped.edges)
+            groups.update(stepped.refold)
+        else:
+            ends, events = from_notes(events)
+            write.add("end_offsets", ends)
+            coordinator = coordinator or bool(pc.any(pc.equal(events["group"], "")).as_py())
+        groups.update(events["group"].unique().drop_null().to_pylist())
+        write.add("events", events)
+    if open_edges is not None:
+        write.add("edges_open", open_edges)
+        for name, table in state.tables().items():
+            write.add(name, table, empty=True)
+    groups.discard("")
+    return done._replace(files=write.files, groups=sorted(groups), coordinator=coordinator, newest_ms=newest)
+
+
+class Writer:
+    """Files of one task."""
+
+    def __init__(self, warehouse: Warehouse, run: int, bucket: str) -> None:
+        self._warehouse, self._run, self._bucket = warehouse, run, bucket
+        self.files: list[File] = []
+
+    def add(self, table: str, content: pa.Table, *, empty: bool = False) -> None:
+        if content.num_rows or empty:
+            self.files.append(self._warehouse.write(table, self._run, self._bucket, content))
+
+
+def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, pa.Table]]:
+    """Records in the order of their log, some hundred thousand at a time. A file has a stretch of one log, in order."""
+    for log in ("offsets", "notes"):
+        waiting: list[pa.RecordBatch] = []
+        for reader in _in_order(warehouse, files, log):
+            for batch in reader.iter_batches(batch_size=SLICE_RECORDS):
+                waiting.append(batch)
+                if sum(one.num_rows for one in waiting) >= SLICE_RECORDS:
+                    yield log, joined("records", [pa.Table.from_batches(waiting)])
+                    waiting = []
+        if waiting:
+            yield log, joined("records", [pa.Table.from_batches(waiting)])
+
+
+def _in_order(warehouse: Warehouse, files: Sequence[File], log: str) -> list[pq.ParquetFile]:
+    """By the lowest offset, which Parquet has in the foot of the file."""
+    found = []
+    for file in files:
+        reader = pq.ParquetFile(warehouse.folder / file.path)
+        if file.rows and _lowest(reader, "log") == log:
+            found.append((_lowest(reader, "offset"), reader))
+    return [reader for _, reader in sorted(found, key=lambda one: int(one[0]))]  # type: ignore[call-overload]
+
+
+def _lowest(reader: pq.ParquetFile, column: str) -> object:
+    at = reader.schema_arrow.get_field_index(column)
+    return min(reader.metadata.row_group(group).column(at).statistics.min for group in range(reader.metadata.num_row_groups))

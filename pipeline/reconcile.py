@@ -1,0 +1,86 @@
+"""Checks the tables: every layer has what the layer before has, and a sample of groups computed again comes out the same.
+
+The second computation takes no slices, no state and no Spark: it is the oracle of the tests, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.bucket import BY_GROUP, COORDINATOR, fold
+from pipeline.build import by_bucket, cluster_of
+from pipeline.commits import State, step
+from pipeline.coverage import merged
+from pipeline.digest import EVENT_KINDS
+from pipeline.end_offsets import from_notes
+from pipeline.rows import Coverage
+from pipeline.schema import in_order, joined, rows_of
+from pipeline.warehouse import Current, Warehouse
+
+
+class Check(NamedTuple):
+    what: str
+    expected: int
+    found: int
+
+    @property
+    def holds(self) -> bool:
+        return self.expected == self.found
+
+
+def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
+    current = warehouse.current()
+    records = sum(file.rows for file in current.of("records"))
+    checks = [Check("records of the segments are in bronze", _sum(warehouse, current, "segments", "records"), records)]
+    kinds = {"offset": 0, "group": 0, "note": 0, "others": 0}
+    for file in current.of("records"):
+        for kind, count in _kinds(warehouse.load(file)).items():
+            kinds[kind if kind in kinds else "others"] += count
+    checks.append(Check("offset commits of bronze are in silver", kinds["offset"], sum(file.rows for file in current.of("commits"))))
+    checks.append(Check("group records of bronze are in silver", kinds["group"], sum(file.rows for file in current.of("generations"))))
+    checks += computed_again(warehouse, current, sample)
+    return checks
+
+
+def computed_again(warehouse: Warehouse, current: Current, sample: int) -> Iterable[Check]:
+    """A check for each table: rows of the sampled groups, and how many of them come out the same."""
+    totals = dict.fromkeys(BY_GROUP, (0, 0))
+    left = sample
+    for bucket, files in by_bucket(current.of("records")).items():
+        if left <= 0:
+            break
+        stored = {name: joined(name, [warehouse.load(file) for file in current.of(name, bucket)]) for name in BY_GROUP}
+        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:left]
+        left -= len(names)
+        coverage = merged(rows_of(Coverage, joined("coverage", [warehouse.load(file) for file in current.of("coverage", bucket)])))
+        cluster = cluster_of(bucket)
+        again = oracle(cluster, joined("records", [warehouse.load(file) for file in files]), coverage, current.now_ms[cluster], set(names))
+        for name in BY_GROUP:
+            mine = in_order(name, stored[name].filter(pc.is_in(stored[name]["group"], pa.array(names, pa.string()))))
+            theirs = in_order(name, again[name])
+            rows = max(len(mine), len(theirs))
+            same = rows if mine.equals(theirs) else len({repr(row) for row in mine.to_pylist()} & {repr(row) for row in theirs.to_pylist()})
+            totals[name] = (totals[name][0] + rows, totals[name][1] + same)
+    return [Check(f"{name}: rows of {sample - max(left, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
+
+
+def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
+    """All records of one bucket in one go."""
+    offsets = records.filter(pc.equal(records["log"], "offsets"))
+    stepped = step(offsets, State.new())
+    edges = joined("edges", [stepped.edges, stepped.open_edges])
+    _, notes = from_notes(records.filter(pc.and_(pc.equal(records["log"], "notes"), pc.is_in(records["kind"], EVENT_KINDS))))
+    events = pa.concat_tables([offsets.filter(pc.is_in(offsets["kind"], EVENT_KINDS)), notes])
+    return fold(cluster, events, edges, coverage, now_ms, groups)
+
+
+def _sum(warehouse: Warehouse, current: Current, table: str, column: str) -> int:
+    return sum(pc.sum(warehouse.load(file)[column]).as_py() or 0 for file in current.of(table))
+
+
+def _kinds(records: pa.Table) -> dict[str, int]:
+    return {one["values"]: one["counts"] for one in pc.value_counts(records["kind"]).to_pylist()}

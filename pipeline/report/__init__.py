@@ -1,0 +1,61 @@
+"""The report: one HTML file for people, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.warehouse import Warehouse
+
+
+def write_report(
+    warehouse: Warehouse,
+    html: str | Path | None,
+    json_file: str | Path | None = None,
+    *,
+    version: str,
+    per_group: bool = False,
+    groups: Iterable[str] | None = None,
+) -> list[Path]:
+    """The files that were written. A file appears whole or not at all."""
+    from pipeline.report.document import Tables, document
+    from pipeline.report.page import page
+
+    content = document(Tables(warehouse, groups), version=version, per_group=per_group)
+    written = []
+    if json_file is not None:
+        written.append(_write(Path(json_file), json.dumps(content, ensure_ascii=False, indent=1)))
+    if html is not None:
+        path = Path(html)
+        links: dict[str, str] = {}
+        if per_group:
+            folder = path.with_name(f"{path.stem}-groups")
+            folder.mkdir(exist_ok=True)
+            for number, detail in enumerate(content["details"]):
+                name = f"{folder.name}/{number:04}-{_safe(detail['group'])}.html"
+                links[detail["group"]] = name
+                written.append(_write(path.parent / name, page(content, only=detail)))
+        written.append(_write(path, page(content, links=links)))
+    return written
+
+
+def _safe(group: str) -> str:
+    """As a part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", group)[:60].strip(".") or "group"
+
+
+def _write(path: Path, text: str) -> Path:
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+    draft.replace(path)
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

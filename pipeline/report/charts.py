@@ -1,0 +1,344 @@
+"""Charts as SVG, drawn here: nothing to load, sharp on paper and on a phone, and light or dark as the page is.
+
+Colours are classes of the page's style sheet. Each mark has a <title>, which a browser shows under the pointer and reads aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from pipeline.report.words import plain, short_time, span_text
+
+WIDTH: Final = 960
+LEFT: Final = 8
+RIGHT: Final = 12
+
+# Which colour a cause has; names of coordinator.notes.Cause and of the fold.
+FAMILIES: Final = {
+    "restart": ("restart",),
+    "came": ("new_member", "formation", "leader_rejoined", "leader_or_member_rejoin", "mixed"),
+    "left": ("member_left", "group_emptied", "admin_removed", "pending_left", "emptied"),
+    "expired": ("session_expired",),
+    "slow": ("rebalance_timeout", "join_timeout", "sync_timeout"),
+    "changed": ("member_metadata_changed", "static_protocol_changed", "static_during_completing", "metadata_change", "over_max_size"),
+    "broker": ("coordinator_moved", "sync_failed"),
+}
+FAMILY: Final = {cause: family for family, causes in FAMILIES.items() for cause in causes}
+LEGEND: Final = {
+    "restart": "restarts",
+    "came": "members joined",
+    "left": "members left",
+    "expired": "sessions expired",
+    "slow": "slow members",
+    "changed": "subscriptions or protocols changed",
+    "broker": "the broker",
+    "unknown": "unknown",
+}
+
+
+def family(cause: str) -> str:
+    return FAMILY.get(cause, "unknown")
+
+
+class Axis:
+    """Time from left to right."""
+
+    def __init__(self, from_ms: int, to_ms: int, left: float = LEFT, right: float = WIDTH - RIGHT) -> None:
+        self.from_ms, self.to_ms = from_ms, max(to_ms, from_ms + 1)
+        self.left, self.right = left, right
+
+    def x(self, ms: float) -> float:
+        share = (ms - self.from_ms) / (self.to_ms - self.from_ms)
+        return round(self.left + min(max(share, 0.0), 1.0) * (self.right - self.left), 1)
+
+    def ticks(self) -> list[tuple[int, str]]:
+        step = next((step for step in STEPS_MS if (self.to_ms - self.from_ms) / step <= 8), STEPS_MS[-1])
+        if (self.to_ms - self.from_ms) / step > 8:
+            step *= -(-(self.to_ms - self.from_ms) // (8 * step))
+        first = -(-self.from_ms // step) * step
+        return [(ms, _tick(ms, step)) for ms in range(first, self.to_ms + 1, step)]
+
+    def drawn(self, top: float, bottom: float) -> Markup:
+        parts = [
+            Markup('<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/><text class="tick" x="{x}" y="{y}">{text}</text>').format(
+                x=self.x(ms), top=top, bottom=bottom, y=bottom + 13, text=text
+            )
+            for ms, text in self.ticks()
+        ]
+        return Markup("").join(parts)
+
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+STEPS_MS: Final = (1_000, 5_000, 15_000, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY)
+
+
+def _tick(ms: int, step: int) -> str:
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    if step >= DAY or (at.hour, at.minute, at.second) == (0, 0, 0):
+        return at.strftime("%d %b")
+    return at.strftime("%H:%M:%S" if step < MINUTE else "%H:%M")
+
+
+def svg(height: float, label: str, *parts: Markup, width: int = WIDTH) -> Markup:
+    return Markup('<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{inside}</svg>').format(
+        w=width, h=round(height), label=plain(label), inside=Markup("").join(parts)
+    )
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Markup:
+    return Markup('<rect class="{kind}" x="{x}" y="{y}" width="{w}" height="{h}">{title}</rect>').format(
+        kind=kind, x=round(x, 1), y=round(y, 1), w=round(max(width, 0.8), 1), h=round(height, 1), title=_title(title)
+    )
+
+
+def text(x: float, y: float, content: str, kind: str = "label") -> Markup:
+    return Markup('<text class="{kind}" x="{x}" y="{y}">{content}</text>').format(kind=kind, x=round(x, 1), y=round(y, 1), content=plain(content))
+
+
+def line(points: Sequence[tuple[float, float]], kind: str) -> Markup:
+    if not points:
+        return Markup("")
+    path = " ".join(f"{'M' if at == 0 else 'L'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(points))
+    return Markup('<path class="{kind}" d="{path}"/>').format(kind=kind, path=path)
+
+
+def _title(content: str) -> Markup:
+    return Markup("<title>{}</title>").format(plain(content)) if content else Markup("")
+
+
+# The charts.
+
+
+def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
+    """A lane for each group: its deploys as bands, its rebalances as bars in the colour of their cause, as long as they took."""
+    lane, top = 30, 6
+    axis = Axis(from_ms, to_ms, left=190)
+    bottom = top + lane * len(groups)
+    parts = [axis.drawn(top, bottom)]
+    for number, detail in enumerate(groups):
+        y = top + number * lane
+        parts.append(text(0, y + 19, _cut(detail["group"], 28)))
+        parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
+        for one in detail["deploys"]["rows"]:
+            title = f"deploy {span_text(one['start_ms'], one['end_ms'])}: {one['restarted']} of {one['members']} members, {one['rebalances']} rebalances"
+            x = axis.x(one["start_ms"])
+            parts.append(rect(x - 2, y + 2, axis.x(one["end_ms"]) - x + 4, lane - 4, "deploy", title))
+        parts += [_episode(axis, y, lane, one) for one in detail["episodes"]["rows"]]
+    return svg(bottom + 20, "rebalances of the groups over time, by cause", *parts)
+
+
+def _episode(axis: Axis, y: float, lane: float, one: dict[str, Any]) -> Markup:
+    begin = one["start_lo_ms"] if one["start_lo_ms"] is not None else one["end_ms"]
+    if begin is None:
+        return Markup("")
+    end = one["end_ms"] if one["end_ms"] is not None else axis.to_ms
+    x = axis.x(begin)
+    kind = f"bar cause-{family(one['cause'])}" + (" uncertain" if one["confidence"] in ("weak", "none") else "")
+    took = "" if one["end_ms"] is None or one["start_hi_ms"] is None else f", {short_time(one['end_ms'] - one['start_hi_ms'])}"
+    generation = "?" if one["to_generation"] is None else one["to_generation"]
+    title = f"{span_text(begin, None)} generation {generation}: {one['cause'].replace('_', ' ')}{took} ({one['confidence']}). {one['evidence']}"
+    return rect(x, y + 7, max(axis.x(end) - x, 2.5), lane - 14, kind, title)
+
+
+def generations(episodes: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
+    """The generation as a staircase; steep is a storm."""
+    known = [one for one in episodes if one["end_ms"] is not None and one["to_generation"] is not None]
+    if not known:
+        return Markup("")
+    axis = Axis(from_ms, to_ms, left=46)
+    low, high = min(one["to_generation"] for one in known), max(one["to_generation"] for one in known)
+    y = _scale(low, high, 120, 8)
+    points = [(axis.x(from_ms), y(known[0]["from_generation"] if known[0]["from_generation"] is not None else known[0]["to_generation"]))]
+    for one in known:
+        points += [(axis.x(one["end_ms"]), points[-1][1]), (axis.x(one["end_ms"]), y(one["to_generation"]))]
+    points.append((axis.x(to_ms), points[-1][1]))
+    marks = [
+        Markup('<circle class="dot cause-{kind}" cx="{x}" cy="{y}" r="3">{title}</circle>').format(
+            kind=family(one["cause"]), x=axis.x(one["end_ms"]), y=round(y(one["to_generation"]), 1), title=_title(f"generation {one['to_generation']}: {one['cause']}")
+        )
+        for one in known
+    ]
+    labels = [text(0, y(high) + 4, str(high), "tick left"), text(0, y(low) + 4, str(low), "tick left")]
+    return svg(142, "generations over time", axis.drawn(8, 122), *labels, line(points, "curve"), *marks)
+
+
+def ranking(rows: Sequence[tuple[str, float, str, str]]) -> Markup:
+    """Bars: name, number, its text, and the class of its colour."""
+    if not rows:
+        return Markup("")
+    most = max(value for _, value, _, _ in rows) or 1.0
+    parts = []
+    for number, (name, value, shown, kind) in enumerate(rows):
+        y = 4 + number * 24
+        parts.append(text(0, y + 14, _cut(name, 34)))
+        parts.append(rect(230, y + 2, value / most * 560, 16, kind, f"{name}: {shown}"))
+        parts.append(text(238 + value / most * 560, y + 14, shown, "value"))
+    return svg(8 + 24 * len(rows), "ranking", *parts)
+
+
+def cost(groups: Sequence[dict[str, Any]]) -> Markup:
+    """What rebalances cost each group."""
+    return ranking(
+        [
+            (one["group"], one["partition_seconds_lost"], f"{short_time(one['partition_seconds_lost'] * 1000)}, {one['rebalances']} rebalances", "cost")
+            for one in groups
+        ]
+    )
+
+
+def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
+    """Rebalances that a session timeout avoids, on the left axis; how much later the deaths of these days are noticed, on the right one."""
+    if len(curve) < 2:
+        return Markup("")
+    first, last = curve[0]["timeout_ms"], curve[-1]["timeout_ms"]
+    avoided = max(one["rebalances_avoided"] for one in curve)
+    later = max(max(one["added_detection_ms"], 0) for one in curve)
+    left, right, top, bottom = 46.0, WIDTH - 70.0, 10.0, 190.0
+
+    def x(ms: float) -> float:
+        from math import log
+
+        return left + (log(max(ms, 1)) - log(first)) / ((log(last) - log(first)) or 1) * (right - left)
+
+    y_avoided, y_later = _scale(0, avoided, bottom, top), _scale(0, later, bottom, top)
+    parts = [
+        Markup('<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/>').format(x=round(x(ms), 1), top=top, bottom=bottom)
+        + text(x(ms), bottom + 14, short_time(ms), "tick middle")
+        for ms in (6_000, 15_000, 45_000, 120_000, 300_000, 900_000, 1_800_000)
+        if first <= ms <= last
+    ]
+    steps: list[tuple[float, float]] = []
+    for one in curve:
+        if steps:
+            steps.append((x(one["timeout_ms"]), steps[-1][1]))
+        steps.append((x(one["timeout_ms"]), y_avoided(one["rebalances_avoided"])))
+    parts.append(line(steps, "curve good"))
+    parts.append(line([(x(one["timeout_ms"]), y_later(max(one["added_detection_ms"], 0))) for one in curve], "curve price"))
+    parts += [text(0, top + 6, str(avoided), "tick left"), text(0, bottom, "0", "tick left"), text(right + 8, top + 6, short_time(later), "tick left")]
+    for name, ms in (("now", advice and advice["current_max_ms"]), ("advised", advice and advice["recommended_ms"])):
+        if ms and first <= ms <= last:
+            parts.append(line([(x(ms), top), (x(ms), bottom)], f"rule {name}"))
+            parts.append(text(x(ms) + 4, top + (10 if name == "now" else 24), f"{name}: {short_time(ms)}", "value"))
+    return svg(bottom + 24, "rebalances avoided and detection time by session timeout", *parts)
+
+
+def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
+    """The share of restarts that were over within a time."""
+    known = sorted(one["gap_hi_ms"] for one in gaps if one["gap_hi_ms"] is not None and one["returned"])
+    if len(known) < 2:
+        return Markup("")
+    most = max([known[-1], *((advice["recommended_ms"] or 0,) if advice else ())])
+    axis = Axis(0, most, left=46, right=WIDTH - 30)
+    y = _scale(0, 1, 130, 10)
+    points = [(axis.x(0), y(0))]
+    for at, gap in enumerate(known, 1):
+        points += [(axis.x(gap), points[-1][1]), (axis.x(gap), y(at / len(known)))]
+    parts = [line(points, "curve"), text(0, 16, "100%", "tick left"), text(0, 130, "0%", "tick left")]
+    for name, ms in (("now", advice and advice["current_max_ms"]), ("advised", advice and advice["recommended_ms"])):
+        if ms and ms <= most:
+            parts.append(line([(axis.x(ms), 10), (axis.x(ms), 130)], f"rule {name}"))
+            parts.append(text(axis.x(ms) + 4, 22 if name == "now" else 36, f"{name}: {short_time(ms)}", "value"))
+    parts += [text(axis.x(share * most), 146, short_time(share * most), "tick middle") for share in (0.25, 0.5, 0.75, 1.0)]
+    return svg(154, "how long restarts took", *parts)
+
+
+def heat_map(lag: dict[str, Any]) -> Markup:
+    """Lag by partition and time, each partition in its own shade from none to its group's highest."""
+    rows = lag["partitions"]
+    if not rows:
+        return Markup("")
+    from math import log1p
+
+    count = max(len(row["lag"]) for row in rows)
+    most = log1p(max(max((cell or 0 for cell in row["lag"]), default=0) for row in rows)) or 1.0
+    axis = Axis(lag["from_ms"], lag["from_ms"] + count * lag["step_ms"], left=190)
+    height = 16 if len(rows) <= 24 else 9
+    bottom = 4 + height * len(rows)
+    parts = []
+    for number, row in enumerate(rows):
+        y = 4 + number * height
+        name = f"{row['topic']}-{row['partition']}"
+        if height > 9 or number % 2 == 0:
+            parts.append(text(0, y + min(height - 4, 12), _cut(name, 28), "label small"))
+        for begin, end, cell in _runs(row["lag"], most):
+            x, until = axis.x(lag["from_ms"] + begin * lag["step_ms"]), axis.x(lag["from_ms"] + end * lag["step_ms"])
+            shade = round(log1p(cell) / most * 9)
+            parts.append(rect(x, y, until - x, height - 1, f"heat heat-{shade}", f"{name} {span_text(lag['from_ms'] + begin * lag['step_ms'], None)}: lag {cell}"))
+    return svg(bottom + 20, "lag by partition and time", axis.drawn(bottom, bottom), *parts)
+
+
+def _runs(cells: Sequence[int | None], most: float) -> list[tuple[int, int, int]]:
+    """Neighbours of one shade are one mark."""
+    from math import log1p
+
+    found: list[tuple[int, int, int]] = []
+    shade = -1
+    for at, cell in enumerate(cells):
+        if cell is None:
+            shade = -1
+            continue
+        now = round(log1p(cell) / most * 9)
+        if found and now == shade and found[-1][1] == at:
+            begin, _, highest = found[-1]
+            found[-1] = (begin, at + 1, max(highest, cell))
+        else:
+            found.append((at, at + 1, cell))
+        shade = now
+    return found
+
+
+def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
+    """The status of each partition over time."""
+    lanes = sorted({(one["topic"], one["topic_partition"]) for one in rows})[:40]
+    if not lanes:
+        return Markup("")
+    axis = Axis(from_ms, to_ms, left=190)
+    bottom = 4 + 14 * len(lanes)
+    parts = []
+    for number, lane in enumerate(lanes):
+        y = 4 + number * 14
+        parts.append(text(0, y + 10, _cut(f"{lane[0]}-{lane[1]}", 28), "label small"))
+        for one in rows:
+            if (one["topic"], one["topic_partition"]) == lane:
+                x = axis.x(one["from_ms"])
+                title = f"{lane[0]}-{lane[1]} {span_text(one['from_ms'], one['to_ms'])}: {one['status']} ({one['rule']})"
+                parts.append(rect(x, y, axis.x(one["to_ms"]) - x, 12, f"status-{one['status'].lower()}", title))
+    return svg(bottom + 20, "status of the partitions over time", axis.drawn(bottom, bottom), *parts)
+
+
+def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
+    """Of which time every record is there."""
+    lanes = sorted({(one["cluster"], one["log"], one["partition"]) for one in rows if not one["complete"]})[:30]
+    if not lanes:
+        return Markup("")
+    axis = Axis(from_ms, to_ms, left=190)
+    bottom = 4 + 14 * len(lanes)
+    parts = []
+    for number, lane in enumerate(lanes):
+        y = 4 + number * 14
+        parts.append(text(0, y + 10, _cut(f"{lane[1]}-{lane[2]}", 28), "label small"))
+        for one in rows:
+            if (one["cluster"], one["log"], one["partition"]) == lane:
+                begin = one["from_ms"] if one["from_ms"] is not None else from_ms
+                end = one["to_ms"] if one["to_ms"] is not None else begin
+                x = axis.x(begin)
+                title = f"{lane[1]}-{lane[2]} offsets {one['from_offset']} to {one['to_offset']}: {'complete' if one['complete'] else one['why']}"
+                parts.append(rect(x, y, axis.x(end) - x, 12, "status-ok" if one["complete"] else "status-unknown", title))
+    return svg(bottom + 20, "what the logs still hold", axis.drawn(bottom, bottom), *parts)
+
+
+def _scale(low: float, high: float, bottom: float, top: float) -> Any:
+    span = (high - low) or 1
+    return lambda value: round(bottom - (value - low) / span * (bottom - top), 1)
+
+
+def _cut(name: str, length: int) -> str:
+    name = plain(name)
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+__all__ = ["LEGEND", "cost", "coverage", "distribution", "family", "generations", "heat_map", "ranking", "status_strip", "timeline", "timeout_curve"]

@@ -1,0 +1,247 @@
+"""What the report says, as one JSON document: `report.json` as it is, and what the page is drawn from.
+
+Every number comes from a table of the warehouse; nothing is computed for the page alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import pyarrow.compute as pc
+
+from pipeline.coverage import merged
+from pipeline.report.first import recommendations
+from pipeline.rows import (
+    Advice,
+    Coverage,
+    CurvePoint,
+    Deploy,
+    Episode,
+    Gap,
+    Group,
+    Hygiene,
+    Replaced,
+    Segment,
+    Spell,
+    Status,
+)
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+
+FORMAT: Final = 1
+GROUPS_IN_FULL: Final = 20
+ROWS_MAX: Final = 2_000  # of one group's list; the rest is counted
+LAG_POINTS_MAX: Final = 200  # per partition: the highest of each stretch stays
+HEAT_PARTITIONS_MAX: Final = 64
+
+R = TypeVar("R", bound=tuple[object, ...])
+
+
+class Tables:
+    """The gold tables that the report reads, loaded once."""
+
+    def __init__(self, warehouse: Warehouse, wanted: Iterable[str] | None = None) -> None:
+        self.warehouse = warehouse
+        self.wanted = None if wanted is None else set(wanted)
+        self.groups = self._of("groups", Group)
+        self.episodes = self._by_group("rebalances", Episode)
+        self.deploys = self._by_group("deploys", Deploy)
+        self.spells = self._by_group("member_spells", Spell)
+        self.replacements = self._by_group("replacements", Replaced)
+        self.gaps = self._by_group("gap_samples", Gap)
+        self.curve = self._by_group("timeout_curve", CurvePoint)
+        self.advice = {(one.cluster, one.group): one for one in self._of("timeout_advice", Advice)}
+        self.status = self._by_group("status", Status)
+        self.hygiene = self._by_group("hygiene", Hygiene)
+        self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
+        self.segments = rows_of(Segment, warehouse.read("segments"))
+
+    def _of(self, name: str, row: type[R]) -> list[R]:
+        table = self.warehouse.read(name)
+        if self.wanted is not None:
+            import pyarrow as pa
+
+            table = table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
+        return rows_of(row, table)
+
+    def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
+        found: dict[tuple[str, str], list[R]] = defaultdict(list)
+        for one in self._of(name, row):
+            found[one.cluster, one.group].append(one)  # type: ignore[attr-defined]
+        return found
+
+
+def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[str, Any]:
+    ranked = sorted(tables.groups, key=_weight, reverse=True)
+    full = ranked if per_group else ranked[:GROUPS_IN_FULL]
+    first = recommendations(tables)
+    current = tables.warehouse.current()
+    return {
+        "format": FORMAT,
+        "tenure": version,
+        "clusters": sorted({one.cluster for one in tables.groups} | set(current.now_ms)),
+        "from_ms": min((one.first_ms for one in tables.groups), default=None),
+        "to_ms": max(current.now_ms.values(), default=None),
+        "run": current.run,
+        "summary": _summary(tables, first),
+        "first": first,
+        "coverage": _coverage(tables),
+        "groups": [one._asdict() for one in ranked],
+        "details": [_details(tables, one) for one in full],
+        "hygiene": [one._asdict() for key in sorted(tables.hygiene) for one in tables.hygiene[key]],
+        "inputs": {
+            "segments": len(tables.segments),
+            "bytes": sum(one.size for one in tables.segments),
+            "records": sum(one.records for one in tables.segments),
+            "batches": sum(one.batches for one in tables.segments),
+            "torn_bytes": sum(one.torn_bytes for one in tables.segments),
+            "damaged_batches": sum(one.damaged_batches for one in tables.segments),
+            "quarantined_bytes": sum(one.quarantined_bytes for one in tables.segments),
+        },
+    }
+
+
+def _weight(group: Group) -> tuple[float, int, int, str]:
+    return (group.partition_seconds_lost or 0.0, group.rebalances, group.lag or 0, group.group)
+
+
+def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
+    groups = tables.groups
+    episodes = [one for some in tables.episodes.values() for one in some]
+    known = [one for one in episodes if not one.missing]
+    avoidable = [one for one in known if one.avoidable == "yes"]
+    lost = sum(one.partition_seconds_lost or 0.0 for one in known)
+    saved = sum(one.saved_rebalances for some in tables.replacements.values() for one in some if one.verdict == "saved")
+    behind = [one for one in groups if one.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
+    weakest = _weakest(one.confidence for one in known)
+    whole = len(known) == len(episodes) and all(one.complete for one in tables.coverage)
+    return {
+        "numbers": [
+            {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if whole else "strong"},
+            {"label": "avoidable with static membership", "value": len(avoidable), "unit": "", "confidence": _weakest(one.confidence for one in avoidable)},
+            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": "exact" if saved else "none"},
+            {"label": "partition time lost", "value": round(lost, 1), "unit": "s", "confidence": weakest},
+            {"label": "groups with partitions that stand still", "value": len(behind), "unit": "", "confidence": "exact" if groups else "none"},
+        ],
+        "causes": dict(Counter(one.cause for one in known).most_common()),
+        "sentences": _sentences(tables, known, avoidable, lost, saved, behind, first),
+    }
+
+
+def _sentences(
+    tables: Tables, known: list[Episode], avoidable: list[Episode], lost: float, saved: int, behind: list[Group], first: list[dict[str, Any]]
+) -> list[str]:
+    groups = tables.groups
+    if not groups:
+        return ["No consumer group is in these logs."]
+    said = [f"{_count(len(known), 'rebalance')} of {_count(len(groups), 'group')} stopped partitions for {_time(lost)} in all."]
+    if known:
+        cause, times = Counter(one.cause for one in known).most_common(1)[0]
+        said.append(f"Most often the cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
+    if avoidable:
+        spared = sum(one.partition_seconds_lost or 0.0 for one in avoidable)
+        said.append(f"{len(avoidable)} of them were restarts that static membership with a fitting session timeout would have bridged ({_time(spared)}).")
+    if saved:
+        said.append(f"Static members avoided {_count(saved, 'rebalance')} when they were restarted.")
+    if behind:
+        names = ", ".join(one.group for one in behind[:3]) + (" and others" if len(behind) > 3 else "")
+        said.append(f"{_count(len(behind), 'group')} {'has' if len(behind) == 1 else 'have'} partitions that stand still: {names}.")
+    if not first:
+        said.append("Nothing has to be changed.")
+    return said[:5]
+
+
+def _details(tables: Tables, group: Group) -> dict[str, Any]:
+    key = (group.cluster, group.group)
+    advice = tables.advice.get(key)
+    now = [one for one in tables.status.get(key, []) if one.ruleset == "tenure"]
+    return {
+        "cluster": group.cluster,
+        "group": group.group,
+        "about": group._asdict(),
+        "episodes": _limited(tables.episodes.get(key, [])),
+        "deploys": _limited(tables.deploys.get(key, [])),
+        "replacements": _limited(tables.replacements.get(key, [])),
+        "spells": _limited(tables.spells.get(key, [])),
+        "gaps": _limited(tables.gaps.get(key, [])),
+        "curve": [one._asdict() for one in tables.curve.get(key, [])],
+        "advice": advice._asdict() if advice is not None else None,
+        "offenders": _offenders(tables.episodes.get(key, [])),
+        "status": _limited(now),
+        "lag": _lag(tables.warehouse, group),
+    }
+
+
+def _limited(rows: list[Any]) -> dict[str, Any]:
+    """The newest ones, and how many there are."""
+    return {"count": len(rows), "rows": [one._asdict() for one in rows[-ROWS_MAX:]]}
+
+
+def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
+    """Members whose doing it was, most expensive first."""
+    found: dict[str, list[Episode]] = defaultdict(list)
+    for one in episodes:
+        if one.trigger_member is not None:
+            # A dynamic member has another id after each restart; its client and host stay.
+            found[one.trigger_client or one.trigger_member].append(one)
+    ranked = sorted(found.items(), key=lambda item: (-sum(one.partition_seconds_lost or 0.0 for one in item[1]), -len(item[1]), item[0]))
+    return [
+        {
+            "who": who,
+            "members": len({one.trigger_member for one in some}),
+            "rebalances": len(some),
+            "partition_seconds_lost": round(sum(one.partition_seconds_lost or 0.0 for one in some), 1),
+            "causes": dict(Counter(one.cause for one in some).most_common()),
+        }
+        for who, some in ranked[:10]
+    ]
+
+
+def _lag(warehouse: Warehouse, group: Group) -> dict[str, Any]:
+    """Per partition its highest lag in each stretch, for the heat map; of all together for the line."""
+    columns = ["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max", "lag_last", "time_lag_ms"]
+    table = warehouse.read("lag_1m", columns=columns)
+    table = table.filter(pc.and_(pc.equal(table["group"], group.group), pc.equal(table["cluster"], group.cluster)))
+    table = table.filter(pc.is_valid(table["lag_max"]))
+    if not table.num_rows:
+        return {"partitions": [], "step_ms": None, "from_ms": None}
+    first, last = pc.min(table["minute_ms"]).as_py(), pc.max(table["minute_ms"]).as_py()
+    step = max(60_000, -(-(last - first + 60_000) // LAG_POINTS_MAX // 60_000) * 60_000)
+    rows: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    names = zip(*(table[name].to_pylist() for name in ("topic", "topic_partition", "minute_ms", "lag_max")), strict=True)
+    for topic, partition, minute, lag in names:
+        at = (minute - first) // step
+        cells = rows[topic, partition]
+        cells[at] = max(cells.get(at, 0), lag)
+    worst = sorted(rows, key=lambda key: (-max(rows[key].values()), key))[:HEAT_PARTITIONS_MAX]
+    count = (last - first) // step + 1
+    return {
+        "from_ms": first,
+        "step_ms": step,
+        "partitions": [
+            {"topic": topic, "partition": partition, "lag": [rows[topic, partition].get(at) for at in range(count)]} for topic, partition in sorted(worst)
+        ],
+        "left_out": len(rows) - len(worst),
+    }
+
+
+def _coverage(tables: Tables) -> list[dict[str, Any]]:
+    return [one._asdict() for one in tables.coverage]
+
+
+def _weakest(confidences: Iterable[str]) -> str:
+    order = ("none", "weak", "strong", "exact")
+    return min(confidences, key=lambda one: order.index(one) if one in order else 0, default="none")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _time(seconds: float) -> str:
+    for size, word in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {word}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,132 @@
+"""What to change first: everything that the tables advise, the most urgent and then the most expensive in front."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.report.words import brief
+from pipeline.rows import Advice, Episode, Group, Hygiene
+
+if TYPE_CHECKING:
+    from pipeline.report.document import Tables
+
+SHOWN_MAX: Final = 12
+# What loses data comes before what stands still, and that before what costs time.
+LOSS, STANDSTILL, COST, TIDY = 3, 2, 1, 0
+
+SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
+SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def recommendations(tables: Tables) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for group in tables.groups:
+        key = (group.cluster, group.group)
+        found += _of_timeouts(group, tables.episodes.get(key, []), tables.advice.get(key))
+        found += _of_slow_members(group, tables.episodes.get(key, []))
+        found += _of_standstill(group, tables)
+        found += _of_hygiene(group, tables.hygiene.get(key, []))
+    found.sort(key=lambda one: (-one["urgency"], -(one["saves_partition_s"] or 0.0), -(one["saves_rebalances"] or 0), one["group"]))
+    return found[:SHOWN_MAX]
+
+
+def _one(group: Group, urgency: int, title: str, why: str, how: str, confidence: str, **saves: Any) -> dict[str, Any]:
+    return {
+        "cluster": group.cluster,
+        "group": group.group,
+        "urgency": urgency,
+        "title": title,
+        "why": why,
+        "how": how,
+        "confidence": confidence,
+        "saves_rebalances": saves.get("rebalances"),
+        "saves_partition_s": saves.get("seconds"),
+        "at_most": saves.get("at_most", False),  # what is saved was not replayed
+    }
+
+
+def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -> list[dict[str, Any]]:
+    if advice is None or advice.recommended_ms is None or not advice.avoided:
+        return []
+    bridged = [one for one in episodes if one.avoidable == "yes" and (one.avoidable_by_ms or 0) <= advice.recommended_ms]
+    seconds = round(sum(one.partition_seconds_lost or 0.0 for one in bridged), 1)
+    wants = "make its members static" if advice.static_share < 1 else "raise its session timeout"
+    return [
+        _one(
+            group,
+            COST,
+            f"{brief(group.group)}: {wants}, session.timeout.ms={advice.recommended_ms}",
+            advice.text,
+            advice.setting,
+            advice.confidence,
+            rebalances=advice.avoided,
+            seconds=seconds,
+        )
+    ]
+
+
+def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
+    slow = [one for one in episodes if one.cause in SLOW or SLOW & set(one.contributing)]
+    if len(slow) < 2:
+        return []
+    who = Counter(name for one in slow for name in one.laggards or [one.trigger_member or "unknown"]).most_common(1)[0][0]
+    return [
+        _one(
+            group,
+            COST,
+            f"{brief(group.group)}: members take longer than max.poll.interval.ms between two polls",
+            f"{len(slow)} rebalances waited for members that did not join again in time, most often for {brief(who)}.",
+            "max.poll.records=100  # or a longer max.poll.interval.ms",
+            "strong",
+            at_most=True,
+            rebalances=len(slow),
+            seconds=round(sum(one.partition_seconds_lost or 0.0 for one in slow), 1),
+        )
+    ]
+
+
+def _of_standstill(group: Group, tables: Tables) -> list[dict[str, Any]]:
+    last = {}
+    for one in tables.status.get((group.cluster, group.group), []):
+        if one.ruleset == "tenure":
+            last[one.topic, one.topic_partition] = one
+    stuck = [one for one in last.values() if one.status in ("STOP", "STALL", "LOST", "REWIND")]
+    if not stuck:
+        return []
+    worst = max(stuck, key=lambda one: (one.status == "LOST", one.lag or 0))
+    lost = [one for one in stuck if one.status == "LOST"]
+    more = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+    owner = f", which {brief(worst.owner)} owns" if worst.owner else ", which no member owns"
+    title = f"{brief(group.group)}: records of {brief(worst.topic)}-{worst.topic_partition}{more} were deleted before they were read" if lost else (
+        f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} stands still"
+    )
+    why = f"{worst.status}: {worst.rule}; lag {worst.lag if worst.lag is not None else 'unknown'}{owner}."
+    how = f"tenure group describe {_quoted(group.group)}"
+    return [_one(group, LOSS if lost else STANDSTILL, title, why, how, "exact" if group.notes == "exact" else "strong")]
+
+
+def _of_hygiene(group: Group, found: list[Hygiene]) -> list[dict[str, Any]]:
+    name = _quoted(group.group)
+    said = {
+        "offsets_about_to_expire": (LOSS, "committed offsets are about to expire", f"tenure group offsets show {name}"),
+        "duplicate_instance": (COST, "two processes use one group.instance.id", "group.instance.id=<a name of its own for each process>"),
+        "host_shared_instance": (TIDY, "an instance id moves between hosts", "group.instance.id=<the name of the pod or host>"),
+        "dead_group": (TIDY, "nobody has used this group for long", f"tenure group delete {name} --dry-run"),
+        "idle_member": (TIDY, "there are more members than partitions", f"tenure group members {name}"),
+        "session_out_of_policy": (TIDY, "a session timeout is outside of what the broker allows", "session.timeout.ms=45000"),
+    }
+    out = []
+    for kind, (urgency, title, how) in said.items():
+        some = [one for one in found if one.kind == kind]
+        if some:
+            more = f" ({len(some)} times)" if len(some) > 1 else ""
+            out.append(_one(group, urgency, f"{brief(group.group)}: {title}{more}", some[0].detail, how, "exact"))
+    return out
+
+
+def _quoted(name: str) -> str:
+    """As a shell takes it."""
+    if name and set(name) <= SHELL_SAFE and not name.startswith("-"):
+        return name
+    return "'" + name.replace("'", "'\\''") + "'"

@@ -1,0 +1,111 @@
+"""The schema of report.json, made from the classes of `rows.py`: `python -m pipeline.report.json_schema` writes it beside this file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pipeline.report.document import FORMAT
+from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, Replaced, Spell, Status
+
+FILE = Path(__file__).with_name("report.schema.json")
+NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+INTEGER, TEXT, NUMBER = {"type": "integer"}, {"type": "string"}, {"type": "number"}
+CONFIDENCE = {"enum": ["exact", "strong", "weak", "none"]}
+
+
+def schema() -> dict[str, Any]:
+    maybe_number = {"type": ["number", "null"]}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "report.json of tenure analyze",
+        **_object(
+            {
+                "format": {"const": FORMAT},
+                "tenure": TEXT,
+                "clusters": _list(TEXT),
+                "from_ms": maybe_number,
+                "to_ms": maybe_number,
+                "run": INTEGER,
+                "summary": _object(
+                    {
+                        "numbers": _list(_object({"label": TEXT, "value": NUMBER, "unit": TEXT, "confidence": CONFIDENCE})),
+                        "causes": {"type": "object", "additionalProperties": INTEGER},
+                        "sentences": _list(TEXT),
+                    }
+                ),
+                "first": _list(
+                    _object(
+                        {
+                            "cluster": TEXT,
+                            "group": TEXT,
+                            "urgency": {"enum": [0, 1, 2, 3]},
+                            "title": TEXT,
+                            "why": TEXT,
+                            "how": TEXT,
+                            "confidence": CONFIDENCE,
+                            "saves_rebalances": maybe_number,
+                            "saves_partition_s": maybe_number,
+                            "at_most": {"type": "boolean"},
+                        }
+                    )
+                ),
+                "coverage": _list(_row(Coverage)),
+                "groups": _list(_row(Group)),
+                "details": _list(_details()),
+                "hygiene": _list(_row(Hygiene)),
+                "inputs": {"type": "object", "additionalProperties": INTEGER},
+            }
+        ),
+    }
+
+
+def _details() -> dict[str, Any]:
+    def rows(row: type[Any]) -> dict[str, Any]:
+        return _object({"count": INTEGER, "rows": _list(_row(row))})
+
+    return _object(
+        {
+            "cluster": TEXT,
+            "group": TEXT,
+            "about": _row(Group),
+            "episodes": rows(Episode),
+            "deploys": rows(Deploy),
+            "replacements": rows(Replaced),
+            "spells": rows(Spell),
+            "gaps": rows(Gap),
+            "curve": _list(_row(CurvePoint)),
+            "advice": {"anyOf": [{"type": "null"}, _row(Advice)]},
+            "offenders": _list({"type": "object"}),
+            "status": rows(Status),
+            "lag": {"type": "object"},
+        }
+    )
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _row(row: type[Any]) -> dict[str, Any]:
+    return _object({name: _hint(hint) for name, hint in get_type_hints(row).items()})
+
+
+def _hint(hint: Any) -> dict[str, Any]:
+    if get_origin(hint) is list:
+        return _list(_hint(get_args(hint)[0]))
+    kinds = get_args(hint) or (hint,)
+    return {"type": [NAMES[kind] for kind in kinds] if len(kinds) > 1 else NAMES[kinds[0]]}
+
+
+def text() -> str:
+    return json.dumps(schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,71 @@
+"""Numbers, times and names for people. Names come from strangers: what is not printable, or turns text round, is shown as an escape."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+
+def plain(text: object) -> str:
+    """Without control characters, and without marks that reverse the text behind them."""
+    return "".join(char if char.isprintable() and unicodedata.category(char) != "Cf" else f"\\u{ord(char):04x}" for char in str(text))
+
+
+def lines(text: str) -> str:
+    """As `plain`, with the ends of lines left: for settings, which are ours."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def brief(text: str, most: int = 60) -> str:
+    """A name that fits into a line; where it does not its middle is left out."""
+    text = plain(text)
+    return text if len(text) <= most else f"{text[: most - 21]}…{text[-20:]}"
+
+
+def moment(ms: int | None) -> str:
+    if ms is None:
+        return "unknown"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def span_text(from_ms: int | None, to_ms: int | None) -> str:
+    if to_ms is None or from_ms is None:
+        return moment(from_ms)
+    return f"{moment(from_ms)} to {moment(to_ms)[11:] if moment(from_ms)[:10] == moment(to_ms)[:10] else moment(to_ms)}"
+
+
+def short_time(ms: float | None) -> str:
+    if ms is None:
+        return "unknown"
+    if ms < 0:
+        return "never"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    for size, word, above in ((86_400_000, "d", 2), (3_600_000, "h", 2), (60_000, "min", 2)):
+        if ms >= above * size:
+            return f"{ms / size:.1f} {word}".replace(".0 ", " ")
+    return f"{ms / 1000:.1f} s".replace(".0 ", " ")
+
+
+def number(value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}".removesuffix(".0")
+    return f"{value:,}" if isinstance(value, int) else plain(value)
+
+
+def interval(low: int | None, high: int | None) -> str:
+    """Both ends where they differ."""
+    if low is None and high is None:
+        return "unknown"
+    if low == high:
+        return short_time(low)
+    if low is None or high is None:
+        return f"{'at most' if low is None else 'at least'} {short_time(high if low is None else low)}"
+    return f"{short_time(low)} to {short_time(high)}"

@@ -1,0 +1,104 @@
+"""A SparkSession for analyses: a laptop with nothing to configure, or a cluster, with the code that its workers need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+JAVA_MIN: Final = 17
+PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # what a worker imports
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.log.level": "ERROR",
+}
+ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class NoSpark(Exception):
+    """In one line for people: what is missing, and how to get it."""
+
+
+@contextmanager
+def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Raises NoSpark where PySpark or Java is missing. The JVM ends with the process."""
+    check()
+    from pyspark.sql import SparkSession
+
+    local = master.startswith("local")
+    if local:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else workers take `python3` from PATH
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:
+        code = write_code(Path(folder) / "tenure-code.zip")
+        builder = SparkSession.builder.master(master).appName("tenure analyze")
+        given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        for name, value in {**given, **(settings or {})}.items():
+            builder = builder.config(name, value)
+        log = Path(folder) / "spark.log"
+        try:
+            with chatter_in(log):
+                spark = builder.getOrCreate()
+        except Exception as error:
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise NoSpark(f"Spark does not start with --master {master}: {' '.join([said, *last])[:300]}") from error
+        try:
+            spark.sparkContext.addPyFile(str(code))
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def chatter_in(log: Path) -> Iterator[None]:
+    """The JVM that is started here, and its workers, write their standard error there: nobody should read it beside a progress bar."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def check() -> None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise NoSpark("analyses need PySpark: pip install 'tenure[analyze]' (in a checkout: make setup-analyze)")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    remedy = f"install Java {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"
+    if java is None:
+        raise NoSpark(f"Spark needs Java, and there is none {f'in {home}' if home else 'on PATH'}; {remedy}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < JAVA_MIN:
+        raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {found[1] if found else 'none that says its version'}; {remedy}")
+
+
+def write_code(path: Path) -> Path:
+    """What executors import, which have only Python and the listed packages."""
+    root = Path(__file__).resolve().parents[1]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for file in sorted((root / package).rglob("*")):
+                if file.suffix in (".py", ".html", ".css", ".js", ".json", ".toml") and "__pycache__" not in file.parts:
+                    archive.write(file, file.relative_to(root))
+    return path

@@ -1,0 +1,85 @@
+"""A build in any slices makes the tables of one build of everything."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.build import build
+from pipeline.ingest import Inputs, ingest
+from pipeline.progress import Progress
+from pipeline.rows import TABLES
+from pipeline.runner import Sequential
+from pipeline.warehouse import Warehouse
+from tests.pipeline.scenarios import random_script, write_script
+
+QUIET = Progress()
+RUNNER = Sequential(QUIET)
+# How the logs were sliced shows in what is said of files; everything else is the same.
+SLICED = ("segments", "coverage")
+
+
+def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]]) -> Warehouse:
+    """One run for each bound of the offsets log, and one of everything."""
+    warehouse = Warehouse.open(folder, create=True)
+    for bound in [*until, {}]:
+        with warehouse.locked():
+            ingest(warehouse, RUNNER, Inputs.of([str(directory)], until=bound), QUIET)
+            build(warehouse, RUNNER)
+    return warehouse
+
+
+def tables(warehouse: Warehouse) -> dict[str, pa.Table]:
+    return {name: warehouse.read(name) for name in TABLES if name not in SLICED}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("world") / "data"
+    write_script(random_script(3), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def at_once(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    return tables(analyzed(tmp_path_factory.mktemp("once") / "out", world, []))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slices_make_no_difference(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    partitions = [int(path.name.rpartition("-")[2]) for path in world.glob("__consumer_offsets-*")]
+    ends = {number: 1 + max(at_once["commits"]["offset"].to_pylist(), default=0) for number in partitions}
+    cuts = sorted(chance.random() for _ in range(chance.randint(1, 3)))
+    until = [{number: int(end * cut) for number, end in ends.items()} for cut in cuts]
+    sliced = tables(analyzed(tmp_path / "out", world, until))
+    for name, table in at_once.items():
+        assert sliced[name].equals(table), difference(name, sliced[name], table)
+
+
+def test_a_second_run_finds_nothing_new(world: Path, tmp_path: Path) -> None:
+    warehouse = analyzed(tmp_path / "out", world, [])
+    before = warehouse.current()
+    assert before.of("rebalances")
+    with warehouse.locked():
+        ingest(warehouse, RUNNER, Inputs.of([str(world)]), QUIET)
+        assert build(warehouse, RUNNER) == {"built": "nothing is new"}
+    assert warehouse.current() == before
+
+
+def test_everything_built_again_is_the_same(world: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
+    warehouse = analyzed(tmp_path / "out", world, [])
+    with warehouse.locked():
+        build(warehouse, RUNNER, full=True)
+    again = tables(warehouse)
+    for name, table in at_once.items():
+        assert again[name].equals(table), name
+
+
+def difference(name: str, ours: pa.Table, theirs: pa.Table) -> str:
+    left, right = (set(map(repr, table.to_pylist())) for table in (ours, theirs))
+    return f"{name}: {ours.num_rows} rows, at once {theirs.num_rows}\n" + "\n".join([*sorted(left - right)[:3], "at once:", *sorted(right - left)[:3]])

@@ -1,0 +1,204 @@
+"""The report as a document and as a page; names in it are hostile."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.report import json_schema, read_json, write_report
+from pipeline.report.first import recommendations
+from pipeline.report.words import brief, interval, plain, short_time
+from pipeline.warehouse import Warehouse
+from tests.pipeline import browser
+from tests.pipeline.report_rows import filled
+from tests.running import ROOT
+
+SCREENS = ROOT / "build" / "report-screens"
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    return filled(tmp_path_factory.mktemp("report") / "out")
+
+
+@pytest.fixture(scope="module")
+def written(warehouse: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    write_report(warehouse, folder / "report.html", folder / "report.json", version="9.9", per_group=True)
+    return folder
+
+
+class Parsed(HTMLParser):
+    """Tags that are open at the end, and everything that would fetch something."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.links: list[str] = []
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "action", "data", "poster")]
+        self.wrong += [name for name, _ in attrs if name.startswith("on")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}>")
+
+
+def test_the_page_is_one_file_that_fetches_nothing(written: Path) -> None:
+    for page in [written / "report.html", *(written / "report-groups").iterdir()]:
+        text = page.read_text()
+        parsed = Parsed(text)
+        assert (parsed.open, parsed.wrong, parsed.scripts) == ([], [], 1)
+        assert [link for link in parsed.links if not link.startswith(("#", "data:,", "report-groups/"))] == []
+        assert "http" not in re.sub(r"http-equiv", "", text)
+    assert (written / "report.html").stat().st_size < 5 << 20
+
+
+def test_hostile_names_are_text(written: Path) -> None:
+    for page in [written / "report.html", *(written / "report-groups").iterdir()]:
+        text = page.read_text()
+        assert "<script>alert" not in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "49" not in re.findall(r"&amp;(\S{2,6}?)w{5}", text)  # {{7*7}} is not computed
+
+
+def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    first = text[text.index("What to change first</h2>") : text.index("<h2>Timeline")]
+    assert "session.timeout.ms=60000" in first
+    assert "Saves 28 rebalances" in first
+    assert "tenure group describe billing" in first
+
+
+def test_what_loses_data_comes_before_what_costs_time(warehouse: Warehouse) -> None:
+    from pipeline.report.document import Tables
+
+    found = recommendations(Tables(warehouse))
+    assert [one["urgency"] for one in found] == sorted((one["urgency"] for one in found), reverse=True)
+    assert "about to expire" in found[0]["title"]
+    assert found[1]["group"] == "billing"
+
+
+def test_the_json_has_what_its_schema_says(written: Path) -> None:
+    import fastjsonschema
+
+    assert json_schema.FILE.read_text() == json_schema.text(), "python -m pipeline.report.json_schema"
+    schema = json.loads(json_schema.FILE.read_text())
+    document = read_json(written / "report.json")
+    validate: Any = fastjsonschema.compile(schema)
+    validate(document)
+    for change in ({"format": 2}, {"first": [{}]}, {"groups": [{"group": 1}]}):
+        with pytest.raises(fastjsonschema.JsonSchemaException):
+            validate(document | change)
+
+
+def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, written: Path) -> None:
+    document = read_json(written / "report.json")
+    episodes = warehouse.read("rebalances")
+    numbers = {one["label"]: one["value"] for one in document["summary"]["numbers"]}
+    assert numbers["rebalances"] == episodes.num_rows
+    assert numbers["avoidable with static membership"] == episodes["avoidable"].to_pylist().count("yes")
+    assert sum(document["summary"]["causes"].values()) == episodes.num_rows
+    assert {one["group"]: one["episodes"]["count"] for one in document["details"]} == {
+        name: episodes["group"].to_pylist().count(name) for name in set(episodes["group"].to_pylist())
+    }
+    assert f"<b>{episodes.num_rows}</b>" in (written / "report.html").read_text()
+
+
+def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
+    (page,) = write_report(Warehouse.open(tmp_path / "out", create=True), tmp_path / "empty.html", version="9.9")
+    assert "No consumer group is in these logs." in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (plain("a\x1b\u202eb\u200b\n"), "a\\u001b\\u202eb\\u200b\\u000a"),
+        (plain("größe 日本"), "größe 日本"),
+        (brief("x" * 80, 40), "x" * 19 + "…" + "x" * 20),
+        (short_time(None), "unknown"),
+        (short_time(-1), "never"),
+        (short_time(950), "950 ms"),
+        (short_time(41_000), "41 s"),
+        (short_time(90_000), "90 s"),
+        (short_time(150_000), "2.5 min"),
+        (interval(None, 5_000), "at most 5 s"),
+        (interval(5_000, 5_000), "5 s"),
+        (interval(1_000, 5_000), "1 s to 5 s"),
+        (interval(None, None), "unknown"),
+    ],
+)
+def test_words(said: str, expected: str) -> None:
+    assert said == expected
+
+
+@pytest.mark.spark  # with the other programs that are not ours
+class TestInABrowser:
+    @pytest.fixture
+    def program(self) -> str:
+        found = browser.find()
+        if found is None:
+            pytest.skip("no Chromium on PATH (Debian: apt install chromium)")
+        return found
+
+    @pytest.mark.parametrize(
+        ("name", "width", "dark"), [("light", 1200, False), ("dark", 1200, True), ("phone", 390, False), ("phone-dark", 390, True)]
+    )
+    def test_it_says_nothing_on_the_console_fetches_nothing_and_fits(
+        self, program: str, written: Path, name: str, width: int, dark: bool
+    ) -> None:
+        with browser.browser(program) as page:
+            page.open(written / "report.html", width=width, dark=dark)
+            page.screenshot(SCREENS / f"report-{name}.png")
+            assert page.complaints == []
+            assert [url for url in page.fetched if not url.startswith(("file://", "data:"))] == []
+            assert page.value("document.documentElement.scrollWidth") <= width
+            assert page.value("getComputedStyle(document.body).backgroundColor") == ("rgb(20, 23, 28)" if dark else "rgb(251, 251, 250)")
+
+    def test_what_can_be_clicked_works(self, program: str, written: Path) -> None:
+        with browser.browser(program) as page:
+            page.open(written / "report.html")
+            column = "[...document.querySelectorAll('#groups tbody tr')].map((row) => row.cells[8].dataset.v).map(Number)"
+            page.value("document.querySelectorAll('#groups th')[8].click()")
+            assert page.value(column) == sorted(page.value(column), reverse=True)
+            page.value("document.querySelectorAll('#groups th')[8].click()")
+            assert page.value(column) == sorted(page.value(column))
+            page.value("{ const f = document.querySelector('#filter'); f.value = 'bill'; f.dispatchEvent(new Event('input')); }")
+            assert page.value("[...document.querySelectorAll('#groups tbody tr')].filter((row) => !row.hidden).length") == 1
+            page.value("document.querySelectorAll('button.copy').forEach((button) => button.click())")
+            assert page.complaints == []
+
+    def test_every_page_of_a_group_is_as_quiet_and_prints(self, program: str, written: Path) -> None:
+        for path in sorted((written / "report-groups").iterdir())[:3]:
+            with browser.browser(program) as page:
+                page.open(path)
+                assert page.complaints == []
+                page.print(SCREENS / f"{path.stem[:12]}.pdf")
+                assert (SCREENS / f"{path.stem[:12]}.pdf").stat().st_size > 10_000
+
+    def test_a_console_message_is_noticed(self, program: str, tmp_path: Path) -> None:
+        for script in ("console.log('x')", "throw Error('x')", "fetch('https://example.org/')"):
+            (tmp_path / "page.html").write_text(f"<!doctype html><script>{script}</script>")
+            with browser.browser(program) as page:
+                page.open(tmp_path / "page.html")
+                assert page.complaints or len(page.fetched) > 1
