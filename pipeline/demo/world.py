@@ -93,9 +93,13 @@ def _episode(one: TrueEpisode) -> dict[str, Any]:
 
 
 def _rebalances_of(world: World, group: str, start_ms: int, end_ms: int) -> int:
-    """Those in which somebody who was restarted between the two moments went or came."""
+    """Those in which somebody who was restarted between the two moments went or came, and second halves of such."""
     restarted = {one.number for one in world.restarts if one.group == group and start_ms <= one.at_ms <= end_ms}
-    return sum(bool(one.restarts & restarted) for one in world.episodes(group))
+    found, before = 0, False
+    for one in world.episodes(group):
+        before = bool(one.restarts & restarted) or (one.follows and before)
+        found += before
+    return found
 
 
 def _ends(cluster: Cluster, name: str) -> list[dict[str, int]]:
