@@ -1,0 +1,193 @@
+"""Logs that Apache Kafka wrote: the pipeline reads the numbers that Kafka's own tools print, from the directory and live."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from pipeline.coverage import merged
+from pipeline.ingest import Inputs, ingest
+from pipeline.progress import Progress
+from pipeline.rows import Coverage, Segment
+from pipeline.rows import Record as Row
+from pipeline.runner import Sequential
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.records import read_record
+from tests.cli.test_log_with_kafka import DUMP, KAFKA_WRITTEN, RECORD
+from tests.kafka_process import kafka_folder, running_kafka
+from tests.oracle import run_java
+
+pytestmark = pytest.mark.kafka
+
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTERS = "org.apache.kafka.tools.consumer"
+PARTITIONS = 2
+QUIET = Progress()
+Numbers = Counter[tuple[object, ...]]
+
+
+def read(out: Path, source: object) -> list[Row]:
+    warehouse = Warehouse.open(out, create=True)
+    with warehouse.locked():
+        ingest(warehouse, Sequential(QUIET), Inputs.of([str(source)]), QUIET)
+    return rows_of(Row, warehouse.read("records"))
+
+
+def compare(rows: list[Row], segment: Path) -> int:
+    """How many records of this segment both show alike."""
+    printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
+    theirs = [match.groups() for line in printed if (match := RECORD.match(line))]
+    name = f"{segment.parent.name}/{segment.name}"
+    ours = [row for row in rows if row.segment == name and row.kind != "control"]
+    for row, (offset, at_ms, key, payload) in zip(ours, theirs, strict=True):
+        assert (row.offset, row.append_ms) == (int(offset), int(at_ms))
+        asked = json.loads(key)
+        assert row.key_version == int(asked["type"])
+        assert row.group == asked["data"]["group"]
+        if not payload.startswith("{"):
+            assert row.tombstone
+            continue
+        value = json.loads(payload)
+        data = value["data"]
+        assert row.value_version == int(value["version"])
+        if row.kind == "offset":
+            assert (row.topic, row.topic_partition) == (asked["data"]["topic"], asked["data"]["partition"])
+            assert (row.committed, row.metadata, row.commit_ms) == (data["offset"], data["metadata"], data["commitTimestamp"])
+            assert row.commit_leader_epoch == (data["leaderEpoch"] if data["leaderEpoch"] >= 0 else None)
+        else:
+            assert row.kind == "group"
+            assert row.value_raw is not None
+            stored = read_record(GroupMetadataValue, row.value_raw)
+            assert (stored.generation, stored.leader, stored.protocol) == (data["generation"], data["leader"], data["protocol"])
+            members = [(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in stored.members]
+            assert members == [(one["memberId"], one["groupInstanceId"], one["clientId"], one["clientHost"]) for one in data["members"]]
+    return len(theirs)
+
+
+def test_a_compacted_directory_of_kafkas_says_what_its_dump_tool_says(tmp_path: Path) -> None:
+    rows = read(tmp_path / "out", KAFKA_WRITTEN)
+    seen = [compare(rows, segment) for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size]
+    assert sum(seen) == len([row for row in rows if row.kind != "control"]) == 94
+    stretches = merged(rows_of(Coverage, Warehouse.open(tmp_path / "out").read("coverage")))
+    assert {row.why for row in stretches if row.partition == 2} == {"compacted", ""}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[tuple[Path, int]]:
+    settings = {
+        "group_initial_rebalance_delay_ms": "0",
+        "offsets_topic_num_partitions": str(PARTITIONS),
+        "transaction_state_log_num_partitions": "1",
+        "log_roll_ms": "500",
+        "log_cleaner_backoff_ms": "200",
+        "log_cleaner_min_cleanable_ratio": "0.01",
+    }
+    with kafka_folder(**settings) as (folder, port), running_kafka(folder, port):
+        use(f"127.0.0.1:{port}")
+        yield folder, port
+
+
+def use(bootstrap: str) -> None:
+    """Consumers, static ones among them, that come, commit, go and come again; transactions that commit and that do not."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(500):
+        producer.produce("orders", str(number).encode())
+    assert producer.flush(30) == 0
+    for turn in range(4):
+        for name in ("billing", "shipping", "größe"):
+            settings = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            if name == "billing":
+                settings["group.instance.id"] = "pod-1"
+            consumer = confluent_kafka.Consumer(settings)
+            consumer.subscribe(["orders"])
+            read = 0
+            until = time.monotonic() + 30
+            while read < 30 and time.monotonic() < until:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    consumer.commit(asynchronous=False)
+                    read += 1
+            assert read, f"{name} was given nothing in turn {turn}"
+            if name == "shipping":
+                transact(bootstrap, consumer, turn % 2 == 0)
+            consumer.close()
+    for name, commits in (("paid", True), ("unpaid", False)):  # nothing comes behind these that compaction would keep instead
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+        transact(bootstrap, consumer, commits)
+        consumer.close()
+
+
+def transact(bootstrap: str, consumer: Any, commits: bool) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "shipping"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    where = [confluent_kafka.TopicPartition("orders", 0, 277 if commits else 266)]
+    producer.send_offsets_to_transaction(where, consumer.consumer_group_metadata(), 30)
+    (producer.commit_transaction if commits else producer.abort_transaction)(30)
+
+
+def printed(port: int, formatter: str) -> list[dict[str, Any]]:
+    """What Kafka's console consumer prints of committed records."""
+    said = ""
+    for partition in range(PARTITIONS):  # assigned, so that no group joins and nothing is written by looking
+        options = ["--topic", "__consumer_offsets", "--partition", str(partition), "--offset", "earliest", "--timeout-ms", "4000"]
+        options += ["--command-property", "isolation.level=read_committed", "--formatter", f"{FORMATTERS}.{formatter}"]
+        said += run_java(CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", *options, timeout=120)
+    decode = json.JSONDecoder().raw_decode  # between them there may be words of the tool's own, and no new line
+    return [decode(said, match.start())[0] for match in re.finditer(r'\{"key":', said)]
+
+
+def committed(records: list[dict[str, Any]]) -> Numbers:
+    found: Numbers = Counter()
+    for one in records:
+        key, value = one["key"]["data"], (one["value"] or {}).get("data", {})
+        found[key["group"], key["topic"], key["partition"], value.get("offset"), value.get("commitTimestamp")] += 1
+    return found
+
+
+def settled(port: int) -> list[dict[str, Any]]:
+    """Until the cleaner has nothing more to do: what is printed twice is the same."""
+    before = printed(port, "OffsetsMessageFormatter")
+    until = time.monotonic() + 90
+    while True:
+        now = printed(port, "OffsetsMessageFormatter")
+        if now == before or time.monotonic() > until:
+            return now
+        before = now
+
+
+def test_live_and_from_its_directory_kafka_is_read_as_its_formatters_print_it(kafka: tuple[Path, int], tmp_path: Path) -> None:
+    folder, port = kafka
+    theirs = settled(port)
+    live = read(tmp_path / "live", f"kafka://127.0.0.1:{port}")
+    shutil.copytree(folder / "data", tmp_path / "copy")
+    here = read(tmp_path / "here", tmp_path / "copy")
+    for rows in (live, here):
+        ours = [row for row in rows if row.kind == "offset" and not row.tombstone]
+        assert Counter((row.group, row.topic, row.topic_partition, row.committed, row.commit_ms) for row in ours) == committed(
+            [one for one in theirs if one["value"]]
+        )
+        assert {row.txn for row in ours if row.group == "paid"} == {True}
+        assert not [row for row in rows if row.group == "unpaid" and row.kind == "offset"]
+    groups = printed(port, "GroupMetadataMessageFormatter")
+    images = Counter((row.group, row.tombstone) for row in live if row.kind == "group")
+    assert images == Counter((one["key"]["data"]["group"], one["value"] is None) for one in groups)
+    assert [row[1:-2] for row in live] == [row[1:-2] for row in here]
+    segments = rows_of(Segment, Warehouse.open(tmp_path / "here").read("segments"))
+    assert sum(row.records for row in segments) == len(here)
+    assert sum(row.missing_offsets for row in segments) > 0  # it was compacted
+    assert {row.cluster for row in live} == {row.cluster for row in here}
+    for segment in sorted((tmp_path / "copy").glob("__consumer_offsets-*/*.log")):
+        if segment.stat().st_size and not re.search("txn", segment.name) and not any(row.aborted for row in segments if row.path == str(segment)):
+            compare(here, segment)
