@@ -7,7 +7,7 @@ import pytest
 from storage import DamagedLog, Handles
 from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
-from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.faulty_disk import Content, Crashed, FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.test_log import WorstLuck
 from tests.storage.test_segment import one
@@ -112,6 +112,29 @@ def test_what_an_attempt_before_left_half_written_does_not_count(disk: FaultyDis
         overwrite(disk, f"{PATH}/{segment_name(base)}.log.rewriting", b"".join(data(7, 8, 9, 10)))
     Repair(disk, PATH, 0 if deferred else 1, 3, True, deferred=deferred).run()
     assert b"".join(held(disk, base) for base in ((0,) if deferred else (0, 1))) == b"".join(data(0, 1, 2))
+
+
+def test_the_old_bytes_go_only_when_the_name_of_the_new_ones_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is written arrives at once, and names do when their folder is synced."""
+
+    def arrive(self: Content, random: object) -> None:
+        self.sync()
+
+    monkeypatch.setattr(Content, "crash", arrive)
+    for step in range(30):
+        disk = FaultyDisk(WorstLuck())
+        disk.make_folder(PATH)
+        laid(disk, {0: data(0, 1, 2)})
+        disk.crash_at = step
+        try:
+            Repair(disk, PATH, 1, 3, True).run()
+        except Crashed:
+            disk.crash()
+            segments, _ = open_segments(Handles(disk), PATH, 1, False)
+            assert segments[-1].next_offset == 3, step
+        else:
+            assert step > 8
+            break
 
 
 def torn(offset: int) -> bytes:
