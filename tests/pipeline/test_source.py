@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
+from tests.pipeline.fake_cluster import FakeCluster
 from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, write_segment
 from tests.spark.session import session
 
@@ -92,6 +93,25 @@ def test_a_stream_goes_on_while_a_log_grows_and_waits_for_transactions(spark: An
         assert seen == [0, 1, 2, 3]
     finally:
         query.stop()
+
+
+def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Path) -> None:
+    batches = random_batches(3, 60, 5)
+    cluster = FakeCluster(batches[:20])
+    try:
+        for upto in (20, 45, 60):
+            cluster.batches = batches[:upto]
+            cluster.leader = upto % 2
+            source = f"kafka://127.0.0.1:{cluster.ports[0]},127.0.0.1:{cluster.ports[1]}"
+            stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 50).load(source)
+            writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+            assert query.awaitTermination(200)
+            write_segment(tmp_path / "__consumer_offsets-0", batches[:upto])
+            read = rows(spark.read.parquet(str(tmp_path / "out")))
+            assert [row[1:-2] for row in read] == [row[1:-2] for row in reference(tmp_path / "__consumer_offsets-0")]
+    finally:
+        cluster.close()
 
 
 def test_a_directory_that_is_none_is_said_in_the_error(spark: Any, tmp_path: Path) -> None:

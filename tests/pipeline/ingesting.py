@@ -1,0 +1,41 @@
+"""A driver to be killed: `python -m tests.pipeline.ingesting DATA OUT MARKS` ingests on Spark, slowly; each task leaves its process id."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pipeline import ingest as ingesting
+from pipeline.progress import Progress
+from pipeline.runner import OnSpark
+from pipeline.warehouse import Warehouse
+from tests.spark.session import session
+
+SECONDS = 1.0
+real = ingesting.write_rows
+
+
+def write_slowly(task: Any) -> Any:
+    """After its rows are written it stays for a while."""
+    wrote = real(task)
+    Path(os.environ["MARKS"], str(os.getpid())).touch()
+    time.sleep(SECONDS)
+    return wrote
+
+
+def main() -> None:
+    data, out, marks = map(Path, sys.argv[1:])
+    os.environ["MARKS"] = str(marks)
+    ingesting.write_rows = write_slowly
+    quiet = Progress()
+    with session([], marks.parent) as spark:
+        warehouse = Warehouse.open(out, create=True)
+        with warehouse.locked():
+            ingesting.ingest(warehouse, OnSpark(spark, quiet), ingesting.Inputs.of([str(data)]), quiet)
+
+
+if __name__ == "__main__":
+    main()
