@@ -130,6 +130,16 @@ def test_varints_of_every_size(tmp_path: Path, size: int, together: int) -> None
     assert bool(what.holes) == (size > 5)
 
 
+@pytest.mark.parametrize("together", [1, 40])
+def test_headers_that_are_announced_and_not_there_make_a_batch_unreadable(tmp_path: Path, together: int) -> None:
+    folder = tmp_path / "__consumer_offsets-0"
+    batches = [segments.batch_of(at, commit("g", "t", 1, 2, 3)) for at in range(together)]
+    write_segment(folder, [segments.mutated(one, len(one) - 1, 2) for one in batches])
+    rows, _, what = read(folder)
+    assert rows == reference(folder) == []
+    assert len(what.holes) == together
+
+
 def test_batches_without_records_are_none_and_say_that_something_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     full = segments.batch_of(10, commit("g", "t", 1, 2, 3))

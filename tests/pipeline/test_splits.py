@@ -146,13 +146,14 @@ def test_other_files_and_folders_are_left_alone(tmp_path: Path) -> None:
     assert offsets(planned(tmp_path)) == [0]
 
 
-def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("listing", [1, 2])
+def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: int) -> None:
     from pipeline import inputs
 
     write_segment(folder, batch_of(0, one(), one()))
     write_segment(folder, batch_of(2, one()))
     listed = inputs.segment_bases
-    exchanges = iter([True, False, True])
+    exchanges = iter([number == listing for number in range(1, 4)])
 
     def exchanging(disk: object, path: str) -> list[int]:
         found = listed(disk, path)  # type: ignore[arg-type]
