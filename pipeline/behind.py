@@ -10,26 +10,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.bucket import Loaded
-from pipeline.columns import MINUTE_MS, ints
+from pipeline.columns import MINUTE_MS, MISSING, ints
 from pipeline.commits import State
 from pipeline.coverage import merged
 from pipeline.grace import excused
 from pipeline.groups import groups
+from pipeline.hygiene import hygiene
 from pipeline.lag import lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS
+from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import stretches
 from pipeline.warehouse import File, Warehouse
 
 MINUTES: Final = ("commit_rate_1m", "lag_1m")
-BEHIND: Final = (*MINUTES, "status", "groups")
+BEHIND: Final = (*MINUTES, "status", "hygiene", "groups")
 TOLD: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
 
@@ -51,42 +51,39 @@ def build_behind(task: BehindTask) -> list[File]:
     loaded = Loaded(warehouse, task.files)
     state = State.of({name: warehouse.load(file) for name, file in task.state.items()})
     ends = _of_topics(loaded.table("end_offsets"), state.tails)
-    fresh = loaded.table("end_offsets", run=task.run)
-    since = BEGINNING if task.before_ms < 0 else since_ms(task.before_ms, loaded.table("commits", run=task.run), ends, fresh)
-    tails = since - LOOKBACK_MS >= state.kept_from_ms
+    previous = {name: loaded.table(name) for name in (*MINUTES, "status")}
+    since = BEGINNING
+    if task.before_ms >= 0:
+        fresh = _of_topics(loaded.table("end_offsets", run=task.run), state.tails)
+        new = [loaded.table("commits", run=task.run), fresh, ends, loaded.table("events", like="records", run=task.run)]
+        since = since_ms(task.before_ms, *new, loaded.table("rebalances"))
+    tails = min(since, begin(previous["status"], since)) - LOOKBACK_MS >= state.kept_from_ms
     tables = measured(
         task.cluster,
         state.tails if tails else loaded.table("commits"),
         ends,
         {name: loaded.table(name) for name in TOLD},
         merged(rows_of(Coverage, loaded.table("coverage"))),
-        {name: loaded.table(name) for name in (*MINUTES, "status")},
+        previous,
         since,
         task.now_ms,
     )
     return [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in tables.items()]
 
 
-def since_ms(before_ms: int, commits: pa.Table, ends: pa.Table, fresh: pa.Table) -> int:
-    """From when on something may be other than it was when the build before looked at it."""
+def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, ends: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
+    """From when on something may be other than the build before saw it; `commits`, `fresh` (end offsets) and `events` are new."""
     moments = [before_ms]
-    if len(commits):
-        moments.append(int(ints(commits["append_ms"]).min()))
-    if len(fresh):
-        moments.append(_changed_by(ends, fresh))
-    return min(moments)
-
-
-def _changed_by(ends: pa.Table, fresh: pa.Table) -> int:
-    """A sample says something of the time since the sample before it, or since that was known to hold still."""
-    first = int(ints(fresh["at_ms"]).min())
-    unchanged = fresh["unchanged_ms"]
-    if unchanged.null_count == 0:
-        return min(first, int(ints(unchanged).min()))
-    ordered = ends.sort_by([("topic", "ascending"), ("topic_partition", "ascending"), ("at_ms", "ascending")])
-    at = ints(ordered["at_ms"])
-    before = np.concatenate(([at[0]], at[:-1])) if len(at) else at
-    return int(min(first, before[at >= first].min())) if (at >= first).any() else first
+    affected = affected_since(commits, fresh, ends)
+    if affected is not None:
+        moments.append(affected)
+    if len(events):
+        moments.append(int(ints(events["append_ms"]).min()))
+    since = min(moments)
+    # A rebalance excuses silence from its beginning on.
+    starts, until = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
+    touched = starts[(starts != MISSING) & ((until == MISSING) | (until >= since))]
+    return min(since, int(touched.min())) if len(touched) else since
 
 
 def _of_topics(ends: pa.Table, commits: pa.Table) -> pa.Table:
@@ -120,4 +117,6 @@ def measured(
     of_groups = groups(
         cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, rates, lag, status, coverage
     )
-    return {"commit_rate_1m": rates, "lag_1m": lag, "status": status, "groups": table_of("groups", of_groups)}
+    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], commits, status, now_ms)
+    made = {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)}
+    return {"commit_rate_1m": rates, "lag_1m": lag, "status": status, **made}

@@ -14,6 +14,7 @@ from pipeline.behind import BEHIND, TOLD, BehindTask, build_behind
 from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
 from pipeline.runner import Runner
+from pipeline.samples import with_samples
 from pipeline.warehouse import Current, File, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
@@ -31,6 +32,7 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     run = current.run + 1
     digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
     current = _with_digested(replace(current, run=run), digested)
+    current = with_samples(warehouse, current)
     before = current.now_ms
     now = dict(before)
     for one in digested:
@@ -107,7 +109,7 @@ def _bucket_task(
 
 def _behind_task(warehouse: Warehouse, current: Current, run: int, bucket: str, before: dict[str, int], now: dict[str, int]) -> BehindTask:
     cluster = cluster_of(bucket)
-    names = {"commits", "coverage", *TOLD, *BEHIND}
+    names = {"commits", "coverage", "events", *TOLD, *BEHIND}
     files = {name: tuple(current.of(name, bucket)) for name in names}
     files["end_offsets"] = tuple(file for file in current.of("end_offsets") if cluster_of(file.bucket) == cluster)
     state = {file.table: file for file in current.files if file.table in STATE and file.bucket == bucket}

@@ -143,7 +143,7 @@ def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
     assert named is not None
     topic, partition = named
     cleaned = read_offsets(OsDisk(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
-    id = LogId(inputs.cluster or _cluster_of(directory), LOGS[topic], partition)
+    id = LogId(inputs.cluster or cluster_of(directory), LOGS[topic], partition)
     until = inputs.until.get(partition, -1) if topic == OFFSETS_TOPIC else -1
     return Folder(id, path, f"{topic}-{partition}", until, cleaned)
 
@@ -153,7 +153,7 @@ def _log_of(path: str, topics: Sequence[str]) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found is not None and found[1] in topics else None
 
 
-def _cluster_of(directory: str) -> str:
+def cluster_of(directory: str) -> str:
     try:
         with open(os.path.join(directory, META_FILE), encoding="utf-8", errors="replace") as file:
             for line in file:

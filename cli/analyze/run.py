@@ -64,11 +64,13 @@ def running(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]
 
 def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
     from pipeline.ingest import Inputs, ingest
+    from pipeline.samples import note_directories
 
     inputs = Inputs.of(
         options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=until(options.until_offset)
     )
     said = ingest(warehouse, runner, inputs, progress)
+    note_directories(warehouse, inputs)
     while getattr(options, "follow", False):
         time.sleep(options.every)
         said = ingest(warehouse, runner, inputs, progress)
