@@ -26,7 +26,7 @@ run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs 
 	@$(BIN)/python project/compiled.py --fresh
 	@exec $(BIN)/tenure serve --data ./data $(ARGS)
 
-demo: setup ## a made-up week of deploys, crashes and scaling, and a broker that serves it (ARGS="--listen HOST:PORT --seed N")
+demo: setup ## a made-up week of deploys, crashes and scaling: a report on it, and a broker that serves it (ARGS="--listen HOST:PORT --seed N")
 	@$(BIN)/python -m project.demo $(ARGS)
 
 test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
@@ -44,6 +44,7 @@ clients-test: setup ## real clients through restarts, kills and rebalances, and 
 spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark reads and writes (needs Java 17; the first time it fetches half a gigabyte)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
+	@$(BIN)/python -m tests.pipeline.browser
 	@$(BIN)/python -m pytest -m spark tests/spark tests/pipeline $(ARGS)
 
 suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)

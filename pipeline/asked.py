@@ -63,7 +63,7 @@ def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms
         tables = tables_of(warehouse, cluster, group)
         script = Script(group, Restarts(tables, current.now_ms[cluster]), tables.episodes, Options().heartbeat_ms)
         timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
-        before = script.as_dynamic(longest=False).rebalances
+        before = script.as_it_was().rebalances
         asked = script.as_static(timeout).rebalances if static else before
         happened = sum(1 for one in tables.episodes if not one.missing)
         found.append(Replay(cluster, group, static, timeout if static else None, happened, before, asked))

@@ -25,7 +25,7 @@ from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
-from pipeline.status import stretches
+from pipeline.status import begin, stretches
 from pipeline.warehouse import File, Warehouse
 
 MINUTES: Final = ("commit_rate_1m", "lag_1m")
@@ -54,9 +54,14 @@ def build_behind(task: BehindTask) -> list[File]:
     previous = {name: loaded.table(name) for name in (*MINUTES, "status")}
     since = BEGINNING
     if task.before_ms >= 0:
-        fresh = _of_topics(loaded.table("end_offsets", run=task.run), state.tails)
-        new = [loaded.table("commits", run=task.run), fresh, ends, loaded.table("events", like="records", run=task.run)]
-        since = since_ms(task.before_ms, *new, loaded.table("rebalances"))
+        since = since_ms(
+            task.before_ms,
+            loaded.table("commits", run=task.run),
+            _of_topics(loaded.table("end_offsets", run=task.run), state.tails),
+            _of_topics(loaded.table("end_offsets", before=task.run), state.tails),
+            loaded.table("events", like="records", run=task.run),
+            loaded.table("rebalances"),
+        )
     tails = min(since, begin(previous["status"], since)) - LOOKBACK_MS >= state.kept_from_ms
     tables = measured(
         task.cluster,
@@ -71,10 +76,10 @@ def build_behind(task: BehindTask) -> list[File]:
     return [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in tables.items()]
 
 
-def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, ends: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
-    """From when on something may be other than the build before saw it; `commits`, `fresh` (end offsets) and `events` are new."""
+def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
+    """From when on something may be other than the build before saw it; `commits`, `fresh` (end offsets) and `events` are new, `known` end offsets are not."""
     moments = [before_ms]
-    affected = affected_since(commits, fresh, ends)
+    affected = affected_since(commits, fresh, known)
     if affected is not None:
         moments.append(affected)
     if len(events):

@@ -118,7 +118,7 @@ class Loaded:
     def __init__(self, warehouse: Warehouse, files: Mapping[str, tuple[File, ...]]) -> None:
         self._warehouse, self._files = warehouse, files
 
-    def table(self, name: str, *, like: str = "", run: int | None = None) -> pa.Table:
-        """`run`: what this run has written of it."""
-        files = [file for file in self._files.get(name, ()) if run in (None, file.run)]
+    def table(self, name: str, *, like: str = "", run: int | None = None, before: int | None = None) -> pa.Table:
+        """`run`: what this run has written of it; `before`: what earlier ones have."""
+        files = [file for file in self._files.get(name, ()) if run in (None, file.run) and (before is None or file.run < before)]
         return joined(like or name, [self._warehouse.load(file) for file in files])

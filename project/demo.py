@@ -1,4 +1,4 @@
-"""`make demo`: a made-up week as a data directory, and a broker that serves it until it is interrupted.
+"""`make demo`: a made-up week as a data directory, its report, and a broker that serves it until it is interrupted.
 
 Everything is under build/demo: `data` is what a broker left behind, and `data/truth.json` says what really happened in that week.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make demo", description="Write a made-up week and serve it.")
     parser.add_argument("--listen", default="127.0.0.1:19092", help="where the broker listens; default: 127.0.0.1:19092")
     parser.add_argument("--seed", type=int, default=0, help="another week; default: 0")
+    parser.add_argument("--master", default="none", help="where the analysis runs: none (this process, the default), or a Spark master such as local[*]")
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     data = FOLDER / "data"
@@ -34,6 +36,12 @@ def main() -> None:
     write_world(data, options.seed, DAYS, start_ms=end_ms - DAYS * DAY_MS)
     tenure = str(Path(sys.executable).with_name("tenure"))
     print(f"demo: what really happened: {data / TRUTH}")
+    # Before the broker serves: it has no clients, so soon every member expires.
+    report = FOLDER / "report.html"
+    analyze = [tenure, "analyze", "run", "--offsets", str(data), "--out", str(FOLDER / "tables"), "--report", str(report), "--master", options.master]
+    if subprocess.run(analyze, check=False).returncode:
+        sys.exit("demo: the analysis failed")
+    print(f"demo: why its groups rebalance: open {report.resolve().as_uri()}")
     print(f"demo: a broker serves it on {options.listen}; Ctrl-C ends it. Beside it, in another terminal:")
     print(f"    {tenure} group list --bootstrap {options.listen}")
     print(f"    {tenure} group history checkout --bootstrap {options.listen}", flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cli.analyze.opened import check_group, opened
 from cli.failure import EXIT
-from cli.shown import Screen
+from cli.shown import Screen, plain
 
 if TYPE_CHECKING:
     from pipeline.rows import CurvePoint
@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
         return EXIT.DONE
     for tables in found:
         for one in tables.advice:
-            screen.line(one.text)
+            screen.line(plain(one.text))
             for line in one.setting.splitlines():
-                screen.line(f"  {line}")
+                screen.line(f"  {plain(line)}")
         known = turns(tables.curve)
         if known:
             screen.line()

@@ -7,7 +7,7 @@ import argparse
 from cli.analyze.advise import ms, seconds
 from cli.analyze.opened import check_group, opened
 from cli.failure import EXIT, Failure
-from cli.shown import Screen
+from cli.shown import Screen, plain
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
         screen.document({"replays": [{**one._asdict(), "saved": one.saved} for one in found]})
         return EXIT.DONE
     for one in found:
-        screen.line(f"{one.group}: {one.happened} rebalances in the logs; {one.as_it_was} when they are replayed through the coordinator")
+        screen.line(f"{plain(one.group)}: {one.happened} rebalances in the logs; {one.as_it_was} when they are replayed through the coordinator")
         if one.static:
             screen.line(
                 f"as static members with a session timeout of {seconds(one.session_timeout_ms or 0)}: {one.as_asked}, {one.saved} fewer"

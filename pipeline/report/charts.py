@@ -293,7 +293,8 @@ def _runs(cells: Sequence[int | None], most: float) -> list[tuple[int, int, int]
 
 def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """The status of each partition over time."""
-    lanes = sorted({(one["topic"], one["topic_partition"]) for one in rows})[:40]
+    bad = {(one["topic"], one["topic_partition"]) for one in rows if one["status"] not in ("OK", "UNKNOWN")}
+    lanes = sorted(sorted({(one["topic"], one["topic_partition"]) for one in rows}, key=lambda lane: (lane not in bad, lane))[:16])
     if not lanes:
         return Markup("")
     axis = Axis(from_ms, to_ms, left=190)

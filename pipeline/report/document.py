@@ -32,9 +32,10 @@ from pipeline.warehouse import Warehouse
 
 FORMAT: Final = 1
 GROUPS_IN_FULL: Final = 20
+STATUS_MAX: Final = 500
 ROWS_MAX: Final = 2_000  # of one group's list; the rest is counted
-LAG_POINTS_MAX: Final = 200  # per partition: the highest of each stretch stays
-HEAT_PARTITIONS_MAX: Final = 64
+LAG_POINTS_MAX: Final = 140  # per partition: the highest of each stretch stays
+HEAT_PARTITIONS_MAX: Final = 24
 
 R = TypeVar("R", bound=tuple[object, ...])
 
@@ -169,14 +170,14 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
         "curve": [one._asdict() for one in tables.curve.get(key, [])],
         "advice": advice._asdict() if advice is not None else None,
         "offenders": _offenders(tables.episodes.get(key, [])),
-        "status": _limited(now),
+        "status": _limited(now, STATUS_MAX),
         "lag": _lag(tables.warehouse, group),
     }
 
 
-def _limited(rows: list[Any]) -> dict[str, Any]:
+def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
     """The newest ones, and how many there are."""
-    return {"count": len(rows), "rows": [one._asdict() for one in rows[-ROWS_MAX:]]}
+    return {"count": len(rows), "rows": [one._asdict() for one in rows[-most:]]}
 
 
 def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from pipeline.report import charts, words
 
 HERE: Final = Path(__file__).resolve().parent
-ROWS_SHOWN: Final = 200
+ROWS_SHOWN: Final = 100
 
 
 def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only: dict[str, Any] | None = None) -> str:
