@@ -114,7 +114,10 @@ def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
     known = [one for one in episodes if not one.missing]
     avoidable = [one for one in known if one.avoidable == "yes"]
     lost = sum(one.partition_seconds_lost or 0.0 for one in known)
-    saved = sum(one.saved_rebalances for some in tables.replacements.values() for one in some if one.verdict == "saved")
+    # Two processes with one instance id replace each other all the time: that is nothing to praise.
+    fights = {key for key, some in tables.hygiene.items() if any(one.kind == "duplicate_instance" for one in some)}
+    kept = [one for key, some in tables.replacements.items() if key not in fights for one in some]
+    saved = sum(one.saved_rebalances for one in kept if one.verdict == "saved")
     behind = [one for one in groups if one.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
     weakest = _weakest(one.confidence for one in known)
     whole = len(known) == len(episodes) and all(one.complete for one in tables.coverage)

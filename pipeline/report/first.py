@@ -15,6 +15,7 @@ SHOWN_MAX: Final = 12
 # What loses data comes before what stands still, and that before what costs time.
 LOSS, STANDSTILL, COST, TIDY = 3, 2, 1, 0
 
+POLLED_LATE: Final = "poll timeout"  # what a client says that leaves because its application was too slow
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -50,6 +51,8 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
     if advice is None or advice.recommended_ms is None or not advice.avoided:
         return []
     bridged = [one for one in episodes if one.avoidable == "yes" and (one.avoidable_by_ms or 0) <= advice.recommended_ms]
+    if 3 * sum(map(_polled_late, bridged)) > len(bridged):
+        return []  # not restarts: members that are too slow, of which there is another advice
     seconds = round(sum(one.partition_seconds_lost or 0.0 for one in bridged), 1)
     wants = "make its members static" if advice.static_share < 1 else "raise its session timeout"
     return [
@@ -67,16 +70,16 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
 
 
 def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
-    slow = [one for one in episodes if one.cause in SLOW or SLOW & set(one.contributing)]
+    slow = [one for one in episodes if one.cause in SLOW or SLOW & set(one.contributing) or _polled_late(one)]
     if len(slow) < 2:
         return []
-    who = Counter(name for one in slow for name in one.laggards or [one.trigger_member or "unknown"]).most_common(1)[0][0]
+    who = Counter(one.trigger_client or one.trigger_member or next(iter(one.laggards), "unknown") for one in slow).most_common(1)[0][0]
     return [
         _one(
             group,
             COST,
             f"{brief(group.group)}: members take longer than max.poll.interval.ms between two polls",
-            f"{len(slow)} rebalances waited for members that did not join again in time, most often for {brief(who)}.",
+            f"{len(slow)} rebalances began or waited because a member was too slow to poll, most often {brief(who)}.",
             "max.poll.records=100  # or a longer max.poll.interval.ms",
             "strong",
             at_most=True,
@@ -84,6 +87,10 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
             seconds=round(sum(one.partition_seconds_lost or 0.0 for one in slow), 1),
         )
     ]
+
+
+def _polled_late(episode: Episode) -> bool:
+    return POLLED_LATE in (episode.cause_detail or "")
 
 
 def _of_standstill(group: Group, tables: Tables) -> list[dict[str, Any]]:

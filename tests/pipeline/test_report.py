@@ -99,6 +99,20 @@ def test_what_loses_data_comes_before_what_costs_time(warehouse: Warehouse) -> N
     assert found[1]["group"] == "billing"
 
 
+def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path) -> None:
+    late = 'app: "consumer poll timeout has expired."'
+    warehouse = filled(tmp_path / "out")
+    from pipeline.report.document import Tables
+
+    tables = Tables(warehouse)
+    key = ("c", "checkout")
+    assert any("make its members static" in one["title"] for one in recommendations(tables) if one["group"] == "checkout")
+    tables.episodes[key] = [one._replace(cause_detail=late) for one in tables.episodes[key]]
+    titles = [one["title"] for one in recommendations(tables) if one["group"] == "checkout"]
+    assert not any("static" in title for title in titles)
+    assert any("max.poll.interval.ms" in title for title in titles)
+
+
 def test_the_json_has_what_its_schema_says(written: Path) -> None:
     import fastjsonschema
 
