@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,10 +42,10 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     from pyspark.sql import SparkSession
 
     local = master.startswith("local")
-    if local:
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else workers take `python3` from PATH
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:
+        if local:
+            os.environ["PYSPARK_PYTHON"] = str(_worker(Path(folder) / "python"))
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         code = write_code(Path(folder) / "tenure-code.zip")
         builder = SparkSession.builder.master(master).appName("tenure analyze")
         given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
@@ -63,6 +64,13 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
             yield spark
         finally:
             spark.stop()
+
+
+def _worker(path: Path) -> Path:
+    """What workers are started with: this Python, where Spark would take `python3` from PATH, and no package of the folder it is started in."""
+    path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P"])} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
 BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # what a wheel is made of besides
 INSIDE = Path("tenure/_inside")  # as setup.py says
 SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it

@@ -26,6 +26,13 @@ NEEDED = {
     "topic alter": "--partitions 3",
     "produce": "--value v",
     "consume": "--limit 1 --from-beginning",
+    "analyze run": "--offsets nosuch --out nosuch",
+    "analyze ingest": "--offsets nosuch --out nosuch",
+    "analyze build": "--out nosuch",
+    "analyze advise": "--out nosuch --group g",
+    "analyze status": "--out nosuch",
+    "analyze whatif": "--out nosuch --group g",
+    "analyze reconcile": "--out nosuch",
 }
 
 
@@ -42,7 +49,8 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 EVERY = dict(leaves(build_parser()))
-SPEAKING = [name for name, parser in EVERY.items() if "--json" in options_of(parser)]
+# `analyze report` writes a file of JSON: its --json has a value.
+SPEAKING = [name for name, parser in EVERY.items() if "--json" in options_of(parser) and name != "analyze report"]
 OF_CLUSTERS = [name for name in SPEAKING if "--bootstrap" in options_of(EVERY[name])]
 
 
@@ -82,7 +90,7 @@ def test_no_broker(tenure: Tenure, name: str) -> None:
     assert error["message"] in result.err + result.out
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "analyze report"])
 def test_a_command_line_that_cannot_be_understood(tenure: Tenure, name: str) -> None:
     result = tenure(*name.split(), "--json", "--no-such-option")
     error = error_of(result, 64)

@@ -92,7 +92,7 @@ def test_one_name_is_said_to_be_installed(archives: Path) -> None:
         assert opened.read(name).decode().split() == ["tenure"]
 
 
-OURS = ("protocol", "coordinator", "storage", "history", "broker", "cli")
+OURS = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
 DECOY = "raise ImportError('this is a package of another application')\n"
 
 
