@@ -45,7 +45,8 @@ spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
 	@$(BIN)/python -m tests.pipeline.browser
-	@$(BIN)/python -m pytest -m spark tests/spark tests/pipeline $(ARGS)
+	@$(BIN)/python -m pytest -m spark tests/pipeline $(ARGS)
+	@$(BIN)/python -m pytest -m spark tests/spark $(ARGS)
 
 suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)
 
