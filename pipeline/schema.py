@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -26,11 +26,7 @@ def _field(name: str, hint: Any) -> pa.Field:
         return pa.field(name, pa.list_(SIMPLE[get_args(hint)[0]]), nullable=False)
     kinds = [kind for kind in get_args(hint) if kind is not type(None)] if get_origin(hint) is not None else [hint]
     assert len(kinds) == 1, f"{name}: {hint}"
-    return pa.field(name, SIMPLE[kinds[0]], nullable=_is_optional(hint))
-
-
-def _is_optional(hint: Any) -> bool:
-    return type(None) in get_args(hint) or get_origin(hint) is Union
+    return pa.field(name, SIMPLE[kinds[0]], nullable=type(None) in get_args(hint))
 
 
 def table_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:

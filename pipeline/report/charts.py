@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
@@ -291,45 +291,54 @@ def _runs(cells: Sequence[int | None], most: float) -> list[tuple[int, int, int]
     return found
 
 
+class Mark(NamedTuple):
+    from_ms: int
+    to_ms: int
+    kind: str
+    title: str
+
+
 def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """The status of each partition over time."""
-    bad = {(one["topic"], one["topic_partition"]) for one in rows if one["status"] not in ("OK", "UNKNOWN")}
-    lanes = sorted(sorted({(one["topic"], one["topic_partition"]) for one in rows}, key=lambda lane: (lane not in bad, lane))[:16])
-    if not lanes:
-        return Markup("")
-    axis = Axis(from_ms, to_ms, left=190)
-    bottom = 4 + 14 * len(lanes)
-    parts = []
-    for number, lane in enumerate(lanes):
-        y = 4 + number * 14
-        parts.append(text(0, y + 10, _cut(f"{lane[0]}-{lane[1]}", 28), "label small"))
-        for one in rows:
-            if (one["topic"], one["topic_partition"]) == lane:
-                x = axis.x(one["from_ms"])
-                title = f"{lane[0]}-{lane[1]} {span_text(one['from_ms'], one['to_ms'])}: {one['status']} ({one['rule']})"
-                parts.append(rect(x, y, axis.x(one["to_ms"]) - x, 12, f"status-{one['status'].lower()}", title))
-    return svg(bottom + 20, "status of the partitions over time", axis.drawn(bottom, bottom), *parts)
+    lanes: dict[tuple[str, int], list[Mark]] = {}
+    bad = set()
+    for one in rows:
+        lane = (one["topic"], one["topic_partition"])
+        title = f"{lane[0]}-{lane[1]} {span_text(one['from_ms'], one['to_ms'])}: {one['status']} ({one['rule']})"
+        lanes.setdefault(lane, []).append(Mark(one["from_ms"], one["to_ms"], f"status-{one['status'].lower()}", title))
+        if one["status"] not in ("OK", "UNKNOWN"):
+            bad.add(lane)
+    shown = sorted(sorted(lanes, key=lambda lane: (lane not in bad, lane))[:16])
+    return _strips("status of the partitions over time", [(f"{topic}-{number}", lanes[topic, number]) for topic, number in shown], from_ms, to_ms)
 
 
 def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """Of which time every record is there."""
-    lanes = sorted({(one["cluster"], one["log"], one["partition"]) for one in rows if not one["complete"]})[:30]
+    lanes: dict[tuple[str, str, int], list[Mark]] = {}
+    for one in rows:
+        begin = one["from_ms"] if one["from_ms"] is not None else from_ms
+        end = one["to_ms"] if one["to_ms"] is not None else begin
+        title = f"{one['log']}-{one['partition']} offsets {one['from_offset']} to {one['to_offset']}: {'complete' if one['complete'] else one['why']}"
+        mark = Mark(begin, end, "status-ok" if one["complete"] else "status-unknown", title)
+        lanes.setdefault((one["cluster"], one["log"], one["partition"]), []).append(mark)
+    shown = sorted({(one["cluster"], one["log"], one["partition"]) for one in rows if not one["complete"]})[:30]
+    return _strips("what the logs still hold", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in shown], from_ms, to_ms)
+
+
+def _strips(label: str, lanes: Sequence[tuple[str, Sequence[Mark]]], from_ms: int, to_ms: int) -> Markup:
+    """A lane for each name, with its marks over time."""
     if not lanes:
         return Markup("")
     axis = Axis(from_ms, to_ms, left=190)
     bottom = 4 + 14 * len(lanes)
     parts = []
-    for number, lane in enumerate(lanes):
+    for number, (name, marks) in enumerate(lanes):
         y = 4 + number * 14
-        parts.append(text(0, y + 10, _cut(f"{lane[1]}-{lane[2]}", 28), "label small"))
-        for one in rows:
-            if (one["cluster"], one["log"], one["partition"]) == lane:
-                begin = one["from_ms"] if one["from_ms"] is not None else from_ms
-                end = one["to_ms"] if one["to_ms"] is not None else begin
-                x = axis.x(begin)
-                title = f"{lane[1]}-{lane[2]} offsets {one['from_offset']} to {one['to_offset']}: {'complete' if one['complete'] else one['why']}"
-                parts.append(rect(x, y, axis.x(end) - x, 12, "status-ok" if one["complete"] else "status-unknown", title))
-    return svg(bottom + 20, "what the logs still hold", axis.drawn(bottom, bottom), *parts)
+        parts.append(text(0, y + 10, _cut(name, 28), "label small"))
+        for mark in marks:
+            x = axis.x(mark.from_ms)
+            parts.append(rect(x, y, axis.x(mark.to_ms) - x, 12, mark.kind, mark.title))
+    return svg(bottom + 20, label, axis.drawn(bottom, bottom), *parts)
 
 
 def _scale(low: float, high: float, bottom: float, top: float) -> Any:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.coverage import merged
@@ -57,13 +58,13 @@ class Tables:
         self.status = self._by_group("status", Status)
         self.hygiene = self._by_group("hygiene", Hygiene)
         self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
+        lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
+        self.lag = lag.filter(pc.is_valid(lag["lag_max"]))
         self.segments = rows_of(Segment, warehouse.read("segments"))
 
     def _of(self, name: str, row: type[R]) -> list[R]:
         table = self.warehouse.read(name)
         if self.wanted is not None:
-            import pyarrow as pa
-
             table = table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
         return rows_of(row, table)
 
@@ -88,7 +89,7 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "run": current.run,
         "summary": _summary(tables, first),
         "first": first,
-        "coverage": _coverage(tables),
+        "coverage": [one._asdict() for one in tables.coverage],
         "groups": [one._asdict() for one in ranked],
         "details": [_details(tables, one) for one in full],
         "hygiene": [one._asdict() for key in sorted(tables.hygiene) for one in tables.hygiene[key]],
@@ -174,7 +175,7 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
         "advice": advice._asdict() if advice is not None else None,
         "offenders": _offenders(tables.episodes.get(key, [])),
         "status": _limited(now, STATUS_MAX),
-        "lag": _lag(tables.warehouse, group),
+        "lag": _lag(tables.lag, group),
     }
 
 
@@ -203,12 +204,9 @@ def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
     ]
 
 
-def _lag(warehouse: Warehouse, group: Group) -> dict[str, Any]:
-    """Per partition its highest lag in each stretch, for the heat map; of all together for the line."""
-    columns = ["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max", "lag_last", "time_lag_ms"]
-    table = warehouse.read("lag_1m", columns=columns)
+def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
+    """Per partition its highest lag in each stretch, for the heat map. `table`: all of `lag_1m` that is known."""
     table = table.filter(pc.and_(pc.equal(table["group"], group.group), pc.equal(table["cluster"], group.cluster)))
-    table = table.filter(pc.is_valid(table["lag_max"]))
     if not table.num_rows:
         return {"partitions": [], "step_ms": None, "from_ms": None}
     first, last = pc.min(table["minute_ms"]).as_py(), pc.max(table["minute_ms"]).as_py()
@@ -229,10 +227,6 @@ def _lag(warehouse: Warehouse, group: Group) -> dict[str, Any]:
         ],
         "left_out": len(rows) - len(worst),
     }
-
-
-def _coverage(tables: Tables) -> list[dict[str, Any]]:
-    return [one._asdict() for one in tables.coverage]
 
 
 def _weakest(confidences: Iterable[str]) -> str:
