@@ -35,13 +35,13 @@ from protocol.batch import (
     validate,
 )
 from protocol.batch_record import read_keys
+from storage.checking import check
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
-from storage.segment import Segment
+from storage.segment import CHUNK_BYTES, Segment
 from storage.swap import CLEANED, Cleaned, Closed
-from storage.verifying import CHUNK_BYTES
 
 KEY_COST_BYTES: Final = 180  # of a key in the map, beside its own bytes: object, offset, its share of the table
 
@@ -311,7 +311,7 @@ class Compaction:
             self._handles.disk.remove(output.log_path)
             return
         written = Segment(self._handles, self._folder, output.base, self._suffix)
-        if reason := written.check(from_start=True):
+        if reason := check(written, from_start=True):
             raise written.damaged_at(reason)
         written.save_index()
         written.file.sync()

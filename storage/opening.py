@@ -16,6 +16,7 @@ import google_crc32c
 
 from protocol.batch import validate
 from storage.aside import set_aside_bytes
+from storage.checking import check, cut
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
@@ -60,7 +61,7 @@ def open_segments(
     reasons: list[str] = []
     for base in bases:
         segment = Segment(handles, folder, base)
-        reasons.append(segment.check(not clean and base == bases[-1], clean))
+        reasons.append(check(segment, not clean and base == bases[-1], clean))
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
@@ -70,7 +71,7 @@ def open_segments(
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
             if clean or after is not segments[-1] or after.next_offset < segment.next_offset:
                 raise segment.damaged_at(reasons[number] or f"it reaches into {after.log_path}")
-            segment.cut(segment.position_from(after.base))
+            cut(segment, segment.position_from(after.base))
         elif reasons[number]:
             raise segment.damaged_at(reasons[number])
     return segments, recovery
@@ -92,7 +93,7 @@ def open_deferred(
     for number, base in enumerate(bases):
         segment = Segment(handles, folder, base)
         may_be_torn = not clean and (number == len(bases) - 1 or bases[number + 1] > recovery_point)
-        reason = segment.check(may_be_torn, clean)
+        reason = check(segment, may_be_torn, clean)
         segment.unsynced = may_be_torn  # what was read may be in memory alone
         if segments and segments[-1].next_offset > base:
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
@@ -154,7 +155,7 @@ def _ends_torn(segment: Segment, end: int) -> bool:
 
 def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
     recovery = Recovery(segment.log_path, segment.size, end - segment.size, reason, kept)
-    segment.cut(segment.size)
+    cut(segment, segment.size)
     return recovery
 
 
@@ -250,7 +251,7 @@ class Repair:
             kept = set_aside_bytes(self._disk, self._folder, [(last.log_path, position)])
             reason = "nobody was told that it is stored"
             self.recovery = Recovery(last.log_path, position, last.size - position, reason, kept)
-        last.cut(position)
+        cut(last, position)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """After a failed flush the pages may never reach the disk, so what is behind it is written anew.
@@ -261,7 +262,7 @@ class Repair:
         new = self._written_anew(handles, old, max(self._flushed_offset, old.base))
         if new.base == old.base:
             return [*segments[:-1], new]
-        old.cut(old.position_from(new.base))
+        cut(old, old.position_from(new.base))
         return [*segments, new]
 
     def _all_rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
@@ -285,7 +286,7 @@ class Repair:
         handles.forget(new.log_path)
         self._disk.rename(path, new.log_path)
         self._disk.sync_folder(self._folder)
-        if reason := new.check(from_start=True):
+        if reason := check(new, from_start=True):
             raise new.damaged_at(reason)
         return new
 

@@ -10,9 +10,8 @@ from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, CorruptBatch, read_
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.producers import Producers
-from storage.segment import Segment
+from storage.segment import CHUNK_BYTES, Segment
 from storage.snapshots import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
-from storage.verifying import CHUNK_BYTES
 
 # Base offset, length, magic, attributes, last offset delta, newest timestamp, producer's id, epoch and sequence.
 _WHO: Final = Struct(">qi4xb4xhi8xqqhi")

@@ -11,9 +11,9 @@ from protocol.batch_facts import FactReader
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.index import RELATIVE_OFFSET_MAX, Index
-from storage.verifying import CHUNK_BYTES, verify_all
+from storage.index import Index
 
+CHUNK_BYTES: Final = 1 << 20  # what is read in one go, unless it is said otherwise
 FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
 LOOK_BYTES: Final = 8_192  # what a look-up reads at once: two index intervals, no chunk
 PART_BYTES: Final = 65_536  # a read of more than this may be an index interval short of what it may be
@@ -123,11 +123,11 @@ class Segment:
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
         """The same for a batch that was in a log before, of which this is the header."""
-        self.append(batch, header.base_offset, header.last_offset, _newest_record(header), header.leader_epoch)
+        self.append(batch, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
     def note(self, header: BatchHeader) -> None:
         """Count a batch that stands at the end of the good part."""
-        self._note(header.size, header.base_offset, header.last_offset, _newest_record(header), header.leader_epoch)
+        self._note(header.size, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
     def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         if max_timestamp > self.max_timestamp:
@@ -141,36 +141,6 @@ class Segment:
         self.next_offset = last_offset + 1
 
     # Reading.
-
-    def check(self, from_start: bool, believe_index: bool = True) -> str:
-        """Read the file up to its end or the first batch that is none; why it stopped short, or "".
-
-        From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
-        stored index knows. `believe_index`: its two files were written by a process that went on or stopped in order.
-        """
-        length = self.handles.file(self.log_path).size()
-        stored = None if from_start else self._load_index(length, believe_index)
-        self.verified = from_start
-        try:
-            reason = verify_all(self, length) if from_start else self._read_headers(length)
-            if not reason and self.index.last_time > max(self.max_timestamp, 0):  # it has a time that no batch has
-                self._begin_anew()
-                reason = self._read_headers(length)
-        except CorruptBatch as error:
-            reason = str(error)
-        index = self.index
-        index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        self.index_saved = index is stored and not index.positions and not index.times
-        return reason
-
-    def _read_headers(self, length: int) -> str:
-        for header, _, _ in self.batches(self.size, length, False):
-            if header.base_offset < self.next_offset or header.last_offset < header.base_offset:
-                return f"offset {header.base_offset} where at least {self.next_offset} must be"
-            if header.last_offset - self.base > RELATIVE_OFFSET_MAX:
-                return f"offset {header.last_offset} is too far from the segment's first, {self.base}"
-            self.note(header)
-        return ""
 
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
         """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is.
@@ -311,7 +281,7 @@ class Segment:
         """As many whole batches as are before `behind`; of many to within what the index knows, so that they are read once."""
         if behind - begin >= PART_BYTES:
             position, last_offset = self.index.before(behind)
-            header = self._header_at(position, last_offset) if position > begin else None
+            header = self.header_named(position, last_offset) if position > begin else None
             if header is not None:
                 self.remember(header.base_offset, position)
                 return self.bytes_at(begin, position - begin)
@@ -339,7 +309,7 @@ class Segment:
         """Where to begin reading for `offset`: further back where the index does not lead to the batch that it names."""
         position, last_offset = self.index.entry_for(offset)
         back = PART_BYTES
-        while position > 0 and self._header_at(position, last_offset) is None:
+        while position > 0 and self.header_named(position, last_offset) is None:
             position, last_offset = self.index.before(position - back)
             back *= 4
         return position
@@ -353,7 +323,7 @@ class Segment:
         except CorruptBatch:
             return None
 
-    def _header_at(self, position: int, last_offset: int) -> BatchHeader | None:
+    def header_named(self, position: int, last_offset: int) -> BatchHeader | None:
         """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
         try:
             header = read_header(self.file.read(position, HEADER_BYTES), 0)
@@ -363,71 +333,6 @@ class Segment:
 
     def damaged_at(self, reason: str) -> DamagedLog:
         return DamagedLog(self.log_path, self.size, reason)
-
-    # Changing what is there.
-
-    def cut(self, position: int) -> None:
-        """Forget and remove everything from `position` on; a batch begins there or the file ends."""
-        file = self.handles.file(self.log_path)
-        if file.size() != position:
-            file.truncate(position)
-            self.unsynced = True
-        self.places.clear()
-        self.index.cut(position)
-        self._resume()
-        try:
-            for header, _, _ in self.batches(self.size, position, False):
-                self.note(header)
-        except CorruptBatch as error:
-            raise self.damaged_at(str(error)) from error
-        self.index_saved = False
-
-    def _resume(self) -> None:
-        """Go back to the last batch that the index names, or to the start."""
-        position, last_offset = self.index.last_place()
-        header = self._header_at(position, last_offset) if position else None
-        if header is None:
-            self._begin_anew()
-        else:
-            self.size, self.next_offset = position, header.base_offset
-            self.max_timestamp, self.max_timestamp_offset = self.index.last_record_time()
-
-    def _begin_anew(self) -> None:
-        """Nothing is known, and the index is built again."""
-        self.index = Index(self.handles, self.path, self.suffix, self.base)
-        self.size, self.next_offset = 0, self.base
-        self.max_timestamp, self.max_timestamp_offset = -1, self.base
-
-    def _load_index(self, length: int, believe: bool) -> Index | None:
-        """The stored index, if it makes sense; it is taken up as far as it leads to batches."""
-        index = Index(self.handles, self.path, self.suffix, self.base)
-        if not index.load(length):
-            return None
-        self.index = index
-        self._resume()
-        if self.size and not believe and not self._resume_at_newest():
-            self._begin_anew()
-        return index
-
-    def _resume_at_newest(self) -> bool:
-        """Go further back, to the batch that the time index has as the newest so far; whether it leads to one.
-
-        Nobody waits until the index files are on the disk. After a power failure the offsets may be there and the times of
-        the same batches may not: then the newest is among what is read from here on.
-        """
-        newest, offset = self.index.newest_before(self.next_offset)
-        if newest < 0:
-            return False
-        try:
-            position = self.position_from(offset)
-        except DamagedLog:
-            return False
-        header = self.header_at(position)
-        if header is None or not header.base_offset <= offset <= header.last_offset or _newest_record(header) != newest:
-            return False
-        self.size, self.next_offset = position, header.base_offset
-        self.max_timestamp, self.max_timestamp_offset = newest, offset
-        return True
 
     def save_index(self) -> None:
         """Both index files, where they are not as they should be: for Kafka's tools and the next opening."""
@@ -442,6 +347,6 @@ class Segment:
         self.index.forget()
 
 
-def _newest_record(header: BatchHeader) -> int:
+def newest_record(header: BatchHeader) -> int:
     """The largest timestamp of its records; -1 for a batch that a compaction has emptied, whose header keeps the old one."""
     return header.max_timestamp if header.record_count else -1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from storage.checking import check
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
@@ -61,7 +62,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
 
 def _opened(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment:
     segment = Segment(handles, folder, new.base, suffix)
-    reason = segment.check(from_start=False)
+    reason = check(segment, from_start=False)
     if not reason and (segment.size, segment.next_offset) != (new.size, new.next_offset):
         reason = f"it ends before offset {segment.next_offset}, not {new.next_offset}"
     if reason:
@@ -132,7 +133,7 @@ def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:
-        if reason := segment.check(from_start=True):
+        if reason := check(segment, from_start=True):
             raise DamagedLog(segment.log_path, segment.size, reason)
         verdict = judge(disk, folder, segment)
         if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (counts and segment.size)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import starmap
 from struct import Struct, iter_unpack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import google_crc32c
 
@@ -28,11 +28,7 @@ from protocol.batch_facts import SAME_AT
 from protocol.batch_record import INT64_MAX
 from protocol.fact_layouts import ALIKE_MAX
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
-
-if TYPE_CHECKING:
-    from storage.segment import Segment
-
-CHUNK_BYTES: Final = 1 << 20
+from storage.segment import CHUNK_BYTES, Segment
 
 # Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
 _SOUND: Final = Struct(">qiibIhi8xq14xi")

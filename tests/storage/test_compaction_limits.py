@@ -10,9 +10,8 @@ from protocol.batch import BatchHeader, Record, build, iterate, records, stamp_w
 from protocol.compression import Compression
 from storage import DamagedLog
 from storage.compaction import Compaction
-from storage.segment import segment_name
+from storage.segment import CHUNK_BYTES, segment_name
 from storage.swap import Closed
-from storage.verifying import CHUNK_BYTES
 from tests.storage.faulty_disk import FaultyDisk, FaultyFile
 from tests.storage.logs import FOLDER, overwrite, read
 

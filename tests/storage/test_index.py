@@ -8,6 +8,7 @@ import pytest
 
 from protocol.batch import BatchHeader, iterate
 from storage import Handles, Log
+from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
@@ -162,7 +163,7 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> 
         assert [header.base_offset for header in much] == list(range(1, len(much) + 1))
         assert 990_000 < sum(header.size for header in much) <= 1_000_000
     for number in (count - 5, MEMORY_ENTRIES + 3, 9):
-        segment.cut(segment.position_from(number))
+        cut(segment, segment.position_from(number))
         assert (segment.next_offset, log.newest_timestamp) == (number, 1_000 + number - 1)
         assert headers_of(log.read(number - 1, 10))[0].base_offset == number - 1
 

@@ -7,6 +7,7 @@ import pytest
 
 from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, rewrite, stamp_whole
 from storage import Handles, Log
+from storage.checking import check
 from storage.promoted import Verdict, judge
 from storage.segment import Segment, segment_name
 from storage.swap import promote
@@ -222,7 +223,7 @@ def laid(disk: FaultyDisk, base: int, ending: str, data: bytes) -> None:
 def verdict_of(disk: FaultyDisk, base: int) -> Verdict:
     handles = Handles(disk)
     promoted = Segment(handles, f"/data/{FOLDER}", base, ".swap")
-    assert promoted.check(from_start=True) == ""
+    assert check(promoted, from_start=True) == ""
     handles.close()
     verdict = judge(disk, f"/data/{FOLDER}", promoted)
     handles.close()

@@ -10,8 +10,8 @@ from google_crc32c import value as crc32c
 
 from protocol.batch import CorruptBatch, Record, build, facts_of, read_header, stamp_whole
 from storage import DamagedLog, Handles
-from storage.segment import FACT_BYTES, PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
-from storage.verifying import CHUNK_BYTES
+from storage.checking import check, cut
+from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 
@@ -71,7 +71,7 @@ def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(dis
         header = read_header(batch.data, 0)
         written.append(batch.data, batch.base, batch.last, header.max_timestamp, header.leader_epoch)
     again = Segment(Handles(disk), PATH, BASE)
-    assert again.check(from_start) == ""
+    assert check(again, from_start) == ""
     whole = b"".join(batch.data for batch in SOME)
     assert known(again) == known(written) == (len(whole), NEXT, 3_004, 114)
     assert (again.epoch, again.epoch_start) == (written.epoch, written.epoch_start) == (2, 115)
@@ -88,27 +88,27 @@ def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_s
         (one(BASE + (1 << 31)), "too far"),
     ):
         segment = laid(disk, [*SOME, wrong])
-        assert reason in segment.check(from_start)
+        assert reason in check(segment, from_start)
         assert (segment.size, segment.next_offset) == (len(good), NEXT)
     for fine in (one(121), one(BASE + (1 << 31) - 1)):
         segment = laid(disk, [*SOME, fine])
-        assert segment.check(from_start) == ""
+        assert check(segment, from_start) == ""
         assert segment.next_offset == fine.base + 1
     segment = laid(disk, SOME, one(121).data[:-1])
-    assert "cut short" in segment.check(from_start)
+    assert "cut short" in check(segment, from_start)
     assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    assert laid(disk, [one(99)]).check(from_start) == "offset 99 where at least 100 must be"
+    assert check(laid(disk, [one(99)]), from_start) == "offset 99 where at least 100 must be"
     backwards = bytearray(one(130).data)
     backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
     backwards[17:21] = crc32c(bytes(backwards[21:])).to_bytes(4, "big")
     segment = laid(disk, SOME, bytes(backwards))
-    assert segment.check(from_start)
+    assert check(segment, from_start)
     assert (segment.size, segment.next_offset) == (len(good), NEXT)
 
 
 def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
     segment = laid(disk, batches)
-    assert segment.check(from_start) == ""
+    assert check(segment, from_start) == ""
     return segment
 
 
@@ -236,9 +236,9 @@ def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chu
     first = len(SOME[0].data)
     found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(first, segment.size - len(SOME[-1].data), False, chunk_bytes)]
     assert found == [batch.data for batch in SOME[1:-1]]
-    for cut in (1, 30):
+    for missing in (1, 30):
         with pytest.raises(CorruptBatch, match="cut short"):
-            list(segment.batches(0, segment.size - cut, True, chunk_bytes))
+            list(segment.batches(0, segment.size - missing, True, chunk_bytes))
     with pytest.raises(CorruptBatch, match="shorter than it was"):
         list(segment.batches(0, segment.size + 100, True, chunk_bytes))
 
@@ -255,7 +255,7 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
     position = sum(len(batch.data) for batch in kept)
     segment.save_index()
     segment.unsynced = False
-    segment.cut(position)
+    cut(segment, position)
     assert segment.unsynced is (count < 5)
     assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name what is gone, should the process end now
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
@@ -273,11 +273,11 @@ def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDis
     data = [batch.data for batch in SOME]
     segment = opened(disk, SOME, False)
     overwrite(disk, segment.log_path, data[0] + data[1][:-1] + b"?" + b"".join(data[2:]))
-    segment.cut(segment.size - len(data[4]))
+    cut(segment, segment.size - len(data[4]))
     assert (segment.next_offset, segment.size) == (116, sum(len(one) for one in data[:4]))
     overwrite(disk, segment.log_path, data[0] + data[1][:16] + b"?" + data[1][17:] + b"".join(data[2:4]))
     with pytest.raises(DamagedLog, match="magic") as caught:
-        segment.cut(segment.size - len(data[3]))
+        cut(segment, segment.size - len(data[3]))
     assert caught.value.position == len(data[0])
 
 

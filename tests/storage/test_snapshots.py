@@ -10,9 +10,9 @@ import pytest
 from protocol.batch import Record, build, read_header, rewrite
 from storage import DamagedLog, Handles, Log, Producers
 from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
+from storage.segment import CHUNK_BYTES
 from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
 from storage.swap import remove_deleted
-from storage.verifying import CHUNK_BYTES
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, overwrite, read

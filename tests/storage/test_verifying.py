@@ -9,6 +9,7 @@ import pytest
 
 from protocol.batch import Record, build, stamp
 from storage import Handles
+from storage.checking import check
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 from storage.segment import Segment
 from tests.storage.faulty_disk import FaultyDisk
@@ -34,7 +35,7 @@ def knowledge(segment: Segment) -> dict[str, object]:
 
 def checked(disk: FaultyDisk) -> tuple[Segment, str]:
     segment = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
-    return segment, segment.check(from_start=True)
+    return segment, check(segment, from_start=True)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -85,7 +86,7 @@ def test_a_byte_that_is_another_is_found_in_any_batch_of_a_run(seed: int) -> Non
     for number in range(count):
         alone = Segment(Handles(stored(bytes(data[number * size : (number + 1) * size]))), f"{PATH}/{FOLDER}", 0)
         alone.next_offset = ends
-        said = alone.check(from_start=True)
+        said = check(alone, from_start=True)
         if said:
             break
         ends = alone.next_offset
@@ -107,7 +108,7 @@ def test_offsets_end_where_the_index_cannot_name_them_any_more(records: int, cle
         stamp(one, 0, RELATIVE_OFFSET_MAX - 12 * records + number * records, 0)
         data += one
     segment = Segment(Handles(stored(bytes(data))), f"{PATH}/{FOLDER}", 0)
-    reason = segment.check(from_start=not clean)
+    reason = check(segment, from_start=not clean)
     good = 13 if records == 1 else 12
     last = RELATIVE_OFFSET_MAX - 12 * records + (good + 1) * records - 1
     assert (segment.size, reason) == (good * len(one), f"offset {last} is too far from the segment's first, 0")
