@@ -1,8 +1,7 @@
 """One log: segments in a folder, of which the last one grows.
 
-`append` is a write to the operating system; what makes it durable is a flush, in three steps, because the middle one
-blocks and runs in another thread: `start_flush` and `finish_flush` belong to the owner, who may append in between. After
-a failure the log is repaired in three steps likewise.
+`append` is a write to the operating system, and flushed.py makes it durable. After a failure the log is repaired in three
+steps, of which the middle one blocks and runs in another thread.
 
 A log rolls only when everything before is flushed, so nothing but the end of its last segment can be lost. One that is
 `deferred` does not wait for that, as Kafka's topics do not: it is for the operating system to write, an opening verifies
@@ -19,7 +18,8 @@ from typing import Final
 from protocol.batch import stamp_whole, validate
 from storage.epochs import read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, told
-from storage.flush import Flush, sync_names, write_topic_id
+from storage.flush import write_topic_id
+from storage.flushed import Flushed
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, remove_segments, sync
@@ -27,49 +27,34 @@ from storage.producers import Producers
 from storage.rebuilding import rebuild, save_producers
 from storage.removal import set_folder_aside
 from storage.segment import Segment
-from storage.segments import Segments
 from storage.swap import finish_exchanges
 from storage.times import first_timestamp
 
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
-class Log(Segments):
-    """Appends, flushes, reads. After a failed flush it is not `usable` until it is repaired."""
+class Log(Flushed):
+    """Appends, flushes, reads."""
 
     __slots__ = (
         "_deferred",
-        "_flush_failed",
-        "_flushed_size",
-        "_flushing",
-        "_is_new",
         "_made",
-        "_names_unsynced",
         "_noted_epoch",
         "_producers",
         "_seen_at",
         "_seen_base",
-        "_topic_id",
-        "flushed_offset",
         "segment_bytes",
         "segment_ms",
     )
 
     def __init__(self, handles: Handles, folder: str, segment_bytes: int) -> None:
         super().__init__(handles, folder)
-        self.flushed_offset = 0
         self.segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
         self.segment_ms = 0  # a batch that is so much later than the first one of its segment begins another; 0: none does
         self._made = False
-        self._topic_id = ""
         self._deferred = False
         self._producers: Producers | None = None
         self._noted_epoch = -1  # which is in the checkpoint
-        self._flushing = False
-        self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
-        self._flushed_size = 0  # of the last segment
-        self._names_unsynced = False
-        self._is_new = False  # the folder was made, and its own name is not safe yet
         self._seen_base = -1  # of which segment `roll_if_old` knows since when it is there
         self._seen_at = 0
 
@@ -200,19 +185,6 @@ class Log(Segments):
             with contextlib.suppress(OSError):  # an older one and the batches behind it say the same
                 save_producers(self._disk, self.folder, self.next_offset, self._producers)
 
-    def _sync_all(self, active: Segment) -> None:
-        if active.unsynced:
-            try:
-                self._handles.file(active.log_path).sync()
-            except OSError:
-                self._flush_failed = True
-                raise
-            active.unsynced = False
-        if self._names_unsynced:
-            sync_names(self._disk, self.folder, self._is_new, self._topic_id)
-            self._names_unsynced = self._is_new = False
-        self.flushed_offset = self.next_offset
-
     def _begin_segment(self, sync: bool) -> Segment:
         """An empty last segment; its name is safe, or the next flush makes it so, in another thread."""
         if not self._made:
@@ -330,11 +302,6 @@ class Log(Segments):
                 count += 1
         return self._count_old(count, end, now, monotonic, retention_ms) if retention_ms >= 0 else count
 
-    @property
-    def busy(self) -> bool:
-        """Somebody is at work in its folder."""
-        return self._flushing or self.at_work > 0
-
     def set_folder_aside(self, token: str) -> str:
         """Nobody wants the log any more: where its files are until somebody removes them. Raises OSError, and stays usable."""
         assert not self.busy, "what is at work in the folder would go on in the next one of this name"
@@ -350,77 +317,6 @@ class Log(Segments):
         """Its folder is about to be another's: nothing is read or written by its names any more."""
         self.usable = False
         self._give_up(0, len(self._segments))
-
-    # Flushing.
-
-    def start_flush(self, closed: bool = False) -> Flush:
-        """Raises AppendFailed on a log that waits to be repaired: a flush that failed is never tried again.
-
-        The system may have dropped the pages and forgotten the failure. With `closed` the last segment is left out, which
-        grows.
-        """
-        assert not self._flushing, "one flush at a time"
-        if not self.usable:
-            raise AppendFailed(f"{self.folder} waits to be repaired")
-        flush = Flush(
-            self.last_base if closed else self.next_offset,
-            self._disk,
-            self.folder if self._names_unsynced else "",
-            self._is_new,
-            self._topic_id,
-        )
-        try:
-            for segment in self._segments[:-1] if closed else self._segments:
-                if segment.unsynced:
-                    flush.files.append(self._handles.pin(segment.log_path))
-                    flush.segments.append(segment)
-                    flush.sizes.append(segment.size)
-        except OSError as error:
-            self._unpin(flush)
-            self.usable = False
-            raise AppendFailed(told(error, self.folder)) from error
-        self._flushing = True
-        self._names_unsynced = self._is_new = False  # what is begun from here on is for the next one
-        return flush
-
-    def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
-        """`flush.run` returned, or raised `failure`. Raises AppendFailed then; the log is not usable any more."""
-        self._flushing = False
-        self._unpin(flush)
-        if failure is not None:
-            self.usable = False
-            self._flush_failed = True
-            raise AppendFailed(told(failure, self.folder)) from failure
-        self.flushed_offset = max(self.flushed_offset, flush.offset)
-        for segment, size in zip(flush.segments, flush.sizes, strict=True):
-            if segment.size == size:
-                segment.unsynced = False
-            if segment is self._segments[-1]:
-                self._flushed_size = size
-
-    def _unpin(self, flush: Flush) -> None:
-        for file in flush.files:
-            self._handles.unpin(file)
-
-    def all_written(self, end: int) -> None:
-        """The whole file system was made durable since the log ended at `end`: so is the log, up to there."""
-        for segment in self._segments:
-            if segment.next_offset <= end:
-                segment.unsynced = False
-        if self._segments and self._segments[-1].base < end:  # none was begun since
-            self._names_unsynced = self._is_new = False
-        self.flushed_offset = max(self.flushed_offset, end)
-
-    def flush(self) -> int:
-        """All three steps here and now; the offset up to which everything is durable."""
-        flush = self.start_flush()
-        failure: OSError | None = None
-        try:
-            flush.run()
-        except OSError as error:
-            failure = error
-        self.finish_flush(flush, failure)
-        return self.flushed_offset
 
     # Repairing.
 

@@ -1,6 +1,6 @@
 """The segments of one log, in order: reading what they hold, and what closed ones give way to.
 
-The half of a log that does not grow; log.py has the other one.
+The half of a log that does not grow; flushed.py has what is on the disk for good, log.py what grows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,125 @@
+"""The segments of a log, and how much of what they hold is on the disk for good.
+
+`append` is a write to the operating system; what makes it durable is a flush, in three steps, because the middle one
+blocks and runs in another thread: `start_flush` and `finish_flush` belong to the owner, who may append in between.
+"""
+
+from __future__ import annotations
+
+from storage.errors import AppendFailed, told
+from storage.flush import Flush, sync_names
+from storage.handles import Handles
+from storage.segment import Segment
+from storage.segments import Segments
+
+
+class Flushed(Segments):
+    """After a failed flush it is not `usable` until it is repaired."""
+
+    __slots__ = (
+        "_flush_failed",
+        "_flushed_size",
+        "_flushing",
+        "_is_new",
+        "_names_unsynced",
+        "_topic_id",
+        "flushed_offset",
+    )
+
+    def __init__(self, handles: Handles, folder: str) -> None:
+        super().__init__(handles, folder)
+        self.flushed_offset = 0
+        self._topic_id = ""
+        self._flushing = False
+        self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
+        self._flushed_size = 0  # of the last segment
+        self._names_unsynced = False
+        self._is_new = False  # the folder was made, and its own name is not safe yet
+
+    @property
+    def busy(self) -> bool:
+        """Somebody is at work in its folder."""
+        return self._flushing or self.at_work > 0
+
+    def start_flush(self, closed: bool = False) -> Flush:
+        """Raises AppendFailed on a log that waits to be repaired: a flush that failed is never tried again.
+
+        The system may have dropped the pages and forgotten the failure. With `closed` the last segment is left out, which
+        grows.
+        """
+        assert not self._flushing, "one flush at a time"
+        if not self.usable:
+            raise AppendFailed(f"{self.folder} waits to be repaired")
+        flush = Flush(
+            self.last_base if closed else self.next_offset,
+            self._disk,
+            self.folder if self._names_unsynced else "",
+            self._is_new,
+            self._topic_id,
+        )
+        try:
+            for segment in self._segments[:-1] if closed else self._segments:
+                if segment.unsynced:
+                    flush.files.append(self._handles.pin(segment.log_path))
+                    flush.segments.append(segment)
+                    flush.sizes.append(segment.size)
+        except OSError as error:
+            self._unpin(flush)
+            self.usable = False
+            raise AppendFailed(told(error, self.folder)) from error
+        self._flushing = True
+        self._names_unsynced = self._is_new = False  # what is begun from here on is for the next one
+        return flush
+
+    def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
+        """`flush.run` returned, or raised `failure`. Raises AppendFailed then; the log is not usable any more."""
+        self._flushing = False
+        self._unpin(flush)
+        if failure is not None:
+            self.usable = False
+            self._flush_failed = True
+            raise AppendFailed(told(failure, self.folder)) from failure
+        self.flushed_offset = max(self.flushed_offset, flush.offset)
+        for segment, size in zip(flush.segments, flush.sizes, strict=True):
+            if segment.size == size:
+                segment.unsynced = False
+            if segment is self._segments[-1]:
+                self._flushed_size = size
+
+    def _unpin(self, flush: Flush) -> None:
+        for file in flush.files:
+            self._handles.unpin(file)
+
+    def all_written(self, end: int) -> None:
+        """The whole file system was made durable since the log ended at `end`: so is the log, up to there."""
+        for segment in self._segments:
+            if segment.next_offset <= end:
+                segment.unsynced = False
+        if self._segments and self._segments[-1].base < end:  # none was begun since
+            self._names_unsynced = self._is_new = False
+        self.flushed_offset = max(self.flushed_offset, end)
+
+    def flush(self) -> int:
+        """All three steps here and now; the offset up to which everything is durable."""
+        flush = self.start_flush()
+        failure: OSError | None = None
+        try:
+            flush.run()
+        except OSError as error:
+            failure = error
+        self.finish_flush(flush, failure)
+        return self.flushed_offset
+
+    def _sync_all(self, active: Segment) -> None:
+        """What the flushes have left, here and now: the last segment and the names. Blocks."""
+        if active.unsynced:
+            try:
+                self._handles.file(active.log_path).sync()
+            except OSError:
+                self._flush_failed = True
+                raise
+            active.unsynced = False
+        if self._names_unsynced:
+            sync_names(self._disk, self.folder, self._is_new, self._topic_id)
+            self._names_unsynced = self._is_new = False
+        self.flushed_offset = self.next_offset
