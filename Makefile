@@ -35,18 +35,20 @@ test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m kafka tests/broker/test_known_settings.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
+	@$(BIN)/python -m pytest -n 2 -m "kafka and not spark" tests/broker/test_known_settings.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
 
+SPARK := -m spark -o faulthandler_timeout=600  # a JVM on a busy machine is slow to start
+
 spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark reads and writes (needs Java 17; the first time it fetches half a gigabyte)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
 	@$(BIN)/python -m tests.pipeline.browser
-	@$(BIN)/python -m pytest -m spark tests/pipeline $(ARGS)
-	@$(BIN)/python -m pytest -m spark tests/spark $(ARGS)
+	@$(BIN)/python -m pytest $(SPARK) tests/pipeline $(ARGS)
+	@$(BIN)/python -m pytest $(SPARK) tests/spark $(ARGS)
 
 suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)
 

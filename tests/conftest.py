@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 import structlog
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nothing-skipped", action="store_true", help="where Java is there, a test that is skipped has failed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return unskipped(item.config, (yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return unskipped(collector.config, (yield))
+
+
+def unskipped(config: pytest.Config, report: Any) -> Any:
+    if report.skipped and not hasattr(report, "wasxfail") and config.getoption("--nothing-skipped") and shutil.which("java"):
+        report.outcome = "failed"
+        report.longrepr = f"nothing may be skipped here, and this was: {report.longrepr[2]}"
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Chromium, driven through its pipe: what a page says on its console, what it fetches, what it looks like.
 
-`python -m tests.pipeline.browser` installs it where a package manager is at hand and nobody has (`make spark-test` does).
+`python -m tests.pipeline.browser` installs it where it is missing (`make spark-test` does).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.installing import install
+
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-INSTALL: Final = ("apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", "chromium")
 ARGUMENTS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe")
 
 
@@ -120,16 +121,9 @@ def browser(program: str) -> Iterator[Page]:
 
 
 def main() -> int:
-    if find() is not None:
-        return 0
-    if os.geteuid() != 0 or shutil.which(INSTALL[0]) is None:
-        print("spark-test: no Chromium on PATH; the report's tests in a browser are skipped (Debian: apt install chromium)", file=sys.stderr)
-        return 0
-    print("spark-test: installing Chromium", flush=True)
-    subprocess.run(["apt-get", "update", "--quiet=2"], check=False, stdin=subprocess.DEVNULL)
-    done = subprocess.run(INSTALL, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
-    if done.returncode:
-        print("spark-test: Chromium could not be installed; the report's tests in a browser are skipped", file=sys.stderr)
+    why = "" if find() is not None else install("chromium")
+    if why:
+        print(f"spark-test: no Chromium on PATH, and {why}; the report's tests in a browser are skipped", file=sys.stderr)
     return 0
 
 

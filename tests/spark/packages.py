@@ -11,6 +11,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.installing import install
 from tests.oracle import CACHE
 
 JAVA_MIN = 17
@@ -72,8 +73,9 @@ def fetch() -> None:
 
 
 def fetch_jars(into: Path) -> Path:
-    if shutil.which("mvn") is None:
-        raise Unavailable("Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH")
+    why = "" if shutil.which("mvn") else install("maven")
+    if why:
+        raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {why}")
     (into / "pom.xml").write_text(pom())
     run(["mvn", "-q", "-B", "dependency:copy"], into)
     for coordinates, checksum in CONNECTOR.items():

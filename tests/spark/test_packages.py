@@ -54,7 +54,20 @@ def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Pat
 def test_without_maven_it_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     assert packages.main() == 0
-    assert capsys.readouterr().err == "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH\n"
+    said = "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; there is no apt-get that would install it\n"
+    assert capsys.readouterr().err == said
+
+
+def test_maven_is_installed_where_it_can_be(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    java(cache)
+    folder = cache.parent
+    program(cache, "sudo", 'shift; exec "$@"')
+    program(cache, "true", "")
+    chmod = shutil.which("chmod", path=os.defpath)
+    program(cache, "apt-get", f"echo $* >> {folder}/asked; printf '#!/bin/sh\nexit 1\n' > {folder}/bin/mvn; {chmod} +x {folder}/bin/mvn")
+    assert packages.main() == 0
+    assert (folder / "asked").read_text().splitlines() == ["update --quiet=2", "install --yes --quiet=2 --no-install-recommends maven"]
+    assert capsys.readouterr().err.startswith("spark-test: Spark: mvn could not fetch it")
 
 
 def test_what_maven_cannot_fetch_is_said_and_nothing_of_it_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
