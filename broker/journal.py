@@ -191,7 +191,9 @@ class Journal:
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
 
-    def _recovered(self, failure: AppendFailed | None) -> None:
+    def _recovered(self, owned: OwnedLog, failure: AppendFailed | None) -> None:
+        if owned is not self._owned:
+            return  # given up since, and perhaps loaded again
         if failure is not None:
             self._stay_suspended(str(failure))
         else:
@@ -236,7 +238,7 @@ class Journal:
         elif self._in_flight:
             self._wake(now + self._retry_ms)  # after a defect: what it brings has to be in the log before that is read
         else:
-            self._owned.recover(self._recovered)
+            self._owned.recover(partial(self._recovered, self._owned))
 
     def _wake(self, at: int) -> None:
         self._alarm = at

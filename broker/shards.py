@@ -156,14 +156,12 @@ class Shards:
     def load(self, partition: int) -> None:
         """It is ours from now on: read it, when those before it are read."""
         journal = self.journals[partition]
-        if journal.refusal == NOT_OURS and not self._coming(journal):
+        if journal.refusal == NOT_OURS:
             journal.await_load()
             self._enqueue(journal)
 
     def _reload(self, journal: GroupJournal) -> None:
         """Read it anew: at once, but later and later where defects follow each other."""
-        if self._coming(journal):
-            return
         now = self._monotonic()
         until, pause = self._again.get(journal, (0.0, 0.0))
         if not journal.defective:
@@ -177,13 +175,12 @@ class Shards:
             self._loop.call_later(pause, Contained(self._reload_later), journal)
 
     def _reload_later(self, journal: GroupJournal) -> None:
-        if journal.refusal == SUSPENDED and not self._coming(journal) and not self._stopped:
+        if journal.refusal == SUSPENDED:
             self._enqueue(journal)
 
-    def _coming(self, journal: GroupJournal) -> bool:
-        return journal is self._current or journal in self._queue
-
     def _enqueue(self, journal: GroupJournal) -> None:
+        if self._stopped or journal is self._current or journal in self._queue:
+            return
         if not self._busy:
             self._busy = True
             self._all_began = self._told_at = self._monotonic()
@@ -282,7 +279,7 @@ class Shards:
             self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._try_again), journal)
 
     def _try_again(self, journal: GroupJournal) -> None:
-        if journal.trouble and not self._stopped:
+        if journal.trouble:
             self.load(journal.partition)
 
     def _tell_progress(self) -> None:

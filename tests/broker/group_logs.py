@@ -152,6 +152,7 @@ class World:
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = Store()
         self.told = Told()
+        self.begun = 0  # times that loading began, and ended
         self.loaded = 0
         self.slice_seconds = 0.0  # that every look at the time takes
         ids = (f"id-{number}" for number in range(1, 1 << 30))
@@ -166,6 +167,7 @@ class World:
             self._loaded,
             ids.__next__,
             self._monotonic,
+            self._loading,
         )
         if load:
             self.shards.load_all()
@@ -174,6 +176,9 @@ class World:
     def _monotonic(self) -> float:
         self.loop.ms += self.slice_seconds * 1000
         return self.loop.ms / 1000
+
+    def _loading(self) -> None:
+        self.begun += 1
 
     def _loaded(self) -> None:
         self.loaded += 1

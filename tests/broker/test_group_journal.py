@@ -8,7 +8,7 @@ from broker.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, SUSPEND
 from broker.journal import RETRY_MS_MIN
 from broker.turn import NEVER
 from protocol.errors import ErrorCode
-from storage import AppendFailed, Fenced, Undecided
+from storage import AppendFailed, Fenced, LogId, Undecided
 from tests.broker.group_logs import SESSION_MS, World
 from tests.broker.test_journal import LATE_MS
 
@@ -368,3 +368,28 @@ def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, e
     world.log().succeed()
     world.loop.run()
     assert held.heard == [ErrorCode.NONE] or held.error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world: World, failure: AppendFailed | None, loaded: bool) -> None:
+    """Or that is still full: the partition has a log of its own by then, or none."""
+    world.commit()
+    world.log().refuse()
+    world.loop.pass_ms(RETRY_MS_MIN)
+    late = world.log().recoveries.pop()
+    world.shards.unload(0, lambda: None)
+    del world.store.logs[LogId("__consumer_offsets", 0)]
+    if loaded:
+        world.shards.load(0)
+        world.loop.run()
+    refusal, changes = world.journal.refusal, list(world.told.changes)
+    held = world.commit("h", 3) if loaded else None
+    late(failure)
+    world.loop.pass_ms(LATE_MS - 1)
+    assert (world.journal.refusal, world.told.changes) == (refusal, changes)
+    assert len(world.store.acquired) == 1 + loaded
+    assert held is None or held.error is None
+    if held is not None:
+        world.log().succeed()
+        assert (held.error, world.offset("h")) == (ErrorCode.NONE, 3)

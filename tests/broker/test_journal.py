@@ -45,6 +45,7 @@ class ScriptedLog:
     def __init__(self) -> None:
         self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
         self.released = 0
+        self.reads = 0
         self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.unreadable = False
@@ -54,6 +55,7 @@ class ScriptedLog:
         return True
 
     def replay(self) -> Iterator[list[Fact]]:
+        self.reads += 1
         if self.unreadable:
             raise OSError(5, "Input/output error")
         yield from self.stored

@@ -290,3 +290,47 @@ def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
     world.shards.unload(0, lambda: None)
     world.loop.pass_ms(60_000)
     assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
+    """It waits to begin anew after a defect, is given up, comes again, has another defect: two timers see to it then."""
+    world = World()
+    for _ in range(2):
+        world.journal.broken()
+        world.loop.run()
+    world.shards.unload(0, lambda: None)
+    world.shards.load(0)
+    world.loop.run()
+    world.journal.broken()
+    world.log().stored += [commits("g", 3), commits("g", 4)]
+    reads = world.log().reads
+    world.slice_seconds = SLICE_SECONDS  # it is read in pieces
+    world.loop.ms += 500  # both are due
+    first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.ms and not timer.cancelled]
+    first.call(*first.arguments)
+    if begun:
+        world.loop.turn()
+    second.call(*second.arguments)
+    world.loop.run()
+    assert (world.journal.refusal, world.journal.replayed, world.log().reads) == (SERVING, 7, reads + 1)
+
+
+@pytest.mark.parametrize("waits", ["after a defect", "for its disk"])
+def test_what_waits_to_be_read_anew_is_left_once_it_stops(waits: str) -> None:
+    world = World(load=False)
+    if waits == "for its disk":
+        world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
+    world.shards.load_all()
+    world.loop.run()
+    if waits == "after a defect":
+        for _ in range(2):
+            world.journal.broken()
+            world.loop.run()
+    begun, reads = world.begun, world.log().reads
+    assert world.journal.refusal
+    world.store.results.clear()
+    world.shards.stop()
+    world.loop.pass_ms(60_000)
+    assert world.journal.refusal
+    assert (world.begun, world.loaded, world.log().reads) == (begun, begun, reads)
