@@ -35,7 +35,7 @@ test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m "kafka and not spark" tests/broker/test_known_settings.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
+	@$(BIN)/python -m pytest -n 2 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh

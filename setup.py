@@ -21,10 +21,10 @@ COMPILED = (
     "protocol/messages/*.py",
     "coordinator/**/*.py",
     "storage/**/*.py",
-    "broker/connection.py",
-    "broker/batch_checks.py",
-    "broker/appending.py",
-    "broker/handlers/produce_shape.py",
+    "broker/net/connection.py",
+    "broker/topics/batch_checks.py",
+    "broker/topics/append.py",
+    "broker/fastpath/produce.py",
 )
 INTERPRETED = ("**/__init__.py", "protocol/generate.py", "storage/disk.py", "storage/cleaner.py")
 

@@ -12,62 +12,62 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker import logs
-from broker.acceptor import Acceptor
-from broker.appending import Allowance
-from broker.authorizer import AllowAll
-from broker.build import build
-from broker.checker import Checker
-from broker.cleaning import Cleaning, CleaningRules
-from broker.clock import Clock, boot_clock
-from broker.collector import Collector
-from broker.config import Config
-from broker.connection import Host
-from broker.connections import Connections
-from broker.contain import DEFECTS, uncontained
-from broker.deletions import Deletions
-from broker.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
-from broker.dispatch import Call, Dispatch
-from broker.end_offsets import EndOffsetNotes
-from broker.fetches import Fetches
-from broker.handlers.cluster import ClusterHandlers
-from broker.handlers.config_changes import ConfigChangeHandlers
-from broker.handlers.configs import DescribeConfigsHandlers
-from broker.handlers.delete_records import RecordDeletionHandlers
-from broker.handlers.fetch import FetchHandlers
-from broker.handlers.group_admin import GroupAdminHandlers
-from broker.handlers.groups import GroupHandlers
-from broker.handlers.late_batches import LateBatches
-from broker.handlers.log_dirs import LogDirHandlers
-from broker.handlers.log_offsets import LogOffsetHandlers
-from broker.handlers.metadata import MetadataHandlers
-from broker.handlers.offsets import OffsetHandlers
-from broker.handlers.produce import ProduceHandlers
-from broker.handlers.produce_answers import Appender
-from broker.handlers.producer_ids import ProducerIdHandlers
-from broker.handlers.replicas import ReplicaHandlers
-from broker.handlers.serving import Serving
-from broker.handlers.topic_changes import DeletionHandlers
-from broker.handlers.topic_partitions import TopicPartitionHandlers
-from broker.handlers.topics import TopicHandlers
-from broker.handlers.transactions import Transactions
-from broker.journal import Journal, owned_or_fail
-from broker.listeners import format_endpoint
-from broker.node import Address, Node
-from broker.notes import Notes
-from broker.parent import ParentWatch
-from broker.partitions import Partitions
-from broker.retention import Retention
-from broker.setting_sources import SettingSources
-from broker.shards import Shards
-from broker.sockets import open_sockets
-from broker.start import ExitCode, StartError, asked_to_stop
+from broker.api.cluster import ClusterHandlers
+from broker.api.config_changes import ConfigChangeHandlers
+from broker.api.configs import DescribeConfigsHandlers
+from broker.api.delete_records import RecordDeletionHandlers
+from broker.api.fetch import FetchHandlers
+from broker.api.group_admin import GroupAdminHandlers
+from broker.api.groups import GroupHandlers
+from broker.api.log_dirs import LogDirHandlers
+from broker.api.log_offsets import LogOffsetHandlers
+from broker.api.metadata import MetadataHandlers
+from broker.api.offsets import OffsetHandlers
+from broker.api.produce import ProduceHandlers
+from broker.api.producer_ids import ProducerIdHandlers
+from broker.api.replicas import ReplicaHandlers
+from broker.api.serving import Serving
+from broker.api.topic_changes import DeletionHandlers
+from broker.api.topic_partitions import TopicPartitionHandlers
+from broker.api.topics import TopicHandlers
+from broker.groups.journal import Journal, owned_or_fail
+from broker.groups.notes import Notes
+from broker.groups.shards import Shards
+from broker.logging import logs
+from broker.net.acceptor import Acceptor
+from broker.net.connection import Host
+from broker.net.connections import Connections
+from broker.net.dispatch import Call, Dispatch
+from broker.net.sockets import open_sockets
+from broker.runtime.build import build
+from broker.runtime.clock import Clock, boot_clock
+from broker.runtime.collector import Collector
+from broker.runtime.contain import DEFECTS, uncontained
+from broker.runtime.node import Address, Node
+from broker.runtime.parent import ParentWatch
+from broker.runtime.start import ExitCode, StartError, asked_to_stop
+from broker.runtime.turn import Turn
+from broker.security.authorizer import AllowAll
+from broker.settings.config import Config
+from broker.settings.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
+from broker.settings.listeners import format_endpoint
+from broker.settings.report import tell_settings
 from broker.stores.local import LocalStore, id_text
-from broker.told_settings import tell_settings
-from broker.topic_cleaning import TopicLogs
-from broker.topic_settings import broker_defaults
-from broker.topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
-from broker.turn import Turn
+from broker.topics.append import Allowance
+from broker.topics.appender import Appender
+from broker.topics.batch_checker import Checker
+from broker.topics.compaction import Cleaning, CleaningRules
+from broker.topics.compaction_order import TopicLogs
+from broker.topics.deletions import Deletions
+from broker.topics.end_offset_notes import EndOffsetNotes
+from broker.topics.late_batches import LateBatches
+from broker.topics.partitions import Partitions
+from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
+from broker.topics.retention import Retention
+from broker.topics.setting_sources import SettingSources
+from broker.topics.settings import broker_defaults
+from broker.topics.transactions import Transactions
+from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
 from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
 

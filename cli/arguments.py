@@ -116,7 +116,7 @@ def addresses(text: str) -> list[Address]:
 
 def address(text: str) -> Address:
     """HOST:PORT; a listener's name in front (PLAINTEXT://) is left out, and a port that is missing is Kafka's."""
-    from broker.endpoints import check_host, packed_address, parse_endpoint
+    from broker.settings.endpoints import check_host, packed_address, parse_endpoint
 
     scheme, separator, rest = text.partition("://")
     if separator:

@@ -54,7 +54,7 @@ class Version(argparse.Action):
     """Looks at the build only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *ignored: object) -> NoReturn:
-        from broker.build import build
+        from broker.runtime.build import build
 
         print(f"tenure {VERSION} ({build()})")
         parser.exit()

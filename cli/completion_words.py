@@ -147,7 +147,7 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
     """What an option takes that argparse knows no choices of: their case does not matter, there are more, or they stand elsewhere."""
     match place.path, action.dest:
         case ["serve"], "profile":
-            from broker.settings import PROFILES
+            from broker.settings.table import PROFILES
 
             return PROFILES
         case ["group", "list"], "states":
@@ -161,11 +161,11 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
         case ["consume"], "begin":
             return "earliest", "latest"
         case ["serve"], "settings":
-            from broker.settings import SETTINGS
+            from broker.settings.table import SETTINGS
 
             return (f"{setting.name}=" for setting in SETTINGS)
         case ["topic", _], "settings" | "unset":
-            from broker.topic_settings import TOPIC_SETTINGS
+            from broker.topics.settings import TOPIC_SETTINGS
 
             return (name + ("=" if action.dest == "settings" else "") for name in TOPIC_SETTINGS)
         case _:

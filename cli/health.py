@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 
-from broker.endpoints import format_endpoint, is_wildcard
+from broker.settings.endpoints import format_endpoint, is_wildcard
 from cli.arguments import BOOTSTRAP, address, bootstrap_of
 from cli.dial import UnknownHostError, dial, remaining
 
@@ -121,7 +121,7 @@ def named(text: str) -> tuple[str, int]:
 
 def configured(config_file: str | None) -> tuple[str, int]:
     """The broker that this environment and this file describe, as it is reached from this machine."""
-    from broker.config import ConfigError, load_config
+    from broker.settings.config import ConfigError, load_config
 
     try:
         config = load_config(config_file=config_file, environ=os.environ)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from broker.config import Config, ConfigError, load_config
-from broker.log_sink import LineSink
-from broker.start import ExitCode, StartError, remember_signal
+from broker.logging.sink import LineSink
+from broker.runtime.start import ExitCode, StartError, remember_signal
+from broker.settings.config import Config, ConfigError, load_config
 from cli.failure import readable
 
 
@@ -57,7 +57,7 @@ def parent_setting(wanted: bool | None) -> list[str]:
 
 def serve(config: Config) -> int:
     """The broker with its logs; a failure is told after everything that was logged before it."""
-    from broker import logs
+    from broker.logging import logs
 
     logs.configure(config.log_level, config.log_format)
     try:

@@ -19,7 +19,7 @@ from struct import pack, unpack
 from typing import Any
 
 import cli
-from broker.build import compiled
+from broker.runtime.build import compiled
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
 

@@ -1,0 +1,1 @@
+"""Logs in a directory: opened, appended to, flushed, closed."""

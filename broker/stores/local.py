@@ -14,16 +14,16 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from broker.cleaning import Cleaning
-from broker.config import Config
-from broker.contain import Contained, failed, run
-from broker.logs import get_logger
-from broker.start import ExitCode, StartError, for_whom
+from broker.logging.logs import get_logger
+from broker.runtime.contain import Contained, failed, run
+from broker.runtime.start import ExitCode, StartError, for_whom
+from broker.runtime.workers import Workers
+from broker.settings.config import Config
+from broker.stores.bulk_flush import Together, share_out
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, tell_cut
-from broker.stores.together import Together, share_out
 from broker.stores.turn_flushes import Appended, TurnFlushes
-from broker.topics import NOTES_LOG, NOTES_SEGMENT_BYTES
-from broker.workers import Workers
+from broker.topics.compaction import Cleaning
+from broker.topics.registry import NOTES_LOG, NOTES_SEGMENT_BYTES
 from storage import (
     Acquired,
     AppendFailed,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.contain import Contained, failed, run
-from broker.logs import get_logger
-from broker.workers import Workers
+from broker.logging.logs import get_logger
+from broker.runtime.contain import Contained, failed, run
+from broker.runtime.workers import Workers
 from protocol.batch import Fact
 from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, told
 

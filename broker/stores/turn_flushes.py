@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.contain import run
-from broker.logs import get_logger
+from broker.logging.logs import get_logger
+from broker.runtime.contain import run
+from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher
-from broker.workers import Workers
 from storage import AppendFailed, Disk, told
 from storage.turn_log import Leftover, TurnLog
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from broker.endpoints import format_endpoint
+from broker.settings.endpoints import format_endpoint
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
 from cli.client.pool import Pool

@@ -8,7 +8,7 @@ import sys
 from struct import Struct
 from typing import Any, cast
 
-from broker.endpoints import format_endpoint
+from broker.settings.endpoints import format_endpoint
 from cli import VERSION
 from cli.client import nature
 from cli.client.releases import lacking

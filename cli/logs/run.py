@@ -17,7 +17,7 @@ from typing import TextIO
 from cli.failure import readable
 from cli.logs.files import InputError
 
-# As `tenure serve` counts them (broker/start.py), and EX_NOINPUT.
+# As `tenure serve` counts them (broker/runtime/start.py), and EX_NOINPUT.
 SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
 
 

@@ -47,7 +47,7 @@ def meant(names: Iterable[str]) -> str:
     """What somebody may have meant who named settings that no topic has; empty where all are known."""
     from difflib import get_close_matches
 
-    from broker.topic_settings import TOPIC_SETTINGS
+    from broker.topics.settings import TOPIC_SETTINGS
 
     near = [found for name in names if name not in TOPIC_SETTINGS for found in get_close_matches(name, list(TOPIC_SETTINGS), 1, 0.7)]
     return f"; did you mean {', '.join(near)}?" if near else ""

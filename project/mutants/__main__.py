@@ -24,15 +24,15 @@ from project.mutants.results import KEPT, Results, Sources, digest, write_whole
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
 # Of these at least so many mutations have to be noticed; fast paths are counted by themselves.
-JUDGED = ("coordinator", "storage", "broker/turn.py", "broker/contain.py", "broker/journal.py", "broker/group_journal.py", "broker/shards.py")
+JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
 FAST_PATHS = (
     "coordinator/repeats.py",
-    "broker/handlers/commit_again.py",
-    "broker/handlers/fetch_again.py",
-    "broker/handlers/heartbeat_again.py",
-    "broker/handlers/rejoining.py",
-    "broker/handlers/produce_shape.py",
-    "broker/handlers/holding.py",
+    "broker/fastpath/commit.py",
+    "broker/fastpath/offset_fetch.py",
+    "broker/fastpath/heartbeat.py",
+    "broker/fastpath/rejoin.py",
+    "broker/fastpath/produce.py",
+    "broker/groups/held_replies.py",
 )
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")

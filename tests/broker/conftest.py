@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from tests.broker.in_loop import Served
+from tests.support.in_loop import Served
 
 
 @pytest_asyncio.fixture

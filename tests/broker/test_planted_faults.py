@@ -16,40 +16,40 @@ from pathlib import Path
 
 import pytest
 
-import broker.connection
-from tests.broker.lasting import create_topic
-from tests.broker.peers import eventually, on
-from tests.broker.test_reply_order import BATCH, LARGE, TOPIC, Seat, producing
+import broker.net.connection
+from tests.broker.net.test_reply_order import BATCH, LARGE, TOPIC, Seat, producing
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
+from tests.support.lasting import create_topic
+from tests.support.peers import eventually, on
 
 pytestmark = [
     pytest.mark.once,
-    pytest.mark.skipif(str(broker.connection.__file__).endswith(".so"), reason="nothing can be planted in compiled code"),
+    pytest.mark.skipif(str(broker.net.connection.__file__).endswith(".so"), reason="nothing can be planted in compiled code"),
 ]
 
 # Who calls back: the position of the callback among the arguments.
 CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
 # These contain by themselves, or do nothing that could raise.
 BARE = {
-    ("broker/turn.py", "self._end"),
-    ("broker/turn.py", "self._fire"),
-    ("broker/turn.py", "self._past_input"),
-    ("broker/acceptor.py", "self._tasks.discard"),
-    ("broker/partitions.py", "self._setting_aside(served, left)"),  # makes a Contained
+    ("broker/runtime/turn.py", "self._end"),
+    ("broker/runtime/turn.py", "self._fire"),
+    ("broker/runtime/turn.py", "self._past_input"),
+    ("broker/net/acceptor.py", "self._tasks.discard"),
+    ("broker/topics/partitions.py", "self._setting_aside(served, left)"),  # makes a Contained
 }
 # Tasks whose end somebody awaits: what they raise is heard there.
 AWAITED = {
     ("broker/server.py", "self.cleaning.stop()"),
-    ("broker/checker.py", "self._start()"),
-    ("broker/cleaning.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
+    ("broker/topics/batch_checker.py", "self._start()"),
+    ("broker/topics/compaction.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
 }
 # What a turn, a log or a transport calls, by the name of the method.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
 LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
-    "broker.connection:Connection.connection_lost",  # nothing of it may fail: it is where connections end
-    "broker.dispatch:Constant.answer",
+    "broker.net.connection:Connection.connection_lost",  # nothing of it may fail: it is where connections end
+    "broker.net.dispatch:Constant.answer",
 }
 
 PLANTING = """\
@@ -135,22 +135,22 @@ def planting_points() -> list[str]:
 POINTS = planting_points()
 # These are met in every run; many others need a full disk, a deletion or a long time.
 ALWAYS_MET = {
-    "broker.connection:Connection.data_received",
-    "broker.connection:Connection.end_turn",
-    "broker.group_journal:GroupJournal.end_turn",
-    "broker.fetches:Fetches.advance",
-    "broker.fetches:Fetches.end_turn",
-    "broker.long_replies:LongReplies.end_turn",
-    "broker.connection:Connection.write_piece",
-    "broker.dispatch:Call.answer",
-    "broker.handlers.commit_again:CommitAgain.release",
-    "broker.handlers.commit_again:CommitAgain.answer",
-    "broker.handlers.heartbeat_again:HeartbeatAgain.answer",
-    "broker.handlers.rejoining:Rejoin.release",
-    "broker.handlers.rejoining:Resync.answer",
-    "broker.handlers.produce_shape:Shape.__call__",
-    "broker.retention:Rounds._begin",
-    "broker.acceptor:Acceptor._readable",
+    "broker.net.connection:Connection.data_received",
+    "broker.net.connection:Connection.end_turn",
+    "broker.groups.group_journal:GroupJournal.end_turn",
+    "broker.topics.waiting_fetches:Fetches.advance",
+    "broker.topics.waiting_fetches:Fetches.end_turn",
+    "broker.net.long_replies:LongReplies.end_turn",
+    "broker.net.connection:Connection.write_piece",
+    "broker.net.dispatch:Call.answer",
+    "broker.fastpath.commit:CommitAgain.release",
+    "broker.fastpath.commit:CommitAgain.answer",
+    "broker.fastpath.heartbeat:HeartbeatAgain.answer",
+    "broker.fastpath.rejoin:Rejoin.release",
+    "broker.fastpath.rejoin:Resync.answer",
+    "broker.fastpath.produce:Shape.__call__",
+    "broker.topics.retention:Rounds._begin",
+    "broker.net.acceptor:Acceptor._readable",
     "broker.stores.local:LocalStore._flush_planned",
 }
 

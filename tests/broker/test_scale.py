@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from bench.native import BuildError, tools
-from tests.broker.crowd import disperse, gather, settle
-from tests.broker.lasting import LastingBroker, described, stored_offsets
-from tests.broker.many_offsets import TOPIC, write_offsets
 from tests.clients.stored import listed_groups
 from tests.running import environment
+from tests.support.crowd import disperse, gather, settle
+from tests.support.lasting import LastingBroker, described, stored_offsets
+from tests.support.many_offsets import TOPIC, write_offsets
 
 pytestmark = [
     pytest.mark.alone,
@@ -140,7 +140,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
 
 @contextmanager
 def pinging(port: int, pid: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-P", "-m", "tests.broker.pinger", str(port), str(pid)]
+    command = [sys.executable, "-P", "-m", "tests.support.pinger", str(port), str(pid)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), cwd=os.sep)
     try:
         assert process.stdout is not None

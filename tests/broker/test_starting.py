@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.start import ExitCode
-from tests.broker.peers import LOOPS, answered, clients, create, entries, eventually, kept_in, start
+from broker.runtime.start import ExitCode
 from tests.running import Client, broker
+from tests.support.peers import LOOPS, answered, clients, create, entries, eventually, kept_in, start
 
 pytestmark = pytest.mark.once  # the system more than Python
 

@@ -14,11 +14,12 @@ from struct import unpack
 
 import pytest
 
-from broker.start import ExitCode
+from broker.runtime.start import ExitCode
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.metadata import MetadataRequest
-from tests.broker.peers import (
+from tests.running import Broker, Client, broker, environment
+from tests.support.peers import (
     EVERY_TOPIC,
     LOOPS,
     NO_TOPIC,
@@ -38,7 +39,6 @@ from tests.broker.peers import (
     send_until_stuck,
     start,
 )
-from tests.running import Broker, Client, broker, environment
 
 pytestmark = pytest.mark.once  # the system more than Python
 

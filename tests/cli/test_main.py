@@ -10,8 +10,8 @@ import pytest
 
 import cli
 import cli.help
-from broker.build import build
-from broker.start import ExitCode
+from broker.runtime.build import build
+from broker.runtime.start import ExitCode
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import cli
-from broker import logs
-from broker.config import Config
-from broker.start import ExitCode, StartError
-from broker.told_settings import tell_settings
+from broker.logging import logs
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.config import Config
+from broker.settings.report import tell_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,8 +161,8 @@ def child(broker: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproc
 def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_behind() -> None:
     broker = """
 import time
-from broker.told_settings import tell_settings
-from broker.start import asked_to_stop
+from broker.settings.report import tell_settings
+from broker.runtime.start import asked_to_stop
 def serve(config):
     print(config.data_directory, flush=True)
     while not asked_to_stop:
@@ -193,7 +193,7 @@ def test_an_interrupt_before_the_broker_handles_it_is_quiet() -> None:
 
 def test_without_a_standard_error_no_line_lands_in_a_file_of_ours(tmp_path: Path) -> None:
     broker = (
-        "def serve(config):\n    from broker import logs\n"
+        "def serve(config):\n    from broker.logging import logs\n"
         f"    with open({str(tmp_path / 'segment')!r}, 'w') as file:\n"
         "        logs.get_logger().error('a line')\n        logs.close()\n        print(file.fileno(), flush=True)\n    return 0"
     )

@@ -15,9 +15,9 @@ import confluent_kafka
 
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.records import read_assignment
-from tests.broker.lasting import LastingBroker, create_topic, described, stored_offsets
 from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
 from tests.running import Client
+from tests.support.lasting import LastingBroker, create_topic, described, stored_offsets
 
 TOPIC = "orders"
 FEED_SECONDS = 0.005  # between two messages

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from struct import pack
 from typing import Any, NamedTuple
 
-from broker.topic_settings import TOPIC_SETTINGS
+from broker.topics.settings import TOPIC_SETTINGS
 from protocol.apis import APIS, FLEXIBLE_FROM
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import (

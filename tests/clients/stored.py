@@ -8,8 +8,8 @@ from typing import Any
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.broker.lasting import stored_offsets
 from tests.running import Client
+from tests.support.lasting import stored_offsets
 
 AWAIT_SECONDS = 60
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.phases import PHASES, Left
 from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.stored import await_coordinator
+from tests.support.phases import PHASES, Left
 
 pytestmark = pytest.mark.kafka
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.lasting import LastingBroker
 from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.people import People
 from tests.clients.stored import await_coordinator, everything_stored
 from tests.oracle import run_java
 from tests.running import Client
+from tests.support.lasting import LastingBroker
 
 pytestmark = pytest.mark.kafka
 

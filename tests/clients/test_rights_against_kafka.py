@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from broker.authorizer import Operation
+from broker.security.authorizer import Operation
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.broker import group_desk
 from tests.clients.group_questions import commit, delete, describe, fetch, heartbeat, join, leave, offset_delete, sync
 from tests.clients.questions import FIND_COORDINATOR, Question, ask, ranges
 from tests.clients.test_against_kafka import ORDERED, Peer, await_coordinator, differences
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
+from tests.support import group_desk
 
 pytestmark = pytest.mark.kafka
 

@@ -1,6 +1,6 @@
 """What another coordinator knows, and what members hear from it: section 12 of the conformance catalogue.
 
-What a shard answers while it is loading, or is not here: tests/broker/test_scenarios_not_serving.py.
+What a shard answers while it is loading, or is not here: tests/broker/scenarios/test_not_serving.py.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from broker.authorizer import Operation, Resource
+from broker.security.authorizer import Operation, Resource
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.group_desk import Desk, Peer, Refusing
 from tests.coordinator.playbook import FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, NONE, T0, UNKNOWN_MEMBER_ID, row, scenario
+from tests.support.group_desk import Desk, Peer, Refusing
 
 LOADING = 14
 

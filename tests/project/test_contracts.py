@@ -14,9 +14,9 @@ BREAKING = {
     "history/__init__.py": "import storage.log",
     "coordinator/hold.py": "import time",
     "protocol/framing.py": "import kio",
-    "broker/clock.py": "import cli",
-    "broker/dispatch.py": "import tenure.start",
-    "broker/notes.py": "import pyarrow",
+    "broker/runtime/clock.py": "import cli",
+    "broker/net/dispatch.py": "import tenure.start",
+    "broker/groups/notes.py": "import pyarrow",
     "cli/arguments.py": "import protocol.wire",
     "cli/client/words.py": "import cli.serve",
 }

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load_config
-from broker.start import ExitCode
+from broker.runtime.start import ExitCode
+from broker.settings.config import load_config
 from cli import USAGE
 from protocol.batch import Record, build
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.lasting import create_topic
 from tests.kafka_process import free_ports
 from tests.project.listings import listings, table
 from tests.running import ROOT, Client, environment
+from tests.support.lasting import create_topic
 
 pytestmark = pytest.mark.once  # about a page of this checkout
 
@@ -36,7 +36,7 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in SAID:
                     yield line, SAID[level], {keyword.arg or "" for keyword in node.keywords}
-                case ast.Call(func=ast.Name("defect" | "broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/contain.py
+                case ast.Call(func=ast.Name("defect" | "broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
                     yield line, "error", {keyword.arg or "" for keyword in node.keywords}
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
                     yield line, "warning", {str(other.value) for other in others if isinstance(other, ast.Constant)}

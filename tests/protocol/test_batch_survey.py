@@ -9,8 +9,8 @@ import pytest
 
 from protocol.batch import HEADER_BYTES, CorruptBatch, Record, build, read_header, records
 from protocol.batch_survey import TooManyRecords, survey
-from tests.broker.produce_batches import batch as batch_of
 from tests.protocol.nasty_batches import LAYOUTS, body
+from tests.support.produce_batches import batch as batch_of
 
 NOW = 1_700_000_000_000
 WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # where an offset needs another byte, and behind

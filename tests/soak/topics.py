@@ -1,4 +1,4 @@
-"""Long histories of topics (tests/broker/histories.py), one seed after the other."""
+"""Long histories of topics (tests/support/histories.py), one seed after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.broker.histories import World
+from tests.support.histories import World
 
 DEEDS = 400
 

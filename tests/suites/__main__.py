@@ -9,7 +9,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from broker.build import compiled
+from broker.runtime.build import compiled
 from tests.suites import brokers
 from tests.suites.known import judge, known
 from tests.suites.results import Result, Tests, count

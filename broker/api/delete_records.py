@@ -1,0 +1,131 @@
+"""DeleteRecords: the records of a partition before an offset are given up.
+
+The reply waits until the log start that it tells is in the checkpoint on the disk, whichever request moved it there: after
+a crash no deleted record can be read again. Retention removes the segments later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from broker.api.serving import Serving
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.contain import Contained
+from broker.security.authorizer import Operation
+from broker.topics.partition import Partition
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1  # in place of an offset: everything
+NO_LOW_WATERMARK = -1
+
+Starts = dict[tuple[str, int], int]
+
+
+class Clerk(Protocol):
+    """Does one thing after the other, in a thread."""
+
+    def submit(self, work: Callable[[], object], done: Callable[[object], None]) -> None: ...
+
+
+class LogStarts(Protocol):
+    """The checkpoint of log starts."""
+
+    log_starts: Starts  # as they are on the disk
+
+    def checkpoint_starts(self, offsets: Starts) -> None:
+        """Waits for the disk. Raises OSError."""
+        ...
+
+
+class RecordDeletionHandlers:
+    """DeleteRecords."""
+
+    def __init__(self, serving: Serving, clerk: Clerk, log_starts: LogStarts) -> None:
+        self._serving = serving
+        self._clerk = clerk
+        self._log_starts = log_starts
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[DeleteRecordsRequest.API_KEY], self.delete_records, refuse_delete_records)]
+
+    def delete_records(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
+        wanted: dict[str, dict[int, int]] = {}
+        for topic in request.topics:
+            if topic.partitions:  # of one partition several times the last counts
+                wanted.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
+        response = DeleteRecordsResponse(topics=[])
+        unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+        for name, offsets in wanted.items():
+            allowed = self._serving.may(call, Operation.DELETE, name)
+            results = []
+            for index, offset in offsets.items():
+                result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if allowed:
+                    self._delete(name, offset, result, unwritten)
+                results.append(result)
+            response.topics.append(DeleteRecordsTopicResult(name, results))
+        if not unwritten:
+            return response
+        call.reply = response
+        starts: Starts = {partition.id: partition.start_offset for partition, _ in unwritten}
+        self._clerk.submit(partial(self._log_starts.checkpoint_starts, starts), Contained(partial(_written, call, [result for _, result in unwritten]), partial(_unanswered, call)))
+        return None
+
+    def _delete(
+        self, name: str, offset: int, result: DeleteRecordsPartitionResult, unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]]
+    ) -> None:
+        partition = self._serving.partitions.find(name, result.partition_index)
+        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else _refusal(partition, offset)
+        if partition is None or result.error_code:
+            return
+        before = partition.start_offset
+        if offset != before:
+            partition.log.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
+        result.low_watermark = partition.start_offset
+        if partition.start_offset > self._log_starts.log_starts.get(partition.id, 0):
+            unwritten.append((partition, result))
+        if partition.start_offset != before:
+            partition.wake()
+
+
+def _refusal(partition: Partition, offset: int) -> int:
+    if partition.topic.internal:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if partition.error:
+        return partition.error
+    if not partition.settings.delete:
+        return ErrorCode.POLICY_VIOLATION
+    if offset != HIGH_WATERMARK and not 0 <= offset <= partition.end_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.NONE
+
+
+def _unanswered(call: Call) -> None:
+    call.connection.broken()
+
+
+def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: object) -> None:
+    if isinstance(failure, Exception):
+        for result in results:
+            result.low_watermark, result.error_code = NO_LOW_WATERMARK, ErrorCode.KAFKA_STORAGE_ERROR
+    call.release()
+
+
+def refuse_delete_records(request: DeleteRecordsRequest, version: int, error: int) -> Response:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                topic.name, [DeleteRecordsPartitionResult(one.partition_index, NO_LOW_WATERMARK, error) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

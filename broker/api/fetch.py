@@ -1,0 +1,294 @@
+"""Fetch: what logs hold behind an offset, at once or as soon as there is enough of it.
+
+No fetch session is opened (KIP-227 leaves that to the broker): every request says in full what it wants. There are no
+transactions either, so that what is stable is what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from broker.logging.logs import get_logger
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.clock import Clock
+from broker.runtime.contain import defect
+from broker.runtime.node import Node
+from broker.security.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
+from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, Share, size_of
+from broker.topics.leader_epochs import epoch_error
+from broker.topics.partition import Partition, unreadable
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topic, Topics
+from broker.topics.waiting_fetches import Fetches
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from storage import DamagedLog
+
+log = get_logger("broker.fetch")
+
+UNCOMMITTED: Final = 0
+COMMITTED: Final = 1
+NEW_SESSION: Final = 0
+NO_SESSION: Final = -1
+FETCH_REPLICA_STATE: Final = 15  # the version from which followers say who they are elsewhere
+COMPLAIN_MS: Final = 15_000
+
+_UNREADABLE = (OSError, DamagedLog)
+
+
+class Consumed:
+    """One fetch of a consumer: its limits, what it wants, and what there is of that."""
+
+    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_desk", "_from_follower", "_level", "_refused", "_shares", "_sizes", "hurried")
+
+    def __init__(self, desk: FetchHandlers, call: Call, request: FetchRequest, shares: list[Share], refused: list[Share]) -> None:
+        self._desk = desk
+        self._call = call
+        self._shares = shares
+        self._refused = refused
+        self._level = request.isolation_level
+        self._from_follower = _replica_of(request, call.version) >= 0
+        self._bytes_max = min(request.max_bytes, desk.bytes_max)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._sizes: dict[Partition, tuple[Share, int]] = {}  # while it waits: what there is of each
+        self.hurried = False  # something was found for which nobody waits
+
+    def look(self) -> bool:
+        """Find what there is now for everything that is wanted; whether that is worth an answer."""
+        left = self._bytes_max
+        first = True
+        total = 0
+        self.hurried = False
+        for share in self._shares:
+            if not self._has_read_everything(share):
+                self._look_at(share, left, first)
+                if share.extent is not None:
+                    first = False
+                    total += share.extent.within
+                    left -= share.extent.size
+            if left < 0:
+                left = 0
+        return self.hurried or total >= self._bytes_min
+
+    def _has_read_everything(self, share: Share) -> bool:
+        """Nearly always so, of most of many partitions: then there is nothing more to look at."""
+        partition, wanted = share.partition, share.wanted
+        assert partition is not None
+        if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
+            return False
+        end = partition.end_offset
+        log = partition.log
+        if wanted.fetch_offset != end or end < log.start_offset or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.epoch):
+            return False
+        share.extent = share.diverging = None
+        share.error = ErrorCode.NONE
+        share.end_offset = end
+        share.start_offset = log.start_offset
+        share.transactions = 0 if self._level == COMMITTED else NO_TRANSACTIONS
+        return True
+
+    def _look_at(self, share: Share, bytes_left: int, one_at_least: bool) -> None:
+        partition = share.partition
+        assert partition is not None
+        share.extent = None
+        share.diverging = None
+        share.transactions = NO_TRANSACTIONS
+        try:
+            error = self._find(share, partition, bytes_left, one_at_least)
+        except _UNREADABLE as problem:
+            error = self._desk.unreadable(partition, problem)
+        if error:
+            share.refuse(error)
+            self.hurried = True
+
+    def _find(self, share: Share, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
+        if partition.error:
+            return partition.error
+        wanted = share.wanted
+        if wanted.current_leader_epoch >= 0:
+            error = epoch_error(partition, wanted.current_leader_epoch)
+            if error:
+                return error
+        if self._from_follower:  # this is the only replica: whoever thinks otherwise may know of a newer epoch
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+        offset = wanted.fetch_offset
+        end = share.end_offset = partition.end_offset
+        start = share.start_offset = partition.start_offset
+        fetched = wanted.last_fetched_epoch
+        if fetched >= 0:
+            epoch, ended = partition.log.epoch_end(fetched)
+            if ended < 0 or offset < start:
+                return ErrorCode.OFFSET_OUT_OF_RANGE
+            if epoch < fetched or ended < offset:
+                share.diverging = epoch, ended
+                share.error = ErrorCode.NONE
+                self.hurried = True
+                return ErrorCode.NONE
+        if offset < start or offset > partition.log.next_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        share.error = ErrorCode.NONE
+        if self._level == COMMITTED:
+            share.transactions = 0
+        if offset < end:
+            limit = min(wanted.partition_max_bytes, bytes_left)
+            if limit < 0:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            extent = share.extent = partition.log.extent(offset, limit, end, one_at_least)
+            if extent is not None and extent.closed:
+                self.hurried = True  # it will not become more by waiting
+        return ErrorCode.NONE
+
+    # Waiting.
+
+    def partitions(self) -> Collection[Partition]:
+        """Those that it waits for."""
+        for share in self._shares:
+            assert share.partition is not None
+            self._sizes[share.partition] = share, share.within
+            share.extent = None
+        return self._sizes
+
+    def enough(self, grown: Collection[Partition]) -> bool:
+        try:
+            for partition in grown:
+                share, _ = self._sizes[partition]
+                self._look_at(share, self._bytes_max, True)
+                self._sizes[partition] = share, share.within
+                share.extent = None
+        except Exception as error:
+            defect("a fetch failed inside the broker while it waited", error)
+            return True  # looked at again it fails again, and says so
+        return self.hurried or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
+
+    def complete(self) -> None:
+        call = self._call
+        try:
+            self.look()
+            reply = self.reply()
+        except Exception as error:
+            defect("a fetch failed inside the broker", error)
+            call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        if reply is not None:
+            call.answer(reply)
+
+    def reply(self) -> Response | None:
+        """The answer of what was found; None when it is long, and on its way."""
+        call = self._call
+        shares = self._shares + self._refused
+        reply = FetchReply(shares, self._desk.node, None if self._from_follower else call.connection.listener)
+        if sum([share.size for share in self._shares]) > SHORT_BYTES:
+            parts = reply.parts(call.version)
+            parts.insert(0, call.head(reply, size_of(parts)))
+            call.connection.send_in_pieces(LongFetch(parts))
+            return None
+        for share in self._shares:
+            if share.extent is not None:
+                self._read(share)
+        return reply
+
+    def _read(self, share: Share) -> None:
+        extent, share.extent = share.extent, None
+        assert extent is not None
+        assert share.partition is not None
+        try:
+            share.data = extent.read(extent.size)
+        except _UNREADABLE as problem:
+            share.refuse(self._desk.unreadable(share.partition, problem))
+
+
+class FetchHandlers:
+    """Fetch of versions that know leader epochs, sessions and topic ids, and of those that do not."""
+
+    def __init__(
+        self, node: Node, topics: Topics, partitions: Partitions, fetches: Fetches, clock: Clock, authorizer: Authorizer, bytes_max: int
+    ) -> None:
+        self.node = node
+        self.bytes_max = bytes_max
+        self._topics = topics
+        self._partitions = partitions
+        self._fetches = fetches
+        self._clock = clock
+        self._authorizer = authorizer
+        self._quiet_until = 0
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[FetchRequest.API_KEY], self.fetch, refuse_fetch)]
+
+    def fetch(self, call: Call, request: FetchRequest) -> Response | None:
+        if request.session_epoch not in (NEW_SESSION, NO_SESSION):
+            return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        shares, refused = self._wanted(call, request)
+        if not shares:
+            return FetchReply(refused, self.node, call.connection.listener)
+        if request.isolation_level not in (UNCOMMITTED, COMMITTED):
+            return refuse_fetch(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        fetch = Consumed(self, call, request, shares, refused)
+        if fetch.look() or request.max_wait_ms <= 0:
+            return fetch.reply()
+        self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
+        return None
+
+    def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[Share], list[Share]]:
+        """What may be looked at, and what may not. Of a partition that is wanted twice the last word counts, in the first place."""
+        by_id = call.version >= FETCH_TOPIC_IDS
+        follows = _replica_of(request, call.version) >= 0
+        shares: dict[tuple[str | bytes, int], Share] = {}
+        for wanted in request.topics:
+            key: str | bytes = wanted.topic_id if by_id else wanted.topic
+            topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
+            error = self._refusal(call, wanted, topic, by_id, follows)
+            partitions = self._partitions.of(topic) if topic is not None and not error else []
+            for one in wanted.partitions:
+                index = one.partition
+                if error:
+                    share = Share(key, one, None, error)
+                elif 0 <= index < len(partitions):
+                    partition = partitions[index]
+                    if partition.error:
+                        self._partitions.find(partition.topic.name, index)  # it is wanted: its turn comes sooner
+                    share = Share(key, one, partition, ErrorCode.NONE)
+                else:
+                    share = Share(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                shares[key, index] = share
+        refused = [one for one in shares.values() if one.partition is None]
+        if not follows:  # ids that nobody knows are told first
+            refused.sort(key=lambda one: one.error != ErrorCode.UNKNOWN_TOPIC_ID)
+        return [one for one in shares.values() if one.partition is not None], refused
+
+    def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
+        """Why nothing of the topic is looked at."""
+        if follows and not may(self._authorizer, call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic is None and by_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        name = wanted.topic if topic is None else topic.name
+        if not follows and not may(self._authorizer, call, Operation.READ, Resource.TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
+
+    def unreadable(self, partition: Partition, problem: Exception) -> int:
+        """The code for what the disk does not give; a line every while, for clients come again."""
+        now = self._clock.now
+        if now >= self._quiet_until:
+            self._quiet_until = now + COMPLAIN_MS
+            log.error("partition cannot be read", log=str(partition), reason=str(problem))
+        return unreadable(problem)
+
+
+def _replica_of(request: FetchRequest, version: int) -> int:
+    if version < FETCH_REPLICA_STATE:
+        return request.replica_id
+    return request.replica_state.replica_id if request.replica_state is not None else -1
+
+
+def refuse_fetch(request: FetchRequest, version: int, error: int) -> Response:
+    """From version 13 on a client reads the error of the whole, and no partitions are told."""
+    topics = []
+    if version < FETCH_TOPIC_IDS:
+        for topic in request.topics:
+            parts = [PartitionData(one.partition, error, -1, aborted_transactions=[], records=b"") for one in topic.partitions]
+            topics.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))
+    return FetchResponse(0, error, request.session_id, topics)

@@ -1,0 +1,205 @@
+"""Produce: batches of records go to the logs of their partitions, and are answered once they are written there.
+
+Nothing waits for a disk: as in Kafka, what the operating system has taken counts. A batch that is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.fastpath.produce import Shape
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.clock import Clock
+from broker.security.authorizer import Authorizer, Operation, Resource, may
+from broker.topics.append import Allowance
+from broker.topics.appender import Appender, failed
+from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, alone, batch_size, is_transactional
+from broker.topics.late_batches import LateBatch, LateBatches
+from broker.topics.partitions import Partition, Partitions
+from broker.topics.transactions import Transactions
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
+ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
+APPENDS_MAX: Final = 64  # of one request at once; what is beyond them is appended in later turns
+
+Place = tuple[str, int]  # topic and partition
+
+
+class Answering:
+    """A request whose answer is not complete: batches of it wait."""
+
+    __slots__ = ("answers", "call", "left", "request")
+
+    def __init__(self, call: Call, request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> None:
+        self.call = call
+        self.request = request
+        self.answers = answers
+        self.left = 0  # batches that wait
+
+    def wanted(self) -> bool:
+        """Who wants a reply and is gone learns nothing of the batch, as if it had never arrived."""
+        return self.request.acks == NO_REPLY or not self.call.connection.closed
+
+    def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
+        self.answers.setdefault((partition.topic.name, partition.index), answer)
+        self.left -= 1
+        if self.left:
+            return
+        reply = _reply(self.request, self.answers)
+        if self.request.acks == NO_REPLY:
+            _end_without_reply(self.call, reply)
+        else:
+            self.call.answer(reply)
+
+
+class ProduceHandlers:
+    """Produce. `late` has the batches that wait."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        transactions: Transactions,
+        clock: Clock,
+        authorizer: Authorizer,
+        allowance: Allowance,
+        appender: Appender,
+        late: LateBatches,
+    ) -> None:
+        self._partitions = partitions
+        self._transactions = transactions
+        self._clock = clock
+        self._authorizer = authorizer
+        self._allowance = allowance
+        self._append = appender
+        self._late = late
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[ProduceRequest.API_KEY], self.produce, refuse_produce)]
+
+    def produce(self, call: Call, request: ProduceRequest) -> Response | None:
+        reply = self._produce(call, request)
+        if reply is None or request.acks != NO_REPLY:
+            return reply
+        _end_without_reply(call, reply)
+        return None
+
+    def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+        """None: batches of it wait, and it is answered later."""
+        try:
+            sizes = _sizes(request)
+        except Unreadable as unreadable:
+            return refuse_produce(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
+        if sizes is None:
+            self._transactions.refused(request.transactional_id or "")
+            return refuse_produce(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        size_of_next = iter(sizes)
+        # A partition that is named twice gets the last of its batches.
+        found: dict[Place, tuple[Partition, bytes, int]] = {}
+        answers: dict[Place, PartitionProduceResponse] = {}
+        for topic in request.topic_data:
+            name = topic.name
+            allowed = may(self._authorizer, call, Operation.WRITE, Resource.TOPIC, name)
+            for one in topic.partition_data:
+                place = (name, one.index)
+                size = next(size_of_next)
+                partition = self._partitions.find(name, one.index) if allowed else None
+                if partition is None:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    answers[place] = failed(one.index, error)
+                    continue
+                records = one.records or b""
+                try:
+                    alone(records, size, call.version)
+                except Refusal as refusal:
+                    answers[place] = failed(one.index, refusal.error)
+                else:
+                    found[place] = (partition, records, size)
+        waiting = Answering(call, request, answers)
+        appends_left = APPENDS_MAX
+        for place, (partition, records, size) in found.items():
+            if request.acks not in ACKS:
+                answer = failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
+            elif partition.topic.internal:
+                answer = failed(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            elif partition.error:
+                answer = failed(partition.index, partition.error)
+            else:
+                appended = None
+                too_much = False
+                if partition.late is None and appends_left:
+                    appends_left -= 1
+                    try:
+                        appended = self._append(partition, records, 0, size)
+                    except TooMuchWork:
+                        too_much = True
+                if appended is not None:
+                    answer = appended
+                elif self._late.add(partition, LateBatch(records, size, call.connection, waiting.wanted, waiting.answered), too_much):
+                    waiting.left += 1
+                    continue
+                else:
+                    answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
+            answers.setdefault(place, answer)
+        if waiting.left:
+            return None
+        if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
+            self._remember(call, request)
+        return _reply(request, answers)
+
+    def _remember(self, call: Call, request: ProduceRequest) -> None:
+        """The next request is likely of the same shape as this one, which brought one batch."""
+        connection = call.connection
+        if connection.host.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return
+        key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
+        shape = connection.shape
+        if not isinstance(shape, Shape) or shape.key != key:
+            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer, self._allowance)
+        elif not shape.learned:
+            shape.learn(call, request, call.version >= call.route.flexible_from)
+
+
+def _sizes(request: ProduceRequest) -> list[int] | None:
+    """Of the first batch for each partition; None where one is of a transaction. Raises Unreadable, if that comes first."""
+    sizes: list[int] = []
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            records = one.records or b""
+            size = batch_size(records, 0)
+            if is_transactional(records, size):
+                return None
+            sizes.append(size)
+    return sizes
+
+
+def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
+    error = next((part.error_code for topic in reply.responses for part in topic.partition_responses if part.error_code), 0)
+    if error:
+        call.connection.close(f"what was sent without waiting for a reply failed with {ErrorCode(error).name}")
+    else:
+        call.answer_nothing()
+
+
+def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:
+    """Each topic and each partition once, in the order of the request."""
+    topics: dict[str, list[PartitionProduceResponse]] = {}
+    for topic in request.topic_data:
+        parts = topics.setdefault(topic.name, []) if topic.partition_data else []
+        for one in topic.partition_data:
+            answer = answers.pop((topic.name, one.index), None)
+            if answer is not None:
+                parts.append(answer)
+    return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
+
+
+def refuse_produce(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
+    places = {(topic.name, one.index): None for topic in request.topic_data for one in topic.partition_data}
+    return _reply(request, {place: failed(place[1], error, message) for place in places})

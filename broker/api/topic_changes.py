@@ -1,0 +1,136 @@
+"""Deleting topics, by name or by id."""
+
+from __future__ import annotations
+
+from broker.api.serving import SUSPENDED, Refused, Serving, short
+from broker.net.dispatch import Call, Response, Route
+from broker.security.authorizer import Operation
+from broker.topics.registry import NO_ID, Topic
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+BY_ID_FROM = 6
+
+
+class DeletionHandlers:
+    """DeleteTopics."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[DeleteTopicsRequest.API_KEY], self.delete_topics, refuse_delete_topics)]
+
+    def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> Response | None:
+        wanted = asked_for(request, call.version)
+        if request.timeout_ms <= 0:
+            return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, ErrorCode.REQUEST_TIMED_OUT, None) for one in wanted])
+        results, single = without_duplicates(wanted)
+        may_all = self._serving.may_all(call, Operation.DELETE)
+        going: dict[str, DeletableTopicResult] = {}
+        for one in single:
+            result = DeletableTopicResult(one.name, one.topic_id, ErrorCode.NONE, None)
+            try:
+                topic = self._find(call, one, result, may_all)
+                result.name, result.topic_id = topic.name, topic.id
+                if topic.name in going:  # by its id, and by its name: neither
+                    going[topic.name].error_code = ErrorCode.INVALID_REQUEST
+                    going[topic.name].error_message = "The provided topic name maps to an ID that was already supplied."
+                    continue
+                going[topic.name] = result
+            except Refused as why:
+                result.error_code, result.error_message = why.error, why.message
+            results.append(result)
+        for name in [name for name, result in going.items() if result.error_code or not self._may_go(name, result)]:
+            del going[name]
+        call.reply = DeleteTopicsResponse(responses=results)
+        if not going:
+            self._serving.registry.reply(call)
+            return None
+
+        def done(error: int) -> None:
+            for result in going.values():
+                if error:
+                    result.error_code, result.error_message = error, ErrorCode(error).message
+            call.release()
+
+        self._serving.deletions.delete(going, done)
+        return None
+
+    def _find(self, call: Call, one: DeleteTopicState, result: DeletableTopicResult, may_all: bool) -> Topic:
+        """The topic that is meant, if the caller may delete it. Who may not even know of it is not told its name."""
+        serving = self._serving
+        if one.name is None:
+            topic = serving.topics.by_id.get(one.topic_id)
+            if topic is None:
+                raise refused(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = topic.name
+        else:
+            name = one.name
+            topic = serving.topics.by_name.get(name)
+        if topic is None and (may_all or serving.may(call, Operation.DESCRIBE, name)):
+            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is None or not (may_all or serving.may(call, Operation.DELETE, name)):
+            if one.name is None and serving.may(call, Operation.DESCRIBE, name):
+                result.name = name
+            raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return topic
+
+    def _may_go(self, name: str, result: DeletableTopicResult) -> bool:
+        if self._serving.topics.by_name[name].internal:
+            result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            result.error_message = f"Groups live in '{name}': it cannot be deleted."
+        elif not self._serving.registry.writable:
+            result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, SUSPENDED
+        return not result.error_code
+
+
+def refused(error: ErrorCode) -> Refused:
+    return Refused(error, error.message)
+
+
+def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+    if version >= BY_ID_FROM:
+        return request.topics
+    return [DeleteTopicState(name, NO_ID) for name in request.topic_names]
+
+
+def without_duplicates(wanted: list[DeleteTopicState]) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
+    """Refusals of what makes no sense, and what does, each once."""
+    refusals: list[DeletableTopicResult] = []
+    names: dict[str, int] = {}
+    ids: dict[bytes, int] = {}
+    for one in wanted:
+        if one.name is not None and one.topic_id != NO_ID:
+            message = "You may not specify both topic name and topic id."
+        elif one.name is not None:
+            names[one.name] = names.get(one.name, 0) + 1
+            continue
+        elif one.topic_id != NO_ID:
+            ids[one.topic_id] = ids.get(one.topic_id, 0) + 1
+            continue
+        else:
+            message = "Neither topic name nor id were specified."
+        refusals.append(_result(one.name, one.topic_id, ErrorCode.INVALID_REQUEST, message))
+    single: list[DeleteTopicState] = []
+    for name, times in names.items():
+        if times > 1:
+            refusals.append(_result(name, NO_ID, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        else:
+            single.append(DeleteTopicState(name, NO_ID))
+    for id, times in ids.items():
+        if times > 1:
+            refusals.append(_result(None, id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
+        else:
+            single.append(DeleteTopicState(None, id))
+    return refusals, single
+
+
+def _result(name: str | None, id: bytes, error: int, message: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(name, id, error, None if message is None else short(message))
+
+
+def refuse_delete_topics(request: DeleteTopicsRequest, version: int, error: int) -> Response:
+    message = ErrorCode(error).message
+    return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, error, message) for one in asked_for(request, version)])

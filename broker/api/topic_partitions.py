@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions: topics in pages, for those that have more partitions than fit in a reply."""
+
+from __future__ import annotations
+
+from broker.api.serving import Serving
+from broker.net.dispatch import Call, Response, Route
+from broker.security.authorizer import Operation, topic_operations
+from broker.topics.registry import Topic, name_problem
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
+
+
+class TopicPartitionHandlers:
+    """DescribeTopicPartitions."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    def routes(self) -> list[Route]:
+        return [Route(APIS[DescribeTopicPartitionsRequest.API_KEY], self.describe, refuse_describe)]
+
+    def describe(self, call: Call, request: DescribeTopicPartitionsRequest) -> Response | None:
+        serving = self._serving
+        by_name = serving.topics.by_name
+        cursor = request.cursor
+        everything = not request.topics
+        first = cursor.topic_name if cursor is not None else ""
+        names = {topic.name for topic in serving.topics.listed()} if everything else {topic.name for topic in request.topics}
+        if cursor is not None and (cursor.partition_index < 0 or not (everything or first in names)):
+            return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
+        hidden: list[str] = []
+        described: list[DescribeTopicPartitionsResponseTopic] = []
+        next_cursor = None
+        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
+        for name in sorted((name for name in names if _order(name) >= _order(first)), key=_order):
+            if not serving.may(call, Operation.DESCRIBE, name):
+                hidden.append(name)
+                continue
+            if next_cursor is not None:
+                continue
+            if not room:
+                next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
+                continue
+            topic = by_name.get(name)
+            operations = topic_operations(serving.authorizer, call, name)
+            if topic is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+                described.append(DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations))
+                continue
+            begin = cursor.partition_index if cursor is not None and name == first else 0
+            end = min(begin + room, topic.partitions)
+            found = self._describe(topic, begin, end)
+            described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, found, operations))
+            room -= len(found)
+            if end < topic.partitions:
+                next_cursor = DescribeTopicPartitionsResponseCursor(name, end)
+        if not everything:
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            described += [DescribeTopicPartitionsResponseTopic(error, name) for name in hidden]
+        call.reply = DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
+        serving.registry.reply(call)
+        return None
+
+    def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
+        serving = self._serving
+        me = serving.node.id
+        # What nobody is eligible for is an empty list: a Java admin cannot read null.
+        return [
+            DescribeTopicPartitionsResponsePartition(0, one.index, me, serving.leader_epoch(one), [me], [me], [], [], [])
+            for one in serving.partitions_of(topic)[begin:end]
+        ]
+
+
+def _order(name: str) -> bytes:
+    """As Java compares texts."""
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def refuse_describe(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
+    """There is no place for an error but the topics."""
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(error, topic.name) for topic in request.topics]
+    )

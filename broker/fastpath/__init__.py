@@ -1,0 +1,1 @@
+"""Shortcuts past decoding, for requests that come again and again."""

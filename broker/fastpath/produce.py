@@ -1,0 +1,135 @@
+"""Requests of one shape that bring one batch each are read, stored and answered without being decoded.
+
+A producer sends the same request for hours: the same client id, acks and topic, with another batch for one partition or
+another. What is the same is compared as bytes, the batch is taken from where it stands, and of the reply only the offset
+is new. Whatever is unusual, or to be refused, goes the usual way, which has no side effects to repeat.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import Any, Final, Protocol
+
+from broker.net.dispatch import Call
+from broker.runtime.clock import Clock
+from broker.security.authorizer import Authorizer
+from broker.topics.append import Allowance, Writable, append
+from broker.topics.batch_checks import Refusal, TooMuchWork
+from broker.topics.registry import Topic
+from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL
+from protocol.compression import Compression
+from protocol.errors import ProtocolError
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from protocol.wire import UNREADABLE, uvarint, uvarint_bytes
+from storage import AppendFailed
+
+# What is kept of a request has a bound: one with a longer client id or topic is read anew each time.
+FRONT_BYTES_MAX: Final = 1_024
+
+_KIND_BYTES: Final = 4  # API key and version; the correlation id follows
+_FRONT_AT: Final = 8
+_FLEXIBLE_TAIL: Final = b"\0\0\0"  # no tagged fields, of the partition, the topic and the request
+_INT32: Final = Struct(">i")
+_LENGTHS: Final = Struct(">ii").unpack_from  # the partition and, before compact forms, the length of its records
+_BATCH: Final = Struct(">8xi4xb5xB").unpack_from  # length, magic, the lower half of the attributes
+_PART: Final = Struct(">ihqqq").pack
+_OLD_PART: Final = Struct(">ihqq").pack  # without where the log starts
+
+
+class Found(Writable, Protocol):
+    """What is asked of a partition besides."""
+
+    topic: Topic
+    error: int
+    late: deque[Any] | None
+
+    @property
+    def start_offset(self) -> int: ...
+
+
+class Places(Protocol):
+    """Where partitions are found (`broker.topics.partitions`)."""
+
+    def find(self, name: str, index: int) -> Found | None: ...
+
+
+class Shape:
+    """Learned from the second request in a row that has the same key."""
+
+    __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
+                 "_topic", "_version", "_wanted", "key", "learned")  # fmt: skip
+
+    def __init__(self, key: tuple[object, ...], partitions: Places, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
+        self.key = key
+        self.learned = False
+        self._partitions = partitions
+        self._clock = clock
+        self._authorizer = authorizer
+        self._allowance = allowance
+
+    def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
+        """Of a request with one batch that was stored."""
+        (topic,) = request.topic_data
+        (part,) = topic.partition_data
+        records = part.records or b""
+        framed = call.framed
+        body = request.encode(call.version)
+        self._tail = _FLEXIBLE_TAIL if flexible else b""
+        length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
+        end = len(framed) - len(self._tail) - len(records) - len(length) - _INT32.size
+        front = framed[_INT32.size + _FRONT_AT : end]
+        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # written in another way than ours
+            return
+        self._kind = framed[_INT32.size : _INT32.size + _KIND_BYTES]
+        self._front = front
+        self._topic = topic.name
+        self._version = call.version
+        self._wanted = request.acks != 0
+        reply = ProduceResponse([TopicProduceResponse(topic.name, [PartitionProduceResponse(-2, 0, -2, -2, -2)])]).encode(call.version)
+        pack_part = _PART(-2, 0, -2, -2, -2) if call.version >= 5 else _OLD_PART(-2, 0, -2, -2)
+        before, _, behind = reply.partition(pack_part)
+        self._reply_front = b"\0" * flexible + before
+        self._reply_tail = behind
+        self._reply_size = _INT32.pack(4 + flexible + len(reply))
+        self.learned = True
+
+    def __call__(self, data: bytes, at: int) -> bytes | None:
+        """The reply to the request from `at` on, with no bytes where none is wanted; None: it goes the usual way."""
+        if not self.learned or not data.startswith(self._kind, at):
+            return None
+        front = self._front
+        records_at = at + _FRONT_AT + len(front)
+        if not data.startswith(front, at + _FRONT_AT) or len(data) < records_at + HEADER_BYTES:
+            return None
+        index, size = _LENGTHS(data, records_at)
+        tail = self._tail
+        if tail:
+            try:
+                size, records_at = uvarint(data, records_at + 4)
+            except (*UNREADABLE, ProtocolError):  # the usual way says what is wrong with it
+                return None
+            size -= 1
+        else:
+            records_at += 8
+        if size < HEADER_BYTES or records_at + size + len(tail) != len(data) or not data.endswith(tail):
+            return None
+        length, magic, attributes = _BATCH(data, records_at)
+        if length != size - LENGTH_FROM or magic != MAGIC or attributes & TRANSACTIONAL:
+            return None
+        if self._version < 7 and attributes & COMPRESSION_MASK >= Compression.ZSTD:
+            return None
+        partition = self._partitions.find(self._topic, index)
+        if partition is None or partition.error or partition.late is not None or partition.topic.internal or not self._authorizer.open:
+            return None
+        try:
+            offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)
+        except (Refusal, TooMuchWork, AppendFailed):
+            return None
+        if not self._wanted:
+            return b""
+        if self._version >= 5:
+            part = _PART(index, 0, offset, time, partition.start_offset)
+        else:
+            part = _OLD_PART(index, 0, offset, time)
+        return self._reply_size + data[at + 4 : at + 8] + self._reply_front + part + self._reply_tail

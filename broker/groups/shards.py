@@ -1,0 +1,324 @@
+"""All partitions of __consumer_offsets on this node: which groups live where, and how partitions come and go.
+
+They load one after the other, in slices between which the loop goes on: requests for a partition that is not loaded yet
+are told so, all others are answered. What cannot be read refuses alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, Telling
+from broker.groups.journal import UNREADABLE
+from broker.logging.logs import get_logger
+from broker.runtime.contain import Contained, defect
+from broker.runtime.turn import Turn
+from broker.topics.registry import CONSUMER_OFFSETS
+from coordinator import GroupConfig, partition_of
+from protocol.errors import ProtocolError
+from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
+
+log = get_logger("broker.groups")
+
+# How long one slice of loading keeps the loop; the piece of work that it ends with may take some milliseconds more.
+SLICE_SECONDS = 0.008
+PROGRESS_SECONDS = 5.0
+# A log that could not be read is tried again after so long.
+UNREADABLE_RETRY_SECONDS = 15.0
+# A partition that begins anew after a defect does so at once, unless it has done so a short time ago.
+CALM_SECONDS = 10.0
+AGAIN_SECONDS_MIN = 0.25
+AGAIN_SECONDS_MAX = 15.0
+
+# Where each group lives is remembered, for computing it costs more than everything else a heartbeat asks. Groups are
+# named by clients, so what is remembered has a bound.
+PLACES_MAX = 1 << 16
+PLACE_NAME_MAX = 256
+
+IDS_AT_ONCE = 256
+_VARIANT = "89ab"
+
+
+class FreshIds:
+    """Random UUIDs as text (version 4): a system call for many, and no object in between."""
+
+    def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._random = random
+        self._digits = ""
+        self._at = 0
+
+    def __call__(self) -> str:
+        at = self._at
+        if at == len(self._digits):
+            self._digits = self._random(16 * IDS_AT_ONCE).hex()
+            at = 0
+        self._at = at + 32
+        h = self._digits
+        variant = _VARIANT[int(h[at + 16], 16) & 3]
+        return f"{h[at : at + 8]}-{h[at + 8 : at + 12]}-4{h[at + 13 : at + 16]}-{variant}{h[at + 17 : at + 20]}-{h[at + 20 : at + 32]}"
+
+
+class Shards:
+    """The partitions by number; `of` tells in which one a group lives."""
+
+    def __init__(
+        self,
+        partitions: int,
+        config: GroupConfig,
+        store: LogStore,
+        turn: Turn,
+        loop: asyncio.AbstractEventLoop,
+        late_ms: int,
+        telling: Telling,
+        loaded: Callable[[], None],
+        fresh_id: Callable[[], str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        loading: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._turn = turn
+        self._loop = loop
+        self._loading = loading  # something begins to load
+        self._loaded = loaded  # everything asked for is loaded, or refused
+        self._monotonic = monotonic
+        self._places: dict[str, GroupJournal] = {}
+        self._again: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when another one has to wait, and for how long
+        self._queue: deque[GroupJournal] = deque()
+        self._current: GroupJournal | None = None
+        self._number = 0  # of the load under way: what was asked for another one comes too late
+        self._steps: Iterator[None] | None = None
+        self._scheduled = False
+        self._busy = False
+        self._began = 0.0  # the partition under way
+        self._all_began = 0.0  # everything since the queue was empty
+        self._told_at = 0.0
+        self._finished: list[GroupJournal] = []
+        self._stopped = False
+        fresh_id = fresh_id or FreshIds()
+        self.journals = [
+            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, late_ms, telling, self._reload)
+            for number in range(partitions)
+        ]
+        for journal in self.journals:
+            turn.attend(journal)
+
+    def of(self, group_id: str) -> GroupJournal:
+        """The partition that a group lives in."""
+        place = self._places.get(group_id)
+        return place if place is not None else self._place(group_id)
+
+    def _place(self, group_id: str) -> GroupJournal:
+        journal = self.journals[partition_of(group_id, len(self.journals))]
+        if len(group_id) <= PLACE_NAME_MAX:
+            if len(self._places) >= PLACES_MAX:
+                self._places.clear()
+            self._places[group_id] = journal
+        return journal
+
+    # How it is.
+
+    @property
+    def ready(self) -> bool:
+        """Every partition is loaded and can be written."""
+        return not any(journal.refusal for journal in self.journals)
+
+    @property
+    def progress(self) -> str:
+        """What keeps it from being ready, in a line for people; "" when it is."""
+        refusing = [journal for journal in self.journals if journal.refusal]
+        if not refusing:
+            return ""
+        troubled = [journal for journal in refusing if journal.trouble]
+        parts = []
+        loading = sum(journal.refusal == LOADING for journal in refusing)
+        if loading:
+            parts.append(f"{len(self.journals) - len(refusing)} of {len(self.journals)} partitions loaded")
+        if troubled:
+            first = troubled[0]
+            more = f" and {len(troubled) - 1} more" if len(troubled) > 1 else ""
+            parts.append(f"partition {first.partition} ({first.trouble}){more}")
+        return "; ".join(parts) or f"{len(refusing)} of {len(self.journals)} partitions are not served here"
+
+    # Loading.
+
+    def load_all(self) -> None:
+        """What is new needs no reading and serves at once, the rest when it is read."""
+        self._scheduled = True  # not later: now
+        for number in range(len(self.journals)):
+            self.load(number)
+        self._work()
+
+    def load(self, partition: int) -> None:
+        """It is ours from now on: read it, when those before it are read."""
+        journal = self.journals[partition]
+        if journal.refusal == NOT_OURS:
+            journal.await_load()
+            self._enqueue(journal)
+
+    def _reload(self, journal: GroupJournal) -> None:
+        """Read it anew: at once, but later and later where defects follow each other."""
+        now = self._monotonic()
+        until, pause = self._again.get(journal, (0.0, 0.0))
+        if not journal.defective:
+            self._enqueue(journal)
+        elif now >= until:
+            self._again[journal] = now + CALM_SECONDS, 0.0
+            self._enqueue(journal)
+        else:
+            pause = min(2 * pause, AGAIN_SECONDS_MAX) or AGAIN_SECONDS_MIN
+            self._again[journal] = now + pause + CALM_SECONDS, pause
+            self._loop.call_later(pause, Contained(self._reload_later), journal)
+
+    def _reload_later(self, journal: GroupJournal) -> None:
+        if journal.refusal == SUSPENDED:
+            self._enqueue(journal)
+
+    def _enqueue(self, journal: GroupJournal) -> None:
+        if self._stopped or journal is self._current or journal in self._queue:
+            return
+        if not self._busy:
+            self._busy = True
+            self._all_began = self._told_at = self._monotonic()
+            self._loading()
+        self._queue.append(journal)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(Contained(self._work, self._work_failed))
+
+    def _work(self) -> None:
+        """One slice."""
+        self._scheduled = False
+        until = self._monotonic() + SLICE_SECONDS
+        while not self._stopped:
+            if self._steps is not None:
+                self._step(self._steps)
+            elif self._current is not None:
+                return  # its log is being opened
+            elif self._queue:
+                self._begin(self._queue.popleft())
+            else:
+                if self._busy:
+                    self._tell_loaded()
+                return
+            if self._monotonic() >= until:
+                self._tell_progress()
+                self._go_on()
+                return
+
+    def _work_failed(self) -> None:
+        """An exception of ours ended a slice: the partition under way is refused alone, the next ones are loaded."""
+        if self._current is not None:
+            self._refuse(self._current, "there is a defect in this version", False)
+        self._go_on()
+
+    def _begin(self, journal: GroupJournal) -> None:
+        self._current = journal
+        self._number += 1
+        self._began = self._monotonic()
+        if journal.owned:
+            self._steps = journal.replay()
+        else:
+            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), Contained(partial(self._acquired, journal, self._number), self._work_failed))
+
+    def _acquired(self, journal: GroupJournal, number: int, result: OwnedLog | HeldBy | Unreadable) -> None:
+        if number != self._number or self._current is None:  # unloaded meanwhile
+            if not isinstance(result, HeldBy | Unreadable):
+                result.release()
+            return
+        if isinstance(result, HeldBy):
+            self._refuse(journal, f"it is held by {result.who}", True)
+        elif isinstance(result, Unreadable):
+            self._refuse(journal, result.reason, result.damaged)
+        else:
+            journal.own(result)
+            self._steps = journal.replay()
+        self._go_on()
+
+    def _step(self, steps: Iterator[None]) -> None:
+        journal = self._current
+        assert journal is not None
+        try:
+            next(steps)
+        except StopIteration:
+            self._current = self._steps = None
+            self._finished.append(journal)
+            try:
+                journal.serve(round((self._monotonic() - self._began) * 1000))
+            except Exception as error:
+                defect("an offsets partition failed to load", error, log=journal.name)
+                self._refuse(journal, "there is a defect in this version", False)
+        except ProtocolError as error:
+            reason = (
+                f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
+            )
+            self._refuse(journal, reason, True)
+        except UNREADABLE as error:
+            self._refuse(journal, str(error), isinstance(error, DamagedLog))
+        except Exception as error:
+            defect("an offsets partition failed to load", error, log=journal.name)
+            self._refuse(journal, "there is a defect in this version", True)
+
+    def _refuse(self, journal: GroupJournal, reason: str, for_good: bool) -> None:
+        self._current = self._steps = None
+        journal.refuse(reason)
+        log.error(
+            "partition of groups cannot be read",
+            log=journal.name,
+            reason=reason,
+            again="after a restart" if for_good else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
+        )
+        if not for_good:
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._try_again), journal)
+
+    def _try_again(self, journal: GroupJournal) -> None:
+        if journal.trouble:
+            self.load(journal.partition)
+
+    def _tell_progress(self) -> None:
+        now = self._monotonic()
+        if now - self._told_at >= PROGRESS_SECONDS:
+            self._told_at = now
+            log.info("loading offsets", progress=self.progress)
+
+    def _tell_loaded(self) -> None:
+        self._busy = False
+        journals, self._finished = self._finished, []
+        if any(journal.replayed for journal in journals):
+            log.info(
+                "offsets loaded",
+                partitions=len(journals),
+                groups=sum(len(journal.shard.groups) for journal in journals),
+                offsets=sum(journal.offsets for journal in journals),
+                ms=round((self._monotonic() - self._all_began) * 1000),
+            )
+        self._loaded()
+
+    @property
+    def members(self) -> int:
+        return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
+
+    # Unloading.
+
+    def unload(self, partition: int, done: Callable[[], None]) -> None:
+        """It is ours no more; `done` is called when nothing of it is on its way to the log."""
+        journal = self.journals[partition]
+        if journal in self._queue:
+            self._queue.remove(journal)
+        if journal is self._current:
+            self._current = self._steps = None
+            self._go_on()
+        journal.unload(done)
+
+    def stop(self) -> None:
+        """Nothing is loaded any more."""
+        self._stopped = True
+        self._queue.clear()
+        self._steps = None

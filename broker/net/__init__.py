@@ -1,0 +1,1 @@
+"""Sockets, connections, frames: bytes to requests and replies to bytes."""

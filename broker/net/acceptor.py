@@ -1,0 +1,236 @@
+"""Accepting connections, and when not to.
+
+uvloop's own server accepts one connection a pass of the loop; a fleet that comes back after a restart would wait for
+seconds. So the listening sockets are read here, up to 32 connections a call. At `max.connections` the connections that have been idle
+for longest make room for those that wait; where none is idle accepting pauses, with one line, and the peers wait in the
+kernel's queue. Accepting pauses likewise while descriptors run out: `max.connections` leaves enough for the files of logs
+(descriptors.py), so that is for what others take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from broker.logging.logs import get_logger
+from broker.net.connection import Connection, Host
+from broker.net.connections import Connections
+from broker.runtime.contain import Contained, alone
+from broker.runtime.node import Address
+
+log = get_logger("broker.acceptor")
+
+ACCEPTS_PER_CALL = 32
+LINES_APART_SECONDS = 10.0  # at the limit each connection that ends lets in another one
+RETRY_SECONDS = 1.0  # descriptors are also freed by others than our connections
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+READ_BYTES = 262_144
+
+
+class StandardLoopProtocol(asyncio.BufferedProtocol):
+    """The standard loop's way to a connection: its buffered reading costs a quarter of its plain one.
+
+    The buffer is one for all connections: the loop fills it and hands it over in one go.
+    """
+
+    _buffer = bytearray(READ_BYTES)
+    _view = memoryview(_buffer)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.data_received(bytes(self._view[:nbytes]))
+
+
+class Acceptor:
+    """The listening sockets of all listeners; `open_sockets` first, `start` when requests can be answered."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: Host,
+        connections: Connections,
+        connections_max: int,
+        per_peer_max: Callable[[str], int],
+        reserve_from: int,
+        buffered: bool,
+    ) -> None:
+        """Descriptors from `reserve_from` on are not for connections."""
+        self._loop = loop
+        self._host = host
+        self._connections = connections
+        self._connections_max = connections_max
+        self._per_peer_max = per_peer_max
+        self._reserve_from = reserve_from
+        self._buffered = buffered
+        self._sockets: list[tuple[socket.socket, Address]] = []
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._accepting = False
+        self._paused = ""
+        self._told = False  # the pause has its line
+        self._quiet_until = 0.0
+        self._full = f"{connections_max} connections are open (max.connections)"
+        self._closed_idle = 0  # since that was told
+        self._closed_quiet_until = 0.0
+        self._retry: asyncio.TimerHandle | None = None
+        connections.freed = self._resume
+
+    def adopt(self, sockets: list[socket.socket], listener: Address) -> None:
+        """Sockets that listen for `listener`; one name may stand for several addresses."""
+        self._sockets += [(sock, listener) for sock in sockets]
+
+    def start(self) -> None:
+        self._accepting = True
+        for sock, listener in self._sockets:
+            self._loop.add_reader(sock.fileno(), Contained(self._readable, self._accepting_failed), sock, listener)
+
+    def close(self) -> None:
+        self._stop_reading()
+        for sock, _ in self._sockets:
+            sock.close()
+        self._sockets.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _readable(self, sock: socket.socket, listener: Address) -> None:
+        for _ in range(ACCEPTS_PER_CALL):
+            if not self._accepting:
+                return
+            if len(self._connections.live) >= self._connections_max:
+                if _has_waiting(sock):
+                    self._wait_for_room()
+                return
+            try:
+                accepted, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(f"no descriptor is free: {error.strerror} (open-file limit)")
+                return
+            self._admit(accepted, str(address[0]), listener)
+
+    def _admit(self, accepted: socket.socket, peer: str, listener: Address) -> None:
+        allowed = self._per_peer_max(peer)
+        if self._connections.by_peer.get(peer, 0) >= allowed:
+            accepted.close()
+            log.warning("connection refused", peer=peer, reason=f"{allowed} connections from there are open (max.connections.per.ip)")
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self._host, listener, peer)
+        self._connections.add(connection)
+        # A connection has the shape of a protocol without being one: so it can be compiled.
+        protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
+        task = self._loop.create_task(alone(self._connect, protocol, connection, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Descriptors are given out lowest first: this number says how many are in use.
+        if accepted.fileno() >= self._reserve_from:
+            self._pause(f"descriptors from {self._reserve_from} on are kept for those who are served (open-file limit)")
+
+    def _accepting_failed(self) -> None:
+        """An exception of ours, or one of the system's that no peer causes: it would come again at once, so it waits a little."""
+        self._pause("accepting a connection failed")
+
+    async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except Exception as error:
+            accepted.close()
+            self._connections.ended(connection, f"lost while it was accepted: {error}")
+            if not isinstance(error, OSError):  # otherwise the peer is gone already
+                raise
+
+    def _wait_for_room(self) -> None:
+        """Idle connections give theirs, or accepting pauses until one ends."""
+        closed = self._connections.make_room(self._host.clock.tick())
+        self._closed_idle += closed
+        now = self._loop.time()
+        if self._closed_idle and now >= self._closed_quiet_until:
+            self._closed_quiet_until = now + LINES_APART_SECONDS
+            log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._full)
+            self._closed_idle = 0
+        if self._connections.making_room:
+            self._stop_reading()
+            self._paused = self._full  # without a line: it goes on in a moment
+            self._retry_later()
+        else:
+            self._pause(self._full)
+
+    def _pause(self, why: str) -> None:
+        self._stop_reading()
+        now = self._loop.time()
+        if not self._told and now >= self._quiet_until:
+            self._quiet_until = now + LINES_APART_SECONDS
+            self._told = True
+            log.warning("accepting pauses", reason=why)
+        self._paused = why
+        self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._loop.call_later(RETRY_SECONDS, Contained(self._resume, self._retry_later))
+
+    def _resume(self) -> None:
+        if self._accepting or not self._paused or not self._sockets:
+            return
+        self._retry_later()
+        if not self._descriptor_left():
+            return
+        self.start()
+        for sock, listener in list(self._sockets):
+            self._readable(sock, listener)
+        if self._accepting:
+            if self._told:
+                log.info("accepting goes on")
+            self._told = False
+            self._paused = ""
+            self._retry.cancel()
+
+    def _descriptor_left(self) -> bool:
+        """Whether one more connection leaves the reserve alone; somebody is served however low the limit is."""
+        try:
+            lowest = os.dup(self._sockets[0][0].fileno())
+        except OSError:
+            return False
+        os.close(lowest)
+        return lowest < self._reserve_from or not self._connections.live
+
+    def _stop_reading(self) -> None:
+        self._accepting = False
+        for sock, _ in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+
+
+def _has_waiting(sock: socket.socket) -> bool:
+    """Whether a peer waits to be accepted."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,246 @@
+"""From a frame to its handler and back: the only place that knows headers and versions of every API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Protocol
+
+from broker.logging.logs import get_logger
+from broker.net.connection import KIND_BYTES, Connection, Repeat
+from broker.runtime.contain import defect
+from protocol.apis import API_VERSIONS, Api
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
+
+log = get_logger("broker.dispatch")
+
+HEAD_BYTES = 10
+_HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
+
+_INT32 = Struct(">i").pack
+_REPLY = Struct(">ii").pack
+_FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
+
+
+class Response(Protocol):
+    def encode(self, version: int) -> bytes: ...
+
+
+class Constant:
+    """A reply that never changes, encoded once for each version."""
+
+    __slots__ = ("_bytes", "_reply")
+
+    def __init__(self, reply: Response) -> None:
+        self._reply = reply
+        self._bytes: dict[int, bytes] = {}
+
+    def encode(self, version: int) -> bytes:
+        data = self._bytes.get(version)
+        if data is None:
+            data = self._bytes[version] = self._reply.encode(version)
+        return data
+
+
+class Seen:
+    """A first request of its kind. When the next one begins as it did, it is worth remembering."""
+
+    __slots__ = ("cost",)
+
+    def __init__(self) -> None:
+        self.cost = 256
+
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
+        return None
+
+    def forgotten(self) -> None: ...
+
+
+# A handler answers at once by returning the reply, or returns None and answers its call later.
+Handler = Callable[["Call", Any], Response | None]
+# The reply in the API's own shape that carries an error and nothing else.
+Refusal = Callable[[Any, int, int], Response]
+
+
+class Route:
+    """One API as served here."""
+
+    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
+
+    def __init__(self, api: Api, handle: Handler, refuse: Refusal) -> None:
+        self.api = api
+        self.key: int = api.key
+        self.oldest, self.newest = api.served
+        self.flexible_from: int = api.flexible_from
+        # The header of an ApiVersions reply has no tagged fields in any version: a client reads it before it knows ours.
+        self.tagged_reply_from = api.flexible_from if api.key != API_VERSIONS else 1 << 15
+        self.decode = api.request.decode
+        self.handle = handle
+        self.refuse = refuse
+
+
+class Call:
+    """A request, who asked, and where the reply goes. It is its own held reply (`coordinator.hold`)."""
+
+    __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
+
+    def __init__(
+        self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, data: bytes, start: int
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.version = version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.reply: Response | None = None
+        self._data = data
+        self._start = start
+
+    @property
+    def client_id(self) -> str:
+        at = self._start + HEAD_BYTES
+        size = _HEAD(self._data, self._start)[3]
+        return self._data[at : at + size].decode("utf-8", "replace") if size > 0 else ""
+
+    @property
+    def size(self) -> int:
+        """Of the request, its header included."""
+        return len(self._data) - self._start
+
+    @property
+    def rest(self) -> bytes:
+        """The request behind its correlation id."""
+        return self._data[self._start + 8 :]
+
+    @property
+    def framed(self) -> bytes:
+        """The request with its size, as a connection reads it."""
+        data, start = self._data, self._start
+        return data if start else _INT32(len(data)) + data
+
+    def remember(self, repeat: Repeat) -> bool:
+        """`repeat` is asked first when a request comes that begins as this one does; False where there is no room for it."""
+        return self.connection.repeat(self.framed[:KIND_BYTES], repeat)
+
+    def remembered(self) -> Repeat | None:
+        """What was asked first about this one."""
+        return self.connection.again.get(self.framed[:KIND_BYTES])
+
+    def answer(self, reply: Response) -> None:
+        """The reply to a call that was not answered by returning it."""
+        try:
+            frame = self.frame(reply)
+        except ProtocolError as error:  # it repeats what the client sent, which may be longer than a reply can hold
+            self.connection.close(str(error))
+        else:
+            self.connection.send(frame)
+
+    def answer_nothing(self) -> None:
+        """The request wants no reply: the connection goes on with the next one."""
+        self.connection.send(b"")
+
+    def frame(self, reply: Response) -> bytes:
+        route = self.route
+        version = self.version
+        trace = self.connection.host.trace
+        if trace is not None:
+            trace(">", self, reply)
+        body = reply.encode(version)
+        if version >= route.tagged_reply_from:
+            return _FLEXIBLE_REPLY(len(body) + 5, self.correlation_id, 0) + body
+        return _REPLY(len(body) + 4, self.correlation_id) + body
+
+    def head(self, reply: Response, body_bytes: int) -> bytes:
+        """What stands before a reply that is not put together here."""
+        trace = self.connection.host.trace
+        if trace is not None:
+            trace(">", self, reply)
+        if self.version >= self.route.tagged_reply_from:
+            return _FLEXIBLE_REPLY(body_bytes + 5, self.correlation_id, 0)
+        return _REPLY(body_bytes + 4, self.correlation_id)
+
+    def release(self) -> None:
+        assert self.reply is not None
+        self.answer(self.reply)
+
+    def fail(self, error: int) -> None:
+        self.answer(self.route.refuse(self.request, self.version, error))
+
+
+def _skip_header_tags(frame: bytes, at: int) -> int:
+    try:
+        return skip_tags(frame, at)
+    except UNREADABLE:
+        raise ProtocolError("a request header is cut short") from None
+
+
+class Dispatch:
+    """The routes served, and the way of every frame through them."""
+
+    def __init__(self, elements_max: int) -> None:
+        self.routes: dict[int, Route] = {}
+        self._elements_max = elements_max
+
+    def serve(self, *routes: Route) -> None:
+        for route in routes:
+            self.routes[route.key] = route
+
+    def __call__(self, connection: Connection, data: bytes, start: int) -> bytes | None:
+        """Answer the request from `start` to the end of `data`, now or, with None, later.
+
+        ProtocolError: the connection cannot go on.
+        """
+        end = len(data)
+        at = start + HEAD_BYTES
+        if end < at:
+            raise ProtocolError(f"a request of {end - start} bytes has no room for a header")
+        key, version, correlation_id, client_id_bytes = _HEAD(data, start)
+        route = self.routes.get(key)
+        if route is None:
+            raise ProtocolError(f"API key {key} (version {version}) is not served")
+        if not route.oldest <= version <= route.newest:
+            if key == API_VERSIONS and version > route.newest:
+                return _downgrade(route, correlation_id)
+            raise ProtocolError(f"{route.api.name} version {version} is not served (served: {route.oldest} to {route.newest})")
+        if client_id_bytes > 0:
+            at += client_id_bytes
+        if client_id_bytes < -1 or at > end:
+            raise ProtocolError(f"{route.api.name} request: a client id of {client_id_bytes} bytes in a request of {end - start}")
+        if version >= route.flexible_from:
+            if at < end and not data[at]:
+                at += 1
+            else:
+                at = _skip_header_tags(data, at)
+        try:
+            if end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
+                request = self._decode_large(route, data, at, version)
+            else:
+                request, _ = route.decode(data, at, version)
+        except ProtocolError as error:
+            raise ProtocolError(f"{route.api.name} version {version}: {error}") from error
+        call = Call(connection, route, version, correlation_id, request, data, start)
+        trace = connection.host.trace
+        if trace is not None:
+            trace("<", call, request)
+        try:
+            reply = route.handle(call, request)
+        except Exception as error:
+            defect("a request failed inside the broker", error, api=route.api.name, version=version)
+            if not connection.busy:
+                return None  # it had its answer before
+            reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return call.frame(reply) if reply is not None else None
+
+    def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
+        ELEMENTS.bound(self._elements_max)
+        try:
+            return route.decode(data, at, version)[0]
+        finally:
+            ELEMENTS.unbound()
+
+
+def _downgrade(route: Route, correlation_id: int) -> bytes:
+    """A client newer than us asks which versions we speak: answer in the oldest form, which it can read."""
+    reply = route.refuse(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
+    return _REPLY(len(reply) + 4, correlation_id) + reply

@@ -1,0 +1,88 @@
+"""Opening the listening sockets of a listener: every address that its name stands for, on one port."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.listeners import Listener
+
+# Port 0 under a name with several addresses: the port that the first gets may be taken on the second.
+FREE_PORT_TRIES = 20
+_NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+def open_sockets(listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
+    """Bound and listening sockets, and the port they share."""
+    addresses = _resolve(listener)
+    for attempt in range(FREE_PORT_TRIES):
+        try:
+            return _open_all(addresses, listener, backlog)
+        except OSError as error:
+            if listener.port == 0 and error.errno == errno.EADDRINUSE and attempt + 1 < FREE_PORT_TRIES:
+                continue
+            raise StartError(f"cannot listen on {listener.endpoint}: {_reason(error)}", ExitCode.LISTEN) from None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _resolve(listener: Listener) -> list[tuple[int, str, int]]:
+    """(family, address, scope) of each address; an empty host is every address of the machine."""
+    try:
+        found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else str(error)
+        raise StartError(f"cannot listen on {listener.endpoint}: {reason}", ExitCode.LISTEN) from None
+    addresses = [(family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, _, _, _, where in found]
+    return list(dict.fromkeys(addresses))
+
+
+def _open_all(addresses: list[tuple[int, str, int]], listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
+    sockets: list[socket.socket] = []
+    port = listener.port
+    missing: OSError | None = None
+    try:
+        for family, address, scope in addresses:
+            try:
+                sock = _open(family, address, port, scope, backlog)
+            except OSError as error:
+                # A name may stand for an address family that this machine does not have: `localhost` without IPv6.
+                if error.errno in _NO_SUCH_FAMILY:
+                    missing = error
+                    continue
+                raise
+            sockets.append(sock)
+            port = sock.getsockname()[1]
+        if not sockets and missing is not None:
+            raise missing
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets, port
+
+
+def _open(family: int, address: str, port: int, scope: int, backlog: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # Each address on its own socket: whether one would take both families is a setting of the machine.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address, port, 0, scope))
+        else:
+            sock.bind((address, port))
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is taken by another process; end that one, or take another port with --listen HOST:PORT"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "not an address of this machine"
+    return (error.strerror or str(error)).lower()

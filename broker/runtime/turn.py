@@ -1,0 +1,185 @@
+"""The turn: what one pass of the event loop did is appended, answered and scheduled once, at its end.
+
+Three things meet here. Journals that got facts append them, one batch and one write per log. Connections that were
+answered outside their own reading write what they have and go on with what waits. Actors with deadlines are advanced
+when the earliest is due, on one timer for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from broker.runtime.clock import Clock
+from broker.runtime.contain import broken, defect
+
+NEVER = 1 << 62
+
+# A timer that fires this late says that a turn ran long or that the process was stopped: what clients sent meanwhile
+# lies unread in the sockets, so it is read before anybody is held to a deadline.
+LATE_MS = 50
+# The loops differ in whether due timers run before or after the sockets are polled, and uvloop runs `call_soon`
+# between the two: three steps leave a whole poll in the middle on either.
+STEPS_PAST_INPUT = 3
+# When so many logs have something to write, one more pass of input is read first: its facts join the same batches, and a log
+# is written once where it would be written twice. Few logs are not worth the waiting.
+BUSY_LOGS = 8
+# An actor that raised is left alone for so long, twice as long each time until it is advanced without raising.
+REST_MS_MIN = 250
+REST_MS_MAX = 15_000
+NO_REST = (0, REST_MS_MIN // 2)  # of an actor that has not raised: until when it rests, and half of how long it will
+
+
+class Actor(Protocol):
+    """Something with deadlines. `wake_at` is a lower bound on the next one; waking early is harmless."""
+
+    @property
+    def wake_at(self) -> int: ...
+
+    def advance(self, now: int) -> None: ...
+
+
+class TurnEnd(Protocol):
+    """Something that has work left for the end of the turn."""
+
+    def end_turn(self) -> None: ...
+
+
+class Turn:
+    """Schedules the end of the turn and the next deadline; made for one loop and one clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.clock = clock
+        self._loop = loop
+        self._journals: dict[TurnEnd, None] = {}
+        self._connections: dict[TurnEnd, None] = {}
+        self._scheduled = False
+        self._read_on = False  # the turn under way has had its other pass of input
+        self._actors: list[Actor] = []
+        self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: until when they rest, and how long that is
+        self._timer: asyncio.TimerHandle | None = None
+        self.armed_at = NEVER  # when the timer fires, NEVER when it is not set
+
+    def touch(self, journal: TurnEnd) -> None:
+        """`journal` has facts to append when this turn ends."""
+        self._journals[journal] = None
+        if not self._scheduled:
+            self._schedule()
+
+    def later(self, connection: TurnEnd) -> None:
+        """`connection` has replies to write, or frames to go on with, when this turn ends."""
+        self._connections[connection] = None
+        if not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        if len(self._journals) >= BUSY_LOGS and not self._read_on:
+            self._read_on = True
+            self._loop.call_soon(self._end)
+            return
+        self._scheduled = self._read_on = False
+        # Appends first: with a log that is durable once written, the replies go out in this same turn.
+        journals, self._journals = self._journals, {}
+        for journal in journals:
+            try:
+                journal.end_turn()
+            except Exception as error:
+                broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
+        connections, self._connections = self._connections, {}
+        for connection in connections:
+            try:
+                connection.end_turn()
+            except Exception as error:
+                broken(connection, "the end of a turn failed inside the broker", error, part=type(connection).__name__)
+
+    def attend(self, actor: Actor) -> None:
+        """Advance `actor` from now on whenever its `wake_at` has come."""
+        self._actors.append(actor)
+        self.wake_by(actor.wake_at)
+
+    def wake_by(self, at: int) -> None:
+        """Some actor's `wake_at` is now as early as `at`."""
+        if at >= self.armed_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.armed_at = at
+        delay = max(0, at - self.clock.tick()) / 1000
+        self._timer = self._loop.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        try:
+            late = self.clock.tick() - self.armed_at > LATE_MS
+        except Exception as error:
+            self._start_over(error)
+        else:
+            self._past_input(STEPS_PAST_INPUT if late else 0)
+
+    def _past_input(self, steps: int) -> None:
+        if steps:
+            self._loop.call_soon(self._past_input, steps - 1)
+            return
+        try:
+            self._advance()
+        except Exception as error:
+            self._start_over(error)
+
+    def _start_over(self, error: Exception) -> None:
+        """What all actors need has failed, the clock for one: try again after a rest."""
+        defect("the timer of all deadlines failed inside the broker", error)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(REST_MS_MIN / 1000, self._fire)
+
+    def _advance(self) -> None:
+        now = self.clock.tick()
+        resting = self._resting
+        for actor in self._actors:
+            try:
+                if (resting and now < self._rests_until(actor)) or actor.wake_at > now:
+                    continue
+                actor.advance(now)
+            except Exception as error:
+                self._failed(actor, error)
+            else:
+                if resting:
+                    resting.pop(actor, None)
+        self._rearm()
+
+    def _failed(self, actor: Actor, error: Exception) -> None:
+        _, pause = self._resting.get(actor, NO_REST)
+        pause = min(2 * pause, REST_MS_MAX)
+        self._resting[actor] = self.clock.now + pause, pause
+        broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
+
+    def _rests_until(self, actor: Actor) -> int:
+        return self._resting.get(actor, NO_REST)[0]
+
+    def _wake_at(self, actor: Actor) -> int:
+        """When it wants to be advanced, or may be again."""
+        rests_until = self._rests_until(actor)
+        try:
+            return max(actor.wake_at, rests_until)
+        except Exception:
+            return max(rests_until, self.clock.now + REST_MS_MIN)
+
+    def _rearm(self) -> None:
+        self.armed_at = NEVER
+        self.wake_by(self._earliest())
+
+    def _earliest(self) -> int:
+        if not self._resting:
+            try:
+                return min((actor.wake_at for actor in self._actors), default=NEVER)
+            except Exception:
+                pass  # `_advance` meets it again, and says so
+        return min([self._wake_at(actor) for actor in self._actors], default=NEVER)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.armed_at = 0

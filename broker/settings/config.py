@@ -1,0 +1,366 @@
+"""One frozen Config from the command line, the environment, a TOML file and a profile, checked as a whole.
+
+Everything that is wrong is reported at once, each with its value, the limit and where it came from; what one problem hides is not guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker.runtime.start import ExitCode
+from broker.settings import listeners as folding
+from broker.settings.endpoints import normal_address
+from broker.settings.listeners import Listener
+from broker.settings.sources import Ledger, as_text, collect
+from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
+
+__all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
+
+
+# Names of one and the same thing, the finest unit first.
+RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+ROLL = ("log.roll.ms", "log.roll.hours")
+ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+COARSER = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
+MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+
+
+class Difference(NamedTuple):
+    """A setting that is not at its default, for the lines printed at start."""
+
+    name: str
+    value: str
+    default: str
+    source: str
+
+
+class ConfigError(Exception):
+    """The configuration is refused: one line a problem."""
+
+    code = ExitCode.CONFIG
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting under its own name, dots written as underscores; what they mean stands in settings.py.
+
+    `listeners` has the advertised addresses folded in. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
+    directory that goes with the process.
+    """
+
+    listeners: tuple[Listener, ...]
+    node_id: int
+    cluster_id: str
+    data_directory: str
+    temporary_data: bool
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...]
+    connections_max_idle_ms: int
+    socket_request_max_bytes: int
+    request_elements_max: int
+    socket_listen_backlog_size: int
+    connection_unread_replies_max_bytes: int
+    connection_waiting_requests_max_bytes: int
+    connections_partial_requests_max_bytes: int
+    auto_create_topics_enable: bool
+    num_partitions: int
+    partitions_max: int
+    message_max_bytes: int
+    fetch_max_bytes: int
+    log_retention_ms: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_segment_bytes: int
+    log_roll_ms: int
+    log_roll_jitter_ms: int
+    log_segment_delete_delay_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_flush: str
+    offsets_flush_interval_ms: int
+    offsets_commit_timeout_ms: int
+    notes_retention_ms: int
+    notes_retention_bytes: int
+    notes_end_offsets_interval_ms: int
+    clock_settle_ms: int
+    log_level: str
+    log_format: str
+    exit_with_parent: bool
+    event_loop: str
+    profile: str
+    given: Mapping[str, str]  # what somebody asked for, as it was written, whether it has an effect here or not
+    differences: tuple[Difference, ...]
+    notices: tuple[str, ...]
+
+
+def load_config(
+    *,
+    config_file: str | None = None,
+    listen: Sequence[str] = (),
+    advertise: Sequence[str] = (),
+    data: Sequence[str] = (),
+    profile: str | None = None,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read all sources; the environment is empty unless it is given. Raises ConfigError with every problem."""
+    ledger = collect(config_file, listen, advertise, data, profile, settings, environ or {})
+    return build(ledger)
+
+
+def build(ledger: Ledger) -> Config:
+    """Parse and cross-check what the sources gave."""
+    values = {setting.name: parsed(ledger, setting) for setting in SETTINGS}
+    folded = fold_listeners(ledger, values)
+    overrides = fold_overrides(ledger, values["max.connections.per.ip.overrides"])
+    temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
+    directory = fold_directory(ledger, values["log.dirs"])
+    fold_coarser(ledger, values)
+    cross_check(ledger, values)
+    if ledger.problems:
+        raise ConfigError(ledger.problems)
+    separate = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER)
+    plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in separate}
+    plain["max_connections_per_ip_overrides"] = overrides
+    return Config(
+        **plain,
+        listeners=folded,
+        data_directory="" if temporary else directory,
+        temporary_data=temporary,
+        profile=ledger.profile,
+        given={name: as_text(one.value) for name, one in (ledger.given | ledger.without_effect).items()},
+        differences=differences(ledger, values),
+        notices=(*ledger.notices, *exposed(folded)),
+    )
+
+
+def parsed(ledger: Ledger, setting: Setting) -> Any:
+    """The value of one setting; the default where what was given is wrong, so that checking can go on."""
+    given = ledger.given.get(setting.name)
+    if given is None:
+        return setting.default
+    try:
+        return parse(setting, given.value)
+    except ValueError as error:
+        ledger.problem(given, str(error))
+        return setting.default
+
+
+def parse(setting: Setting, value: object) -> Value:
+    """A value as text (command line, environment) or as TOML typed it; raises ValueError with the limit."""
+    match setting.kind:
+        case "boolean":
+            return parse_boolean(value)
+        case "int" | "long":
+            return parse_number(setting, value)
+        case "double":
+            return parse_fraction(setting, value)
+        case "string":
+            if not isinstance(value, str):
+                raise ValueError("must be text in quotes")
+            if setting.choices and value not in setting.choices:
+                raise ValueError(f"must be one of {', '.join(setting.choices)}")
+            return value
+    entries = parse_list(value)
+    if setting.choices and not set(entries) <= set(setting.choices):
+        raise ValueError(f"must name none but {', '.join(setting.choices)}")
+    return entries
+
+
+def parse_boolean(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def parse_number(setting: Setting, value: object) -> int:
+    limit = f"must be a whole number from {setting.low} to {setting.high}"
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) <= 20:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not setting.low <= value <= setting.high:
+        raise ValueError(limit)
+    return value
+
+
+def parse_fraction(setting: Setting, value: object) -> float:
+    limit = f"must be a number from {setting.low} to {setting.high}"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(limit)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(limit) from None
+    if not setting.low <= number <= setting.high:
+        raise ValueError(limit)
+    return number
+
+
+def parse_list(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",") if value.strip() else []
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError("must be a list of texts, or one text with commas")
+    entries = tuple(entry.strip() for entry in value)
+    if not all(entries):
+        raise ValueError("has an empty entry")
+    return entries
+
+
+def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
+    """listeners, advertised.listeners, the protocol map and Kafka's controller listeners become one tuple."""
+    protocols, problems = folding.parse_protocols(values["listener.security.protocol.map"])
+    bare_names = ["PLAINTEXT"] if ledger.origin("listeners").flag else []
+    listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_names)
+    listen, controllers = leave_out_controllers(ledger, listen, values["controller.listener.names"])
+    problems += wrong
+    names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
+    bare_names = names if ledger.origin("advertised.listeners").flag else []
+    told, wrong_told = folding.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
+    told = [endpoint for endpoint in told if endpoint.name not in controllers]
+    problems += wrong_told
+    folded: tuple[Listener, ...] = ()
+    if not wrong:
+        problems += folding.check_protocols(listen, protocols)
+        problems += folding.check_ports(listen)
+        if not listen and "listeners" not in ledger.faulty:
+            problems.append(folding.Problem("listeners", "there is nothing to listen on"))
+    if not wrong and not wrong_told and "advertised.listeners" not in ledger.faulty:
+        folded, unresolved = folding.resolve_listeners(listen, told, how_to_advertise(ledger))
+        problems += unresolved
+    for setting, reason in problems:
+        ledger.problem(ledger.origin(setting), reason)
+    return folded
+
+
+def leave_out_controllers(
+    ledger: Ledger, listen: list[folding.Endpoint], names: Sequence[str]
+) -> tuple[list[folding.Endpoint], set[str]]:
+    controllers = {name.upper() for name in names}
+    for endpoint in listen:
+        if endpoint.name in controllers:
+            ledger.notices.append(f"listener {endpoint} is not opened: controller.listener.names keeps it for a controller")
+    return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
+
+
+def how_to_advertise(ledger: Ledger) -> str:
+    """The way in which this user sets things, for the line that is missing."""
+    match ledger.origin("listeners").source.partition(" ")[0]:
+        case "environment":
+            return "TENURE_ADVERTISED_LISTENERS={}"
+        case "file":
+            return 'advertised_listeners = "{}"'
+    return "--advertise {}"
+
+
+def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """ADDRESS:COUNT; the address comes out as the socket reports it."""
+    overrides: dict[str, int] = {}
+    for entry in entries:
+        address, _, count = entry.rpartition(":")
+        normal = normal_address(address.removeprefix("[").removesuffix("]"))
+        if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
+            reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
+            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), reason)
+        elif normal in overrides:
+            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), f"{normal} is named twice")
+        else:
+            overrides[normal] = int(count)
+    return tuple(overrides.items())
+
+
+def fold_directory(ledger: Ledger, directories: Sequence[str]) -> str:
+    if len(directories) == 1:
+        return directories[0]
+    origin = ledger.origin("log.dirs")
+    if len(directories) > 1:
+        ledger.problem(origin, "one directory only: data is kept in one place here, so a second disk would promise what is not done")
+    elif "log.dirs" not in ledger.faulty:
+        ledger.problem(origin, "must name a directory")
+    return ""
+
+
+def fold_coarser(ledger: Ledger, values: dict[str, Any]) -> None:
+    """The finest unit that was given counts, as in Kafka; any negative retention is none."""
+    for names in (RETENTION, ROLL, ROLL_JITTER):
+        name = next((name for name in names if name in ledger.given), names[0])
+        if name.startswith("log.retention") and values[name] == 0:
+            ledger.problem(ledger.origin(name), "0 would keep nothing: it must be -1, which is for ever, or more than 0")
+        values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
+
+
+def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
+    """Settings that contradict each other, and texts with rules of their own."""
+    low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
+    if low > high:
+        least, most = ledger.origin("group.min.session.timeout.ms"), ledger.origin("group.max.session.timeout.ms")
+        ledger.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
+    least, most = values["log.cleaner.min.compaction.lag.ms"], values["log.cleaner.max.compaction.lag.ms"]
+    if least > most:
+        origin = ledger.origin("log.cleaner.min.compaction.lag.ms")
+        ledger.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
+    if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
+        reason = "0 closes every connection: it needs max.connections.per.ip.overrides for those that may connect"
+        ledger.problem(ledger.origin("max.connections.per.ip"), reason)
+    cluster_id = values["cluster.id"]
+    if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
+        ledger.problem(ledger.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
+
+
+def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """In the order of the table, whatever the source."""
+    return tuple(
+        Difference(setting.name, shown(values[setting.name]), shown(setting.default), ledger.given[setting.name].source)
+        for setting in SETTINGS
+        if setting.name in ledger.given and values[setting.name] != setting.default
+    )
+
+
+def shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+    return str(value)
+
+
+def exposed(folded: Sequence[Listener]) -> list[str]:
+    beyond = [f"{listener.name}://{listener.endpoint}" for listener in folded if not listener.loopback]
+    if not beyond:
+        return []
+    return [f"{', '.join(beyond)} can be reached from beyond this machine: whoever reaches the port may do everything"]

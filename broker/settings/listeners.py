@@ -1,0 +1,148 @@
+"""Where the broker listens and what it tells clients to connect to: `listeners` and `advertised.listeners`, as Kafka has them.
+
+Names stay names: what `localhost` means is found out when the socket is opened, what an advertised name means is the client's affair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.settings.endpoints import format_endpoint, is_loopback, is_wildcard, packed_address, parse_endpoint
+
+__all__ = ["Endpoint", "Listener", "Problem", "check_ports", "check_protocols", "format_endpoint"]
+__all__ += ["parse_endpoints", "parse_protocols", "resolve_listeners"]
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NAME_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to listen on; a port of 0 means any free one, an advertised port of 0 the one that was found."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+    @property
+    def wildcard(self) -> bool:
+        return is_wildcard(self.host)
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def endpoint(self) -> str:
+        return format_endpoint(self.host, self.port)
+
+
+class Endpoint(NamedTuple):
+    """One NAME://HOST:PORT."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{format_endpoint(self.host, self.port)}"
+
+
+class Problem(NamedTuple):
+    """What is wrong with which setting."""
+
+    setting: str
+    reason: str
+
+
+def parse_endpoints(setting: str, entries: Sequence[str], bare_names: Sequence[str] = ()) -> tuple[list[Endpoint], list[Problem]]:
+    """Entries NAME://HOST:PORT; also just HOST:PORT where there is one bare name, which is how the flags are written."""
+    endpoints, problems = [], []
+    for entry in entries:
+        name, separator, address = entry.partition("://")
+        if not separator and len(bare_names) == 1:
+            name, address = bare_names[0], entry
+        elif not separator and bare_names:
+            question = f"which of the listeners {', '.join(bare_names)} does {entry} belong to? Write NAME://HOST:PORT"
+            problems.append(Problem(setting, question))
+            continue
+        elif not separator or not NAME_CHARACTERS.fullmatch(name):
+            problems.append(Problem(setting, f"{entry!r} is not of the form NAME://HOST:PORT"))
+            continue
+        try:
+            endpoints.append(Endpoint(name.upper(), *parse_endpoint(address)))
+        except ValueError as error:
+            problems.append(Problem(setting, f"{entry!r}: {error}" if len(entries) > 1 else str(error)))
+    names = [endpoint.name for endpoint in endpoints]
+    problems += [Problem(setting, f"the listener name {name} is used twice") for name in sorted(set(names)) if names.count(name) > 1]
+    return endpoints, problems
+
+
+def parse_protocols(entries: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
+    """listener.security.protocol.map: NAME:PROTOCOL, ..."""
+    protocols: dict[str, str] = {}
+    problems = []
+    for entry in entries:
+        name, colon, protocol = entry.upper().rpartition(":")
+        if not colon or not NAME_CHARACTERS.fullmatch(name) or protocol not in PROTOCOLS:
+            problems.append(Problem("listener.security.protocol.map", f"{entry!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}"))
+        protocols[name] = protocol
+    return protocols, problems
+
+
+def check_protocols(endpoints: Sequence[Endpoint], protocols: dict[str, str]) -> list[Problem]:
+    """Without a map a listener is what its name says, or PLAINTEXT, the only thing spoken here; a map has to be complete, as in Kafka."""
+    problems = []
+    for endpoint in endpoints:
+        protocol = protocols.get(endpoint.name) if protocols else endpoint.name
+        if protocol is None:
+            problems.append(Problem("listener.security.protocol.map", f"it has no protocol for listener {endpoint.name}"))
+        elif protocol in PROTOCOLS and protocol != "PLAINTEXT":
+            reason = f"listener {endpoint.name} asks for {protocol}, which is not spoken here; only PLAINTEXT is, without any protection"
+            problems.append(Problem("listeners", reason))
+    return problems
+
+
+def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
+    """Kafka's rule: one listener a port, but a pair of an IPv4 and an IPv6 address may share one."""
+    problems = []
+    for port in sorted({endpoint.port for endpoint in endpoints} - {0}):
+        sharing = [endpoint for endpoint in endpoints if endpoint.port == port]
+        lengths = sorted(len(packed_address(endpoint.host) or b"") for endpoint in sharing)
+        if len(sharing) > 1 and lengths != [4, 16]:
+            problems.append(Problem("listeners", f"port {port} is used by {' and '.join(endpoint.name for endpoint in sharing)}"))
+    return problems
+
+
+def resolve_listeners(
+    listen: Sequence[Endpoint], advertise: Sequence[Endpoint], how_to_advertise: str
+) -> tuple[tuple[Listener, ...], list[Problem]]:
+    """Give every listener the address that its clients are told; how_to_advertise has {} for what is missing."""
+    told = {endpoint.name: endpoint for endpoint in advertise}
+    names = [endpoint.name for endpoint in listen]
+    strangers = [f"{name} is not among the listeners ({', '.join(names)})" for name in told if name not in names]
+    wildcards = [f"{endpoint}: clients cannot connect to a wildcard; name the host" for endpoint in advertise if is_wildcard(endpoint.host)]
+    problems = [Problem("advertised.listeners", reason) for reason in (*strangers, *wildcards)]
+    listeners = []
+    for name, host, port in listen:
+        _, advertised_host, advertised_port = told.get(name, Endpoint(name, host, port))
+        listeners.append(Listener(name, host, port, advertised_host, advertised_port or port))
+    if missing := [listener for listener in listeners if listener.wildcard and listener.name not in told]:
+        problems.append(Problem("listeners", unadvertised(listeners, missing, how_to_advertise)))
+    return tuple(listeners), problems
+
+
+def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], how_to_advertise: str) -> str:
+    """The refusal of a wildcard that nobody could connect to, with the line to add."""
+    if len(listeners) == 1 and how_to_advertise.startswith("--"):
+        line = f"HOST:{listeners[0].port}"
+    else:
+        hosts = {listener.name: "HOST" if listener in missing else listener.advertised_host for listener in listeners}
+        line = ",".join(str(Endpoint(listener.name, hosts[listener.name], listener.advertised_port)) for listener in listeners)
+    where = ", ".join(listener.endpoint for listener in missing)
+    return f"clients cannot connect to the wildcard {where}; add {how_to_advertise.format(line)}, HOST being how clients reach this machine"

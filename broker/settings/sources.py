@@ -1,0 +1,288 @@
+"""What was asked for and by whom: the command line before the environment before the file before the profile.
+
+A Ledger has, for each setting that is honoured, the value that wins and where it came from; and a line for everything that cannot be
+honoured: names nobody knows, names that would promise what is not done, names of Kafka's that mean nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.settings.kafka_names import KNOWN
+from broker.settings.table import ALIASES, FREE_PREFIXES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, PROFILES, SETTINGS
+
+PREFIX = "TENURE_"
+# Ours, but not settings; the last two are for the commands that talk to a cluster.
+NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
+# Patterns are compiled at first use: most starts have no use for them.
+# What Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
+INJECTED = (
+    r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
+)
+SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private"
+FLAGS = {"listen": "listeners", "advertise": "advertised.listeners", "data": "log.dirs"}
+SHOWN_CHARACTERS_MAX = 200
+
+HONOURED = {setting.name: setting for setting in SETTINGS}
+# By their spelling with underscores, which stands for both: TOML and the environment cannot always write a dot.
+NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *HONOURED, *ALIASES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One setting as somebody wrote it."""
+
+    name: str
+    value: Any
+    source: str
+    flag: bool = False
+
+    def __str__(self) -> str:
+        value = shown_value(self.name, self.value)
+        return f"{self.source} {value}" if self.flag else f"{shorten(self.name)}={value} ({self.source})"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The values that win, by their proper name, and what is to be said about the rest."""
+
+    profile: str = ""
+    given: dict[str, Given] = field(default_factory=dict)
+    without_effect: dict[str, Given] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    faulty: set[str] = field(default_factory=set)
+
+    def problem(self, given: Given, reason: str) -> None:
+        self.problems.append(f"{given}: {reason}")
+        self.faulty.add(ALIASES.get(given.name, given.name))
+
+    def origin(self, name: str) -> Given:
+        """Who set this; the default when nobody did."""
+        return self.given.get(name) or Given(name, HONOURED[name].default, "default")
+
+
+def collect(
+    config_file: str | None,
+    listen: Sequence[str],
+    advertise: Sequence[str],
+    data: Sequence[str],
+    profile: str | None,
+    settings: Sequence[str],
+    environ: Mapping[str, str],
+) -> Ledger:
+    """Read every source and let the first one that names a setting win."""
+    ledger = Ledger()
+    flags = {"listen": listen, "advertise": advertise, "data": data}
+    layers = (
+        [*from_settings(ledger, settings), *from_flags(ledger, flags)],
+        from_environment(ledger, environ),
+        from_file(ledger, *(("--config", config_file) if config_file else ("TENURE_CONFIG", environ.get("TENURE_CONFIG", "")))),
+        from_profile(ledger, *(("--profile", profile) if profile else ("TENURE_PROFILE", environ.get("TENURE_PROFILE", "")))),
+    )
+    winners: dict[str, Given] = {}
+    for layer in layers:
+        for name, given in unique(ledger, layer).items():
+            winners.setdefault(name, given)
+    for name, given in winners.items():
+        sort_out(ledger, name, given)
+    return ledger
+
+
+def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
+    """--set NAME=VALUE; the last one of a name wins, as is usual on a command line."""
+    last: dict[str, Given] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if equals and name:
+            last[spelled(name)] = Given(spelled(name), value.strip(), "--set")
+        else:
+            ledger.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
+    return list(last.values())
+
+
+def from_flags(ledger: Ledger, flags: Mapping[str, Sequence[str]]) -> list[Given]:
+    given = []
+    for flag, values in flags.items():
+        if len(values) > 1:
+            hint = f"; for several listeners write --set {FLAGS[flag]}=NAME://HOST:PORT,..." if flag != "data" else ""
+            ledger.problems.append(f"--{flag} is given {len(values)} times, once is the limit{hint}")
+        given += [Given(FLAGS[flag], value, f"--{flag}", flag=True) for value in values[:1]]
+    return given
+
+
+def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
+    given = []
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            continue
+        written = variable.removeprefix(PREFIX).lower()
+        name = proper_name(written)
+        if name is not None:
+            given.append(Given(name, value.strip(), f"environment {variable}"))
+        elif guarded(written.replace("_", ".")):
+            given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
+        elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
+            shown = f"{shorten(variable)}={shown_value(written, value)} (environment)"
+            unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
+    return given
+
+
+def from_file(ledger: Ledger, origin: str, path: str) -> list[Given]:
+    if not path:
+        return []
+    document = read_toml(ledger, origin, path)
+    source = f"file {shorten(path)}"
+    given = []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            for name in map(shorten, leaves(key, value)):
+                quoted = f'"{name}" = ...' if NAMES.get(name.replace(".", "_")) is None else f'"{name}" = ... or {name.replace(".", "_")} = ...'
+                ledger.problems.append(f"{name} ({source}): a name with dots needs quotes in TOML, which reads it as tables: write {quoted}")
+        else:
+            given.append(Given(spelled(key), value.strip() if isinstance(value, str) else value, source))
+    return given
+
+
+def leaves(prefix: str, table: Mapping[str, Any]) -> Iterable[str]:
+    """The dotted names that a table was probably meant to be."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from leaves(f"{prefix}.{key}", value)
+        else:
+            yield f"{prefix}.{key}"
+
+
+def read_toml(ledger: Ledger, origin: str, path: str) -> dict[str, Any]:
+    import tomllib  # 10 ms, which `tenure health` should not pay every second without a file
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        ledger.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
+    except UnicodeDecodeError:
+        ledger.problems.append(f"{origin} {shorten(path)}: not UTF-8 text")
+    except tomllib.TOMLDecodeError as error:
+        hint = '; text needs quotes: "name" = "text"' if "Invalid value" in str(error) else ""
+        hint = '; names with dots need quotes: "max.connections" = 100' if "Cannot" in str(error) else hint
+        ledger.problems.append(f"{origin} {shorten(path)}: not TOML: {error}{hint}")
+    return {}
+
+
+def from_profile(ledger: Ledger, origin: str, profile: str) -> list[Given]:
+    if not profile:
+        return []
+    if profile not in PROFILES:
+        ledger.problems.append(f"{origin} {shorten(profile)}: there is no such profile; there is: {', '.join(PROFILES)}")
+        return []
+    ledger.profile = profile
+    return [Given(name, value, f"profile {profile}") for name, value in PROFILES[profile].items()]
+
+
+def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
+    """One value a setting and source; a name nobody knows is reported here, whoever else overrides it."""
+    chosen: dict[str, Given] = {}
+    for given in layer:
+        if given.name == "broker.id" and str(given.value) == "-1":
+            continue  # Kafka's way to say that it is not set
+        name = proper_name(given.name) or (given.name if guarded(given.name) or free(given.name) else None)
+        if name is None:
+            unknown(ledger, str(given), given.name, str)
+        elif name not in chosen:
+            chosen[name] = given
+        elif agree(name, chosen[name], given):
+            chosen[name] = given if given.flag else chosen[name]
+        else:
+            ledger.problems.append(f"{given}: contradicts {chosen[name]}; give one of them")
+    return chosen
+
+
+def agree(name: str, one: Given, other: Given) -> bool:
+    """Whether two sources say the same: a flag may leave out the name of the only listener."""
+    if one.value == other.value:
+        return True
+    if name not in ("listeners", "advertised.listeners") or not (one.flag or other.flag):
+        return False
+    (first, address), (second, same) = (endpoint(given) for given in (one, other))
+    bare = "PLAINTEXT" if name == "listeners" else first or second
+    return address == same and (first or bare) == (second or bare)
+
+
+def endpoint(given: Given) -> tuple[str, str]:
+    """Listener name, empty where there is none, and HOST:PORT."""
+    before, separator, after = as_text(given.value).strip().rpartition("://")
+    return before.upper() if separator else "", after
+
+
+def sort_out(ledger: Ledger, name: str, given: Given) -> None:
+    """A winner is honoured, refused, or said to have no effect."""
+    if name in HONOURED:
+        ledger.given[name] = given
+    elif reason := guarded(name):
+        ledger.problem(given, reason)
+    elif name in GUARDS and not GUARDS[name].harmless(as_text(given.value)):
+        ledger.problem(given, GUARDS[name].reason)
+    else:
+        ledger.without_effect[name] = given
+        ledger.notices.append(f"{given} has no effect here")
+
+
+def guarded(name: str) -> str | None:
+    """Why a whole family of names is refused, also for a single listener."""
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
+    for prefix, reason in GUARDED_PREFIXES.items():
+        if rest.startswith(prefix) or (rest != name and f".{prefix}" in rest):
+            return reason
+    if rest != name and rest in GUARDS:
+        return GUARDS[rest].reason
+    return None
+
+
+def free(name: str) -> bool:
+    """Names that no list can hold: plug-ins' own, and Kafka's for one listener."""
+    if name.startswith(LISTENER_PREFIX):
+        return name.removeprefix(LISTENER_PREFIX).partition(".")[2] in KNOWN
+    return name.startswith(FREE_PREFIXES)
+
+
+def proper_name(text: str) -> str | None:
+    """The setting meant by a name with dots or underscores, aliases resolved; None when there is none."""
+    name = NAMES.get(text.replace(".", "_"))
+    return ALIASES.get(name, name) if name else None
+
+
+def spelled(text: str) -> str:
+    """As the person wrote it, with dots: an alias stays an alias."""
+    return NAMES.get(text.replace(".", "_"), text)
+
+
+def unknown(ledger: Ledger, shown: str, written: str, spelling: Callable[[str], str]) -> None:
+    from difflib import get_close_matches
+
+    dotted = written.replace("_", ".")
+    nearest = [FLAGS[dotted]] if dotted in FLAGS else get_close_matches(dotted, NAMES.values(), n=1)
+    hint = f"; did you mean {spelling(nearest[0])}?" if nearest else ""
+    ledger.problems.append(f"{shown}: there is no such setting{hint}")
+
+
+def as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def shown_value(name: str, value: object) -> str:
+    if KNOWN.get(name, ("",))[0] == "PASSWORD" or re.search(SECRET, name):
+        return "(hidden)"
+    return shorten(as_text(value))
+
+
+def shorten(text: str) -> str:
+    """One line, whatever is in it."""
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= SHOWN_CHARACTERS_MAX else shown[:SHOWN_CHARACTERS_MAX] + "..."

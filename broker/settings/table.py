@@ -1,0 +1,388 @@
+"""The settings that Tenure honours, those it must refuse, and the profiles: tables only; config.py reads them.
+
+A name that is Kafka's means here what it means there, in the same unit. Kafka names that are in neither table are accepted and have no
+effect; they come from kafka_names.py. docs/configuration.md is written from this page by `python -m docs.configuration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Setting(NamedTuple):
+    """One setting: `kind` is boolean, int, long, double, string or list; low and high include themselves.
+
+    Of a list with choices every entry is one of them.
+    """
+
+    name: str
+    kind: str
+    default: Value
+    doc: str
+    low: int = 0
+    high: int = INT_MAX
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    @property
+    def field(self) -> str:
+        return self.name.replace(".", "_")
+
+
+SETTINGS: tuple[Setting, ...] = (
+    # --- who and where ---
+    Setting(
+        "listeners", "list", ("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
+        "address, port 0 takes a free one. Kafka's default listens on every address; ours stays on this machine, because whoever reaches the "
+        "port may do everything.",
+    ),
+    Setting(
+        "advertised.listeners", "list", (),
+        "What clients are told to connect to, by listener name. A listener that is missing here advertises the address it listens on, which "
+        "cannot be a wildcard. Names are passed on as they stand; port 0 means the port listened on.",
+    ),
+    Setting(
+        "listener.security.protocol.map", "list", (),
+        "NAME:PROTOCOL for every listener. Only PLAINTEXT is spoken. Without a map every listener is PLAINTEXT, unless its name is another "
+        "protocol's.",
+    ),
+    Setting(
+        "controller.listener.names", "list", (),
+        "Listeners that Kafka keeps for its controllers. There are none here: these listeners are not opened, so that a file written for Kafka "
+        "in combined mode can be used.",
+    ),
+    Setting("node.id", "int", 1, "The id by which clients know this broker; `broker.id` is another name for it."),
+    Setting(
+        "cluster.id", "string", "",
+        "The id of the cluster when a data directory is used for the first time; empty draws one. Afterwards it has to be what the directory "
+        "says.",
+    ),
+    Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
+    # --- connections ---
+    Setting(
+        "max.connections", "int", INT_MAX,
+        "Connections at one time, as far as the open-file limit allows; by default as many as that and the memory allow. At the limit idle "
+        "connections are closed for new ones; where none is idle, new ones wait in the backlog until one closes.", unit="connections",
+    ),
+    Setting(
+        "max.connections.per.ip", "int", INT_MAX,
+        "Connections at one time from one address. 0 is allowed together with max.connections.per.ip.overrides.", unit="connections",
+    ),
+    Setting(
+        "max.connections.per.ip.overrides", "list", (),
+        "ADDRESS:COUNT for single addresses instead of max.connections.per.ip. Addresses, not names.",
+    ),
+    Setting(
+        "connections.max.idle.ms", "long", 600_000,
+        "A connection that sends nothing for this long is closed; waiting for a parked reply is not idleness. Below 0: never.",
+        low=-(2**63), high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "socket.request.max.bytes", "int", 104_857_600, "The largest request. A larger one closes its connection.", low=1, unit="bytes",
+    ),
+    Setting(
+        "request.elements.max", "int", 100_000,
+        "Topics, partitions and whatever else stands in lists, together in one request. One with more closes its connection: elements of a "
+        "few bytes would take the memory and the time of everybody.", low=1, unit="elements",
+    ),
+    Setting(
+        "socket.listen.backlog.size", "int", 4096,
+        "Connections that may wait to be accepted, within the system's own limit. Kafka's default is 50: a fleet that reconnects at once is "
+        "larger.", low=1, unit="connections",
+    ),
+    Setting(
+        "connection.unread.replies.max.bytes", "int", 1_048_576,
+        "When a client leaves this much of its replies unread, nothing more is read from it until it reads.", low=1, unit="bytes",
+    ),
+    Setting(
+        "connection.waiting.requests.max.bytes", "int", 1_048_576,
+        "Requests of one connection that may wait behind a parked one; beyond that nothing more is read from it. A single larger request may "
+        "wait alone.", low=1, unit="bytes",
+    ),
+    Setting(
+        "connections.partial.requests.max.bytes", "long", 536_870_912,
+        "What has arrived of requests that are not whole yet, of all connections together; at least socket.request.max.bytes counts. Beyond "
+        "it, of the connections that hold the average or more, those heard from longest ago are closed.", low=1, high=LONG_MAX, unit="bytes",
+    ),
+    # --- topics ---
+    Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
+    Setting(
+        "num.partitions", "int", 1, "Partitions of a topic that is created without a number of its own.", low=1, high=10_000, unit="partitions",
+    ),
+    Setting(
+        "partitions.max", "int", 20_000,
+        "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk.",
+        low=1, unit="partitions",
+    ),
+    Setting(
+        "message.max.bytes", "int", 1_048_588,
+        "The largest record batch that is taken from a producer, as it stands compressed, and the largest append to the offsets log. "
+        "A topic's max.message.bytes comes first.", unit="bytes",
+    ),
+    Setting(
+        "fetch.max.bytes", "int", 57_671_680,
+        "The most that one fetch is answered with, whatever it asks for; a first batch that is larger is sent all the same.",
+        low=1024, unit="bytes",
+    ),
+    # --- topic logs: a topic's own setting comes first ---
+    Setting(
+        "log.retention.ms", "long", 604_800_000,
+        "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
+        "ever. log.retention.minutes and log.retention.hours say the same more coarsely; of several the finest counts.",
+        low=-1, high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.retention.minutes", "int", 10_080, "See log.retention.ms.", low=-1, unit="minutes"),
+    Setting("log.retention.hours", "int", 168, "See log.retention.ms.", low=-1, unit="hours"),
+    Setting(
+        "log.retention.bytes", "long", -1,
+        "How large the log of one partition may be before its oldest segments are dropped, where cleanup.policy has delete (retention.bytes). "
+        "-1: no limit.", low=-(2**63), high=LONG_MAX, unit="bytes",
+    ),
+    Setting(
+        "log.retention.check.interval.ms", "long", 300_000, "How often to look for segments to drop and to close.", low=1, high=LONG_MAX,
+        unit="ms",
+    ),
+    Setting(
+        "log.segment.bytes", "int", 1_073_741_824, "Size at which a segment is closed and the next one begun (segment.bytes).",
+        low=1_048_576, unit="bytes",
+    ),
+    Setting(
+        "log.roll.ms", "long", 604_800_000,
+        "Age at which a segment is closed even if it is not full (segment.ms): only what is closed can be dropped or compacted. "
+        "log.roll.hours says the same more coarsely.", low=1, high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.roll.hours", "int", 168, "See log.roll.ms.", low=1, unit="hours"),
+    Setting(
+        "log.roll.jitter.ms", "long", 0,
+        "At most so much, drawn for each segment, is taken off log.roll.ms, so that not everything closes at once (segment.jitter.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting("log.roll.jitter.hours", "int", 0, "See log.roll.jitter.ms.", unit="hours"),
+    Setting(
+        "log.segment.delete.delay.ms", "long", 60_000,
+        "How long the files of a dropped segment or a deleted topic stay on the disk, under another name (file.delete.delay.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleanup.policy", "list", ("delete",),
+        "`delete` drops what is old, `compact` keeps the newest record of each key, and both may be named (cleanup.policy).",
+        choices=("compact", "delete"),
+    ),
+    Setting(
+        "log.cleaner.enable", "boolean", True, "Whether topics whose cleanup.policy has compact are compacted.",
+    ),
+    Setting(
+        "log.cleaner.backoff.ms", "long", 15_000, "How often to look for topic logs to compact when there was none.", high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.min.cleanable.ratio", "double", 0.5,
+        "A topic's log is compacted when this part of its bytes came since it was compacted last (min.cleanable.dirty.ratio).",
+        high=1,
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted away (min.compaction.lag.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.max.compaction.lag.ms", "long", LONG_MAX,
+        "A log with records that wait longer than this is compacted however few they are (max.compaction.lag.ms).",
+        low=1, high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms", "long", 86_400_000,
+        "How long a record that deletes a key outlives the compaction that applied it, for consumers that are behind (delete.retention.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size", "long", 134_217_728,
+        "Memory for the keys of one compaction; what does not fit is left to the next.", low=1_048_576, high=LONG_MAX, unit="bytes",
+    ),
+    Setting(
+        "log.message.timestamp.type", "string", "CreateTime",
+        "Whether records keep the time at which they were made or get the one at which they came (message.timestamp.type).",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms", "long", LONG_MAX,
+        "How far a record's own time may lie behind the broker's before it is refused (message.timestamp.before.max.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms", "long", 3_600_000,
+        "How far a record's own time may lie ahead of the broker's before it is refused (message.timestamp.after.max.ms).",
+        high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "compression.type", "string", "producer",
+        "How batches are kept: as their producer packed them, or packed anew (compression.type of the topic).",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    Setting("compression.gzip.level", "int", -1, "The level of gzip, 1 to 9; -1 is the library's own choice.", low=-1, high=9),
+    Setting("compression.lz4.level", "int", 9, "The level of lz4.", low=1, high=17),
+    Setting("compression.zstd.level", "int", 3, "The level of zstd.", low=-131_072, high=22),
+    Setting(
+        "producer.id.expiration.ms", "int", 86_400_000,
+        "A producer that wrote nothing to a partition for so long is forgotten there: its next batch is taken for its first.", low=1, unit="ms",
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms", "int", 600_000, "How often to look for producers to forget.", low=1, unit="ms",
+    ),
+    Setting(
+        "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
+        "How often to write down how far each log is known to be on the disk: what is before needs no check after a crash.", unit="ms",
+    ),
+    Setting(
+        "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000, "How often to write down where each log begins.", unit="ms",
+    ),
+    # --- groups and offsets ---
+    Setting(
+        "group.min.session.timeout.ms", "int", 6000, "The shortest session timeout that a member may ask for.", low=1, unit="ms",
+    ),
+    Setting(
+        "group.max.session.timeout.ms", "int", 1_800_000, "The longest session timeout that a member may ask for.", low=1, unit="ms",
+    ),
+    Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
+    Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
+    Setting(
+        "offsets.topic.num.partitions", "int", 50,
+        "Partitions of __consumer_offsets, over which the groups are spread. Must not change once there is data.", low=1, high=10_000,
+        unit="partitions",
+    ),
+    Setting(
+        "offsets.topic.segment.bytes", "int", 104_857_600, "Size at which a segment of the offsets log is closed.", low=1, unit="bytes",
+    ),
+    Setting("offset.metadata.max.bytes", "int", 4096, "The longest text that a commit may add to an offset.", unit="bytes"),
+    Setting(
+        "offsets.retention.minutes", "int", 10_080,
+        "Offsets that nobody came back for are forgotten after so long: counted from the moment their group became empty, and from the commit "
+        "where there never was a group.", low=1, unit="minutes",
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms", "long", 600_000, "How often to look for offsets to forget.", low=1, high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "offsets.flush", "string", "always",
+        "When the reply to a commit or a join may leave: `always` after its record is on the disk (safe against power loss), `interval` and "
+        "`never` once it is written to the operating system (safe against the death of the process).",
+        choices=("always", "interval", "never"),
+    ),
+    Setting("offsets.flush.interval.ms", "int", 100, "How often to flush with offsets.flush=interval.", low=1, unit="ms"),
+    Setting(
+        "offsets.commit.timeout.ms", "int", 5000,
+        "A write to the log that takes longer is answered with a code on which clients try again.", low=1, unit="ms",
+    ),
+    Setting(
+        "notes.retention.ms", "long", 604_800_000,
+        "How long the notes of what happened to groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "notes.retention.bytes", "long", 67_108_864,
+        "How large the notes of all groups together may become; beyond it the oldest of the largest log go, a segment of 1 MiB at a time. "
+        "Below 0: no limit.", low=-1, high=LONG_MAX, unit="bytes",
+    ),
+    Setting(
+        "notes.end.offsets.interval.ms", "int", 10_000,
+        "How often the notes say where partitions of topics end, of those where that has changed: how far a group was behind can then be told "
+        "later. They get a quarter of `notes.retention.bytes` a day and come less often where that is not enough. 0: never.", unit="ms",
+    ),
+    # --- the process ---
+    Setting(
+        "clock.settle.ms", "long", 600_000,
+        "After the wall clock was set by more than a minute, and after a start that far from when the data directory was last in use, nothing is "
+        "deleted by time until the clock has run steadily for so long. 0: its time counts at once.", high=LONG_MAX, unit="ms",
+    ),
+    Setting(
+        "log.level", "string", "info", "The least level that is logged. `debug` shows every frame.",
+        choices=("debug", "info", "warning", "error"),
+    ),
+    Setting(
+        "log.format", "string", "auto", "`console` for people, `json` for machines; `auto` is console on a terminal and json elsewhere.",
+        choices=("auto", "console", "json"),
+    ),
+    Setting(
+        "exit.with.parent", "boolean", False,
+        "End in order when the process that started this one has ended, by kill -9 too, or when standard input is a pipe and its other end "
+        "is closed: a test run leaves no broker behind. A broker that is started in the background by a shell ends with the shell. The flags "
+        "are --exit-with-parent and --no-exit-with-parent.",
+    ),
+    Setting(
+        "event.loop", "string", "auto", "`auto` takes uvloop where it is installed and the standard library's asyncio elsewhere.",
+        choices=("auto", "uvloop", "asyncio"),
+    ),
+)  # fmt: skip
+
+# Other names of a setting, which Kafka has too.
+ALIASES = {"log.dir": "log.dirs", "broker.id": "node.id"}
+
+PROFILES: dict[str, dict[str, str]] = {
+    # Many at once on one machine must not disturb each other: a free port and, without --data, a directory of its own.
+    "test": {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "auto.create.topics.enable": "true",
+        "offsets.flush": "never",
+        "clock.settle.ms": "1000",
+        "exit.with.parent": "true",
+    },
+}
+# Their data goes with the process unless log.dirs is given.
+TEMPORARY_PROFILES = ("test",)
+
+
+class Guard(NamedTuple):
+    """A Kafka setting that asks for protection or a guarantee; `harmless` tells the values that ask for nothing."""
+
+    harmless: Callable[[str], bool]
+    reason: str
+
+
+def at_most_one(value: str) -> bool:
+    return value.removeprefix("-").isdigit() and int(value) <= 1
+
+
+def nothing(value: str) -> bool:
+    return not value
+
+
+NO_ACCESS_CONTROL = "there is no access control here: whoever reaches the port may do everything"
+NO_REPLICAS = "there is one copy of the data here, so more than 1 cannot be promised"
+NO_PLUGINS = "Java plug-ins are not run here, so what this one forbids would be allowed"
+NO_LOG_FLUSH = "topic data is flushed by the operating system here, so this cannot be promised"
+
+GUARDS: dict[str, Guard] = {
+    "authorizer.class.name": Guard(nothing, NO_ACCESS_CONTROL),
+    "super.users": Guard(nothing, NO_ACCESS_CONTROL),
+    "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
+    "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL),
+    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is spoken here, without any protection"),
+    "security.providers": Guard(nothing, "connections are not encrypted here"),
+    "delegation.token.secret.key": Guard(nothing, "clients do not authenticate here"),
+    "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here"),
+    "create.topic.policy.class.name": Guard(nothing, NO_PLUGINS),
+    "alter.config.policy.class.name": Guard(nothing, NO_PLUGINS),
+    "client.quota.callback.class": Guard(nothing, NO_PLUGINS),
+    "min.insync.replicas": Guard(at_most_one, NO_REPLICAS),
+    "default.replication.factor": Guard(at_most_one, NO_REPLICAS),
+    "offsets.topic.replication.factor": Guard(at_most_one, NO_REPLICAS),
+    "log.flush.interval.messages": Guard(lambda value: value == str(LONG_MAX), NO_LOG_FLUSH),
+    "log.flush.interval.ms": Guard(lambda value: value in ("", str(LONG_MAX)), NO_LOG_FLUSH),
+    "remote.log.storage.system.enable": Guard(lambda value: value == "false", "there is no tiered storage here"),
+}
+
+# Whole families, whatever follows; also behind Kafka's prefix for one listener, listener.name.NAME.
+GUARDED_PREFIXES = {
+    "ssl.": "connections are not encrypted here",
+    "sasl.": "clients do not authenticate here",
+}
+
+# Families whose members Kafka leaves to plug-ins, so that no list of names exists.
+FREE_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
+LISTENER_PREFIX = "listener.name."

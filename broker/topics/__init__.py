@@ -1,0 +1,1 @@
+"""Topics: the registry, their partitions and logs, appending, waiting fetches, compaction, retention."""

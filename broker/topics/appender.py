@@ -1,0 +1,54 @@
+"""What a partition answers to a batch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.runtime.clock import Clock
+from broker.topics.append import NO_TIME, Allowance, append, append_checked
+from broker.topics.batch_checks import Checked, Refusal
+from broker.topics.partitions import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from storage import AppendFailed
+
+NO_OFFSET: Final = -1
+
+
+def failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, error, NO_OFFSET, NO_TIME, NO_OFFSET, [], message)
+
+
+def refused(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
+    start = partition.start_offset if refusal.start_told else NO_OFFSET
+    errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]
+    return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
+
+
+class Appender:
+    """Appends batches to partitions that serve."""
+
+    def __init__(self, clock: Clock, allowance: Allowance) -> None:
+        self._clock = clock
+        self._allowance = allowance
+
+    def __call__(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
+        """Raises TooMuchWork; nothing was written then."""
+        try:
+            offset, time = append(partition, data, at, size, self._clock.wall, self._allowance)
+        except Refusal as refusal:
+            return refused(partition, refusal)
+        except AppendFailed:
+            return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
+
+    def checked(self, partition: Partition, data: bytes, size: int, checked: Checked) -> PartitionProduceResponse:
+        """The same for a batch that was checked elsewhere."""
+        try:
+            self._clock.tick()
+            offset, time = append_checked(partition, data, size, self._clock.wall, checked)
+        except Refusal as refusal:
+            return refused(partition, refusal)
+        except AppendFailed:
+            return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)

@@ -1,0 +1,201 @@
+"""Checks of batches that are too much work for the event loop: two processes do them, started when first needed.
+
+The first process takes every batch, and gives up those that would keep the others waiting; the second takes these. In both,
+connections take turns. A process that dies is started again and its batch is checked once more; a batch that outlives two processes,
+or the time limit, gets an error that producers retry on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import astuple
+
+from broker.logging.logs import get_logger
+from broker.runtime.children import child_command, child_environment, end_child, set_niceness
+from broker.runtime.contain import alone, defect, run
+from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
+from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
+from broker.topics.settings import LogSettings
+
+log = get_logger("broker.checker")
+
+COMMAND = child_command("broker.topics.batch_checker_process")
+# What the first process may spend on a batch: some tenths of a second in plain Python at the worst.
+SHORT = Limits(100 << 20, 1 << 20, 100_000, 16 << 20, 200_000, 20_000, 4 << 20)
+NICENESS_SHORT = 0  # ordinary batches are among its work
+NICENESS_LONG = 10
+JOB_SECONDS = 20.0  # a producer waits for 30 s (request.timeout.ms)
+GRACE_SECONDS = 2.0  # beyond which a process that did not end by itself is ended
+TRIES = 2
+IDLE_SECONDS = 300.0
+
+
+class Job:
+    """A batch to be checked for `asker`, the connection that it came from."""
+
+    __slots__ = ("asker", "data", "done", "name", "now", "settings", "wanted")
+
+    def __init__(
+        self,
+        asker: object,
+        data: bytes,
+        settings: LogSettings,
+        now: int,
+        name: str,
+        done: Callable[[Outcome], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self.asker = asker
+        self.data = data
+        self.settings = settings
+        self.now = now
+        self.name = name
+        self.done = done
+        self.wanted = wanted  # asked before the work begins
+
+
+class Checker:
+    """Both processes. `done` of a job is called later, never within `submit`; not at all once stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...] = COMMAND) -> None:
+        self._long = Lane(loop, command, UNLIMITED, NICENESS_LONG, None)
+        self._short = Lane(loop, command, SHORT, NICENESS_SHORT, self._long)
+
+    def submit(self, job: Job) -> None:
+        self._short.submit(job)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that run."""
+        return [lane.process.pid for lane in (self._short, self._long) if lane.process is not None]
+
+    async def stop(self) -> None:
+        await self._short.stop()
+        await self._long.stop()
+
+
+class Lane:
+    """One process and the jobs that wait for it."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...], limits: Limits, niceness: int, beyond: Lane | None
+    ) -> None:
+        self.process: asyncio.subprocess.Process | None = None
+        self._loop = loop
+        self._command = command
+        self._limits = limits
+        self._niceness = niceness
+        self._beyond = beyond  # takes the batches that are too much for this one
+        self._jobs: dict[object, deque[Job]] = {}  # by asker, in the order of their turns
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[asyncio.subprocess.Process] | None = None
+        self._stopped = False
+
+    def submit(self, job: Job) -> None:
+        if self._stopped:
+            return
+        self._jobs.setdefault(job.asker, deque()).append(job)
+        self._arrived.set()
+        if self._task is None:
+            self._task = self._loop.create_task(alone(self._work))
+
+    async def stop(self) -> None:
+        self._stopped = True
+        self._jobs.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _next(self) -> Job:
+        asker = next(iter(self._jobs))
+        jobs = self._jobs.pop(asker)
+        job = jobs.popleft()
+        if jobs:
+            self._jobs[asker] = jobs
+        return job
+
+    async def _work(self) -> None:
+        try:
+            while not self._stopped:
+                if self._jobs:
+                    await self._do(self._next())
+                    continue
+                self._arrived.clear()
+                try:
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await self._arrived.wait()
+                except TimeoutError:
+                    await self._end_process()
+                    if not self._jobs:
+                        return
+        finally:
+            self._task = None
+            await self._end_process()
+
+    async def _do(self, job: Job) -> None:
+        outcome: Outcome = CheckFailed("nobody waits for it")
+        if job.wanted():
+            try:
+                outcome = await self._check(job)
+            except Exception as error:
+                defect("checking a batch failed inside the broker", error, log=job.name)
+                outcome = CheckFailed("a defect of the broker")
+        if isinstance(outcome, TooMuchWork) and self._beyond is not None:
+            self._beyond.submit(job)
+            return
+        run(job.done, outcome)
+
+    async def _check(self, job: Job) -> Outcome:
+        request = job_bytes(job.data, astuple(job.settings), job.now, job.name, self._limits, JOB_SECONDS)
+        reason = ""
+        for _ in range(TRIES):
+            begun = self._loop.time()
+            try:
+                if self.process is None:
+                    self._starting = self._loop.create_task(self._start())
+                    self.process = await asyncio.shield(self._starting)  # a stop finds it and ends it
+                async with asyncio.timeout(JOB_SECONDS + GRACE_SECONDS):
+                    return outcome_of(await self._exchange(self.process, request))
+            except (OSError, EOFError, ValueError, TypeError) as error:  # a timeout is an OSError, an output that ends an EOFError
+                code = await self._end_process()
+                late = self._loop.time() - begun >= JOB_SECONDS
+                reason = f"it took longer than {JOB_SECONDS:g} s" if late else str(error)
+                if isinstance(error, EOFError) and not late:
+                    reason = f"the process ended with code {code}"
+                log.warning("checking a batch in another process failed", log=job.name, reason=reason)
+                if late:
+                    break
+        return CheckFailed(f"the batch could not be checked: {reason}")
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=child_environment()
+        )
+        set_niceness(process, self._niceness)
+        return process
+
+    async def _exchange(self, process: asyncio.subprocess.Process, request: bytes) -> bytes:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request)
+        await process.stdin.drain()
+        (size,) = SIZE.unpack(await process.stdout.readexactly(SIZE.size))
+        return await process.stdout.readexactly(size)
+
+    async def _end_process(self) -> int | None:
+        """End it if it still runs; its exit code."""
+        if self.process is None and self._starting is not None:
+            with contextlib.suppress(OSError):
+                self.process = await self._starting
+        self._starting = None
+        process = self.process  # until it has ended: this may be interrupted by a stop, which then does it again
+        if process is None:
+            return None
+        await end_child(process)
+        self.process = None
+        return process.returncode

@@ -1,0 +1,391 @@
+"""What a batch that a producer sends must be like, and what becomes of it: the rules of Apache Kafka 4.3, error for error.
+
+Nearly every batch is stored as it came, after one look at its records. Where the topic sets the time or the compression
+itself, or where the header says another newest timestamp than the records do, it is changed.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from broker.topics.settings import PRODUCER, LogSettings
+from protocol.batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_FROM,
+    DECOMPRESSED_BYTES_MAX,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    assemble,
+    read_header,
+)
+from protocol.batch_record import INT64_MAX, INT64_MIN, put_record, read_record
+from protocol.batch_survey import UNLIMITED as UNLIMITED_STEPS
+from protocol.batch_survey import TooManyRecords, survey
+from protocol.compression import BLOCKS_MAX, Compression, TooLarge, decompress
+from protocol.errors import ErrorCode, ProtocolError
+
+MAGIC_BYTES: Final = 17  # as much of a batch as says what it is, in every format there was
+OLDEST_RECORD_BYTES_MIN: Final = 14  # a record of the oldest format, without its own head
+ERRORS_IN_MESSAGE_MAX: Final = 3
+RECORD_ERRORS_MAX: Final = 1_000  # of one batch, in a reply; how many there are, the message says
+RECORDS_WRITTEN_AT_ONCE: Final = 1_024
+ZSTD_FROM: Final = 7  # Produce: older clients of the topic could not read it
+
+_LENGTH_AND_MAGIC: Final = Struct(">8xi4xb").unpack_from
+_MAX_TIMESTAMP_AT: Final = 35
+_ATTRIBUTES: Final = Struct(">h")
+_TIMESTAMP: Final = Struct(">q")
+_CRC_AT: Final = 17
+_CRC: Final = Struct(">I")
+_crc32c: Final = google_crc32c.value
+_UINT64: Final = 1 << 64
+# Java's clients read LZ4 frames of version 1, with blocks that stand alone, and without a dictionary.
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_FLAGS_OF_INTEREST: Final = 0b1110_0011
+_LZ4_FLAGS_READABLE: Final = 0b0110_0000
+
+
+class RecordError(NamedTuple):
+    record: int  # its number in the batch
+    message: str
+
+
+class Refusal(Exception):
+    """A batch that is not taken. `start_told`: the answer says where the log starts, as for whatever came as far as the log."""
+
+    def __init__(
+        self, error: ErrorCode, message: str | None = None, records: list[RecordError] | None = None, start_told: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+        self.records = records or []
+        self.start_told = start_told
+
+
+class TooMuchWork(Exception):
+    """Checking the batch takes more work than its limits allow. Nothing is known about the batch then."""
+
+
+class Limits(NamedTuple):
+    """How much work a check may be, in figures that are known before the work is done."""
+
+    batch_bytes: int  # as it came
+    gzip_bytes: int  # compressed: a gzip of empty parts takes long for its size
+    snappy_blocks: int
+    unpacked_bytes: int
+    survey_steps: int  # records that must be read one by one, and headers
+    changed_records: int  # records to be written anew in the topic's compression, or refused one by one
+    changed_bytes: int
+
+
+# In the loop: some milliseconds in plain Python at the worst.
+INLINE: Final = Limits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
+UNLIMITED: Final = Limits(1 << 31, 1 << 31, BLOCKS_MAX, DECOMPRESSED_BYTES_MAX, UNLIMITED_STEPS, 1 << 31, 1 << 31)
+SLOW_LEVEL_FROM: Final = 10  # levels of zstd and lz4 from here on take so many times longer
+SLOW_LEVEL_FACTOR: Final = 32
+
+
+class Checked(NamedTuple):
+    """A sound batch: the newest timestamp of its records, and the batch written anew where its compression had to change."""
+
+    newest: int
+    rebuilt: bytes | None
+
+
+class Unreadable(Exception):
+    """Bytes of which not even the first batch can be told: the whole request is refused."""
+
+
+# What is asked before anything is looked up.
+
+
+def batch_size(data: bytes, at: int) -> int:
+    """Of the batch at `at`; 0 where there is none, or not all of it. Raises Unreadable."""
+    left = len(data) - at
+    if left < MAGIC_BYTES:
+        if left < LENGTH_FROM:
+            return 0
+        length, magic = int.from_bytes(data[at + 8 : at + LENGTH_FROM], "big", signed=True), MAGIC
+    else:
+        length, magic = _LENGTH_AND_MAGIC(data, at)
+    if length < OLDEST_RECORD_BYTES_MIN:
+        raise Unreadable(f"Record size {length} is less than the minimum record overhead ({OLDEST_RECORD_BYTES_MIN})")
+    if not 0 <= magic <= MAGIC:
+        raise Unreadable(f"Invalid magic found in record: {magic}")
+    return LENGTH_FROM + length if LENGTH_FROM + length <= left else 0
+
+
+def is_transactional(data: bytes, size: int) -> bool:
+    """`size` is that of its first batch."""
+    return size > 0 and data[MAGIC_BYTES - 1] == MAGIC and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def alone(data: bytes, size: int, version: int) -> None:
+    """One batch, of today's format, in a compression that the version of the request allows. Raises Refusal."""
+    if not size or data[MAGIC_BYTES - 1] != MAGIC:
+        raise Refusal(ErrorCode.INVALID_RECORD, start_told=False)
+    if version < ZSTD_FROM:
+        codec = data[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
+        if codec == Compression.ZSTD:
+            raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, start_told=False)
+        if codec > Compression.ZSTD:
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, start_told=False)
+    if size == len(data):
+        return
+    try:
+        second = batch_size(data, size)
+    except Unreadable:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False) from None
+    if second:
+        raise Refusal(ErrorCode.INVALID_RECORD, start_told=False)
+
+
+# What the log asks.
+
+
+def prepare(
+    data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits = UNLIMITED
+) -> tuple[bytearray, BatchHeader]:
+    """The batch of so many bytes at `at` as it is to be appended to the partition called `name`. Raises Refusal and TooMuchWork."""
+    if size > limits.batch_bytes:
+        raise TooMuchWork
+    header = _header(data, at, at + size, settings)
+    newest, rebuilt = _check(header, data, at, at + size, settings, now, name, limits)
+    return _finish(header, data, at, size, settings, now, newest, rebuilt)
+
+
+def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits) -> Checked:
+    """Everything about a batch that may take long. Raises Refusal and TooMuchWork."""
+    if size > limits.batch_bytes:
+        raise TooMuchWork
+    header = _header(data, at, at + size, settings)
+    newest, rebuilt = _check(header, data, at, at + size, settings, now, name, limits)
+    return Checked(newest, rebuilt)
+
+
+def _check(
+    header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: Limits
+) -> tuple[int, bytes | None]:
+    """What Checked has."""
+    codec = header.attributes & COMPRESSION_MASK
+    target = codec
+    if settings.compression != PRODUCER:
+        target = _CODECS[settings.compression]
+    body, body_at, body_end = data, at + HEADER_BYTES, end
+    if codec:
+        if codec == Compression.GZIP and end - at > limits.gzip_bytes:
+            raise TooMuchWork
+        body = _decompressed(data[body_at:end], codec, limits)
+        body_at, body_end = 0, len(body)
+    try:
+        found = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
+    except CorruptBatch:
+        raise Refusal(ErrorCode.INVALID_RECORD) from None
+    except TooManyRecords:
+        raise TooMuchWork from None
+    oldest, newest = header.base_timestamp + found.oldest, header.base_timestamp + found.newest
+    sets_time = bool(header.attributes & LOG_APPEND_TIME)  # which is the broker's to do
+    if sets_time:
+        oldest = newest = header.max_timestamp
+    if settings.log_append_time:
+        in_time = not sets_time and oldest >= INT64_MIN and newest <= INT64_MAX
+    else:
+        in_time = now - settings.timestamp_before_max_ms <= oldest and newest <= now + settings.timestamp_after_max_ms
+        in_time = in_time and not (sets_time and newest == NO_TIMESTAMP)
+    if not in_time or (settings.compact and not found.keyed):
+        if header.record_count > limits.changed_records:
+            raise TooMuchWork
+        _refuse_records(body, body_at, body_end, header, settings, now, name)
+    if target == codec:
+        return newest, None
+    level = _level(target, settings)
+    slower = SLOW_LEVEL_FACTOR if target != Compression.GZIP and level is not None and level >= SLOW_LEVEL_FROM else 1
+    if header.record_count > limits.changed_records or (body_end - body_at) * slower > limits.changed_bytes:
+        raise TooMuchWork
+    batch = _rebuilt(body, body_at, body_end, header, Compression(target), level)
+    if len(batch) > settings.max_message_bytes:
+        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
+    return read_header(batch, 0).max_timestamp, batch
+
+
+def finish(data: bytes, at: int, size: int, settings: LogSettings, now: int, checked: Checked) -> tuple[bytearray, BatchHeader]:
+    """A checked batch as it is to be appended now. Raises Refusal."""
+    header = BatchHeader(*HEADER.unpack_from(data, at))
+    return _finish(header, data, at, size, settings, now, checked.newest, checked.rebuilt)
+
+
+def _finish(
+    header: BatchHeader, data: bytes, at: int, size: int, settings: LogSettings, now: int, newest: int, rebuilt: bytes | None
+) -> tuple[bytearray, BatchHeader]:
+    if rebuilt is None:
+        batch = bytearray(memoryview(data)[at : at + size])
+    else:
+        batch = bytearray(rebuilt)
+        header = BatchHeader(*HEADER.unpack_from(batch, 0))
+    _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
+    if len(batch) > settings.segment_bytes:
+        raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, start_told=False)
+    return batch, header
+
+
+_CODECS: Final = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+def _header(data: bytes, at: int, end: int, settings: LogSettings) -> BatchHeader:
+    """Sound as far as it tells by itself, and as written."""
+    if _TIMESTAMP.unpack_from(data, at)[0]:  # where a batch stands is the broker's to say
+        raise Refusal(ErrorCode.INVALID_RECORD)
+    if end - at > settings.max_message_bytes:
+        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
+    if end - at < HEADER_BYTES:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False)
+    header = BatchHeader(*HEADER.unpack_from(data, at))
+    if _crc32c(data[at + CRC_FROM : end]) != header.crc:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False)
+    attributes = header.attributes
+    if attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if (
+        header.record_count <= 0
+        or header.last_offset_delta != header.record_count - 1
+        or attributes & CONTROL
+        or (header.producer_id >= 0 and header.base_sequence < 0)
+    ):
+        raise Refusal(ErrorCode.INVALID_RECORD)
+    return header
+
+
+def _decompressed(body: bytes, codec: int, limits: Limits) -> bytes:
+    if not body and codec == Compression.ZSTD:  # no frames are no records
+        return body
+    if codec == Compression.LZ4 and (len(body) <= _LZ4_FLAGS_AT or body[_LZ4_FLAGS_AT] & _LZ4_FLAGS_OF_INTEREST != _LZ4_FLAGS_READABLE):
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+    try:
+        return decompress(body, codec, limits.unpacked_bytes, limits.snappy_blocks)
+    except TooLarge:
+        if limits.unpacked_bytes < DECOMPRESSED_BYTES_MAX:
+            raise TooMuchWork from None
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    except ProtocolError:
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+
+
+def _set_time(batch: bytearray, header: BatchHeader, log_append_time: bool, newest: int) -> None:
+    attributes = header.attributes | LOG_APPEND_TIME if log_append_time else header.attributes & ~LOG_APPEND_TIME
+    if header.max_timestamp == newest and header.attributes == attributes:
+        return
+    header.attributes = attributes
+    header.max_timestamp = newest
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes)
+    _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, newest)
+    header.crc = _crc32c(bytes(memoryview(batch)[CRC_FROM:]))
+    _CRC.pack_into(batch, _CRC_AT, header.crc)
+
+
+# One by one, where something is wrong or must change.
+
+
+def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record, int]:
+    """The record at `at` and where it ends. Offsets from 0; the timestamp as Java computes it."""
+    record, at = read_record(body, at, end, 0, 0)
+    if header.attributes & LOG_APPEND_TIME:
+        record.timestamp = header.max_timestamp
+    else:
+        record.timestamp = _as_int64(header.base_timestamp + record.timestamp)
+    return record, at
+
+
+def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
+    """Raises Refusal for what is wrong with them; returns where that is only what it looked like: no timestamp is none too early."""
+    errors: list[RecordError] = []
+    count = 0
+    error = ErrorCode.INVALID_RECORD
+    for index in range(header.record_count):
+        record, at = _record(body, at, end, header)
+        if settings.compact and record.key is None:
+            problem = f"Compacted topic cannot accept message without key in topic partition {name}"
+        else:
+            out_of_time = _time_problem(record, header, settings, now)
+            if out_of_time is None:
+                continue
+            problem = out_of_time
+            error = ErrorCode.INVALID_TIMESTAMP
+        count += 1
+        if count <= RECORD_ERRORS_MAX:
+            errors.append(RecordError(index, problem))
+    if error == ErrorCode.INVALID_TIMESTAMP:
+        raise Refusal(error, "One or more records have been rejected due to invalid timestamp", errors)
+    if errors:
+        first = ", ".join(f"RecordError(batchIndex={one.record}, message='{one.message}')" for one in errors[:ERRORS_IN_MESSAGE_MAX])
+        counted = f"{count} record errors in total, and only showing the first three errors at most"
+        raise Refusal(error, f"One or more records have been rejected due to {counted}: [{first}]", errors)
+
+
+def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, now: int) -> str | None:
+    timestamp = record.timestamp
+    if not settings.log_append_time and timestamp != NO_TIMESTAMP:
+        least, most = now - settings.timestamp_before_max_ms, now + settings.timestamp_after_max_ms
+        if least <= timestamp <= most:
+            return None
+        allowed = f"[{_as_int64(least)}, {_as_int64(most)}]"
+        return f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp should be within {allowed}"
+    if header.attributes & LOG_APPEND_TIME:
+        key, value = len(record.key or b""), len(record.value or b"")
+        shown = f"DefaultRecord(offset={record.offset}, timestamp={timestamp}, key={key} bytes, value={value} bytes)"
+        return f"Invalid timestamp type in message {shown}. Producer should not set timestamp type to LogAppendTime."
+    return None
+
+
+def _as_int64(value: int) -> int:
+    return (value - INT64_MIN) % _UINT64 + INT64_MIN
+
+
+def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compression, level: int | None) -> bytes:
+    """The same records in the topic's own compression. Written some at a time: objects of all of them would take gigabytes."""
+    count = header.record_count
+    parts: list[bytes] = []
+    written = bytearray()
+    first = newest = NO_TIMESTAMP
+    for index in range(count):
+        record, at = _record(body, at, end, header)
+        if record.timestamp < NO_TIMESTAMP:
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # nobody can write that
+        if not index:
+            first = record.timestamp
+        newest = max(newest, record.timestamp)
+        put_record(parts, record, index, record.timestamp - first)
+        if index % RECORDS_WRITTEN_AT_ONCE == RECORDS_WRITTEN_AT_ONCE - 1:
+            written += b"".join(parts)
+            parts.clear()
+    written += b"".join(parts)
+    span = (count - 1, first, newest)
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    return assemble(bytes(written), count, int(codec), span, producer, compression_level=level)
+
+
+def _level(codec: int, settings: LogSettings) -> int | None:
+    if codec == Compression.GZIP:
+        return None if settings.gzip_level < 0 else settings.gzip_level
+    if codec == Compression.LZ4:
+        return settings.lz4_level
+    return settings.zstd_level if codec == Compression.ZSTD else None

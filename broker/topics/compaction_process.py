@@ -1,0 +1,39 @@
+"""The process that compacts the closed segments of one log (storage/cleaner.py), run to its end or stopped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.runtime.children import child_environment, end_child, set_niceness
+from storage.cleaner import Report
+
+REPORT_BYTES_MAX = 1 << 24
+
+
+class CleaningFailed(Exception):
+    """Nothing was changed; it is tried again later."""
+
+
+async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
+    """What it reports; raises CleaningFailed, and ValueError for a report that is none. The folder is named for people who look."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX, env=child_environment()
+    )
+    try:
+        set_niceness(process, niceness)
+        async with asyncio.timeout(limit_seconds):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdin.write(request)  # and left open: its end tells the cleaner that we are gone
+            line, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            code = await process.wait()
+    except TimeoutError:
+        raise CleaningFailed(f"it took longer than {limit_seconds:g} s") from None
+    finally:
+        await end_child(process)
+    if code:
+        said = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise CleaningFailed(said or (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
+    return Report(line)

@@ -1,0 +1,262 @@
+"""The reply to a Fetch: what stands around the records as a few bytes, the records as they stand in their files.
+
+A short one is put together at once. Of a long one the records are read when they are sent, a piece at a time: they are copied
+from the file into memory and from there to the kernel, and never in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from broker.net.long_replies import ReplyLost
+from broker.runtime.node import Address, Node
+from broker.topics.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchResponse
+from protocol.wire import (
+    BYTES,
+    UNWRITABLE,
+    put_compact_count,
+    put_compact_text,
+    put_legacy_count,
+    put_legacy_text,
+    unwritable,
+    uvarint_bytes,
+)
+from storage import DamagedLog, Extent
+
+# Versions from which a field is there.
+FETCH_START: Final = 5
+FETCH_SESSIONS: Final = 7
+FETCH_READ_REPLICA: Final = 11
+FETCH_TOPIC_IDS: Final = 13
+FETCH_LEADERS: Final = 16
+
+NO_OFFSET: Final = -1
+NO_TRANSACTIONS: Final = -1  # null in place of the list
+SHORT_BYTES: Final = 65_536  # records of a reply that is not worth pieces
+JOINED_BYTES: Final = 16_384  # less than this is cheaper copied than sent on its own
+
+# Errors with which a client is told who leads.
+_LED_BY_ANOTHER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+_THROTTLE: Final = Struct(">i").pack
+_HEAD: Final = Struct(">ihi").pack  # throttle time, error, session id
+_COUNT: Final = Struct(">i").pack
+_PARTITION_4: Final = Struct(">ihqqi").pack  # index, error, high watermark, last stable offset, aborted transactions
+_PARTITION_5: Final = Struct(">ihqqqi").pack  # ... with the log's start before these
+_PARTITION_11: Final = Struct(">ihqqqii").pack  # ... and a preferred replica behind
+_PARTITION_12: Final = Struct(">ihqqqBi").pack
+_DIVERGING: Final = Struct(">BBiqB").pack  # tag, size, epoch, end, no tags
+_LEADER: Final = Struct(">BBiiB").pack  # tag, size, leader, epoch, no tags
+_NODE: Final = Struct(">i").pack
+
+Part = bytes | Extent
+
+
+class Share:
+    """What a fetch asks of one partition, and what it gets."""
+
+    __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "start_offset", "topic", "transactions", "wanted")
+
+    def __init__(self, topic: str | bytes, wanted: FetchPartition, partition: Partition | None, error: int) -> None:
+        self.topic = topic  # by which it was asked for: its name, or from version 13 on its id
+        self.wanted = wanted
+        self.partition = partition  # None: it is not looked at
+        self.transactions = 0 if partition is None else NO_TRANSACTIONS  # an empty list, or none
+        self.extent: Extent | None = None
+        self.data = b""  # what was read of it already
+        self.diverging: tuple[int, int] | None = None
+        self.refuse(error)
+
+    def refuse(self, error: int) -> None:
+        self.error = error
+        self.end_offset = self.start_offset = NO_OFFSET
+
+    @property
+    def within(self) -> int:
+        """The bytes there are for it, were its last batch cut."""
+        return self.extent.within if self.extent is not None else 0
+
+    @property
+    def size(self) -> int:
+        return self.extent.size if self.extent is not None else 0
+
+
+class FetchReply:
+    """Shares in the order in which they are told; no session is ever opened."""
+
+    __slots__ = ("_address", "_node", "shares")
+
+    def __init__(self, shares: Sequence[Share], node: Node, address: Address | None) -> None:
+        self.shares = shares
+        self._node = node
+        self._address = address  # by which the asker finds this node; None for a follower, which knows
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{share.topic!r}-{share.wanted.partition}: error {share.error}, {share.size} bytes" for share in self.shares)
+        return f"FetchReply({told})"
+
+    def encode(self, version: int) -> bytes:
+        """A short one: what there is of each share was read."""
+        return b"".join([part if isinstance(part, bytes) else b"" for part in self.parts(version)])
+
+    def parts(self, version: int) -> list[Part]:
+        out: list[Part] = []
+        try:
+            if version >= FetchResponse.FLEXIBLE_FROM:
+                self._put_compact(out, version)
+            else:
+                self._put_legacy(out, version)
+        except UNWRITABLE as error:
+            raise unwritable("FetchResponse", version, error) from error
+        return out
+
+    def _topics(self) -> list[list[Share]]:
+        """A topic is told again where another one comes between."""
+        topics: list[list[Share]] = []
+        last: str | bytes | None = None
+        for share in self.shares:
+            if share.topic == last:
+                topics[-1].append(share)
+            else:
+                topics.append([share])
+                last = share.topic
+        return topics
+
+    def _put_compact(self, out: list[Part], version: int) -> None:
+        small: list[bytes] = [_HEAD(0, 0, 0)]
+        topics = self._topics()
+        put_compact_count(small, len(topics))
+        leader_told = False
+        for shares in topics:
+            topic = shares[0].topic
+            if isinstance(topic, bytes):
+                small.append(topic)
+            else:
+                put_compact_text(small, topic)
+            put_compact_count(small, len(shares))
+            for share in shares:
+                error = share.error
+                small.append(
+                    _PARTITION_12(
+                        share.wanted.partition, error, share.end_offset, share.end_offset, share.start_offset, share.transactions + 1, -1
+                    )
+                )
+                n = share.size + len(share.data) + 1
+                small.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                _put_records(out, small, share)
+                if share.diverging is not None:
+                    small.append(b"\1" + _DIVERGING(0, 13, *share.diverging, 0))
+                elif error in _LED_BY_ANOTHER and version >= FETCH_LEADERS:
+                    leader_told = True
+                    epoch = share.partition.leader_epoch if share.partition is not None else -1
+                    small.append(b"\1" + _LEADER(1, 9, self._node.id, epoch, 0))
+                else:
+                    small.append(b"\0")
+            small.append(b"\0")
+        small.append(_leader(self._node, self._address) if leader_told and self._address is not None else b"\0")
+        out.append(b"".join(small))
+
+    def _put_legacy(self, out: list[Part], version: int) -> None:
+        small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
+        topics = self._topics()
+        put_legacy_count(small, len(topics))
+        for shares in topics:
+            put_legacy_text(small, str(shares[0].topic))
+            put_legacy_count(small, len(shares))
+            for share in shares:
+                index, error, end = share.wanted.partition, share.error, share.end_offset
+                if version >= FETCH_READ_REPLICA:
+                    small.append(_PARTITION_11(index, error, end, end, share.start_offset, share.transactions, -1))
+                elif version >= FETCH_START:
+                    small.append(_PARTITION_5(index, error, end, end, share.start_offset, share.transactions))
+                else:
+                    small.append(_PARTITION_4(index, error, end, end, share.transactions))
+                small.append(_COUNT(share.size + len(share.data)))
+                _put_records(out, small, share)
+        out.append(b"".join(small))
+
+
+def _leader(node: Node, address: Address) -> bytes:
+    """The tagged list of those that lead something: this node."""
+    out = [b"\2", _NODE(node.id)]
+    put_compact_text(out, address.host)
+    out.append(_NODE(address.port))
+    if node.rack is None:
+        out.append(b"\0")
+    else:
+        put_compact_text(out, node.rack)
+    out.append(b"\0")
+    data = b"".join(out)
+    return b"\1\0" + uvarint_bytes(len(data)) + data
+
+
+def _put_records(out: list[Part], small: list[bytes], share: Share) -> None:
+    if share.extent is not None:
+        out.append(b"".join(small))
+        small.clear()
+        out.append(share.extent)
+    elif share.data:
+        small.append(share.data)
+
+
+def size_of(parts: list[Part]) -> int:
+    return sum([len(part) if isinstance(part, bytes) else part.size for part in parts])
+
+
+class LongFetch:
+    """A long reply on its way."""
+
+    __slots__ = ("_at", "_extents", "_parts")
+
+    def __init__(self, parts: list[Part]) -> None:
+        self._parts = parts
+        self._at = 0
+        self._extents = [part for part in parts if isinstance(part, Extent)]
+        for extent in self._extents:
+            extent.hold()
+
+    @property
+    def ended(self) -> bool:
+        return self._at == len(self._parts)
+
+    def piece(self, bytes_max: int) -> list[bytes]:
+        pieces: list[bytes] = []
+        small: list[bytes] = []
+        left = bytes_max
+        while left > 0 and self._at < len(self._parts):
+            part = self._parts[self._at]
+            if isinstance(part, bytes):
+                data = part
+                self._at += 1
+            else:
+                data = _read(part, left)
+                if not part.size:
+                    part.let_go()
+                    self._at += 1
+            left -= len(data)
+            if len(data) < JOINED_BYTES:
+                small.append(data)
+            else:
+                if small:
+                    pieces.append(b"".join(small))
+                    small = []
+                pieces.append(data)
+        if small:
+            pieces.append(b"".join(small))
+        return pieces
+
+    def close(self) -> None:
+        for extent in self._extents:
+            extent.let_go()
+        self._extents = []
+
+
+def _read(extent: Extent, bytes_max: int) -> bytes:
+    try:
+        return extent.read(bytes_max)
+    except (OSError, DamagedLog) as error:
+        raise ReplyLost(f"its reply cannot be read any further: {error}") from error

@@ -1,0 +1,179 @@
+"""Batches that are not appended at once: too much work for the loop, or behind such a batch in their partition.
+
+Each partition has them in the order they came in. The first is checked by another process if need be, and then appended; until then
+nothing else is written to its partition. Checks of idempotent producers' sequences come with the append, so in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from broker.runtime.clock import Clock
+from broker.runtime.contain import defect
+from broker.runtime.turn import TurnEnd
+from broker.topics.appender import Appender, failed, refused
+from broker.topics.batch_checker import Job
+from broker.topics.batch_checker_process import Outcome
+from broker.topics.batch_checks import Checked, Refusal, TooMuchWork
+from broker.topics.partitions import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceResponse
+
+APPENDS_PER_TURN: Final = 64
+# All that wait, as they came: a producer gets an error to retry on rather than that the broker's memory grows.
+WAITING_BYTES_MAX: Final = 64 << 20
+WAITING_BATCH_BYTES: Final = 256  # what one costs besides
+
+
+class LateBatch:
+    """A batch for a partition, from the request that `asker` is working on."""
+
+    __slots__ = ("asker", "data", "done", "size", "wanted")
+
+    def __init__(
+        self,
+        data: bytes,
+        size: int,
+        asker: object,
+        wanted: Callable[[], bool],
+        done: Callable[[Partition, PartitionProduceResponse], None],
+    ) -> None:
+        self.data = data if size == len(data) else data[:size]
+        self.size = size
+        self.asker = asker
+        self.wanted = wanted  # False: whoever sent it is gone and learns nothing of it
+        self.done = done
+
+
+class Submits(Protocol):
+    """What checks batches elsewhere (`broker.topics.batch_checker`)."""
+
+    def submit(self, job: Job) -> None: ...
+
+
+class Later(Protocol):
+    def later(self, connection: TurnEnd) -> None: ...
+
+
+class LateBatches:
+    """Those of all partitions. A partition's are in `Partition.late`, which is None where there are none."""
+
+    def __init__(self, checker: Submits, appender: Appender, turn: Later, clock: Clock) -> None:
+        self._checker = checker
+        self._append = appender
+        self._turn = turn
+        self._clock = clock
+        self._ready: dict[Partition, None] = {}  # their first batch waits for nothing but its turn
+        self._checking: dict[Partition, None] = {}  # their first batch is checked elsewhere
+        self._bytes = 0
+        self._stopped = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
+    def add(self, partition: Partition, batch: LateBatch, too_much: bool) -> bool:
+        """False: too much waits already. `done` of the batch is called later, never within this.
+
+        `too_much`: the loop has tried, and found that it is too much work.
+        """
+        cost = batch.size + WAITING_BATCH_BYTES
+        if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
+            return False
+        self._bytes += cost
+        if partition.late is not None:
+            partition.late.append(batch)
+        else:
+            partition.late = deque([batch])
+            if too_much:
+                self._check_elsewhere(partition, batch)
+            else:
+                self._make_ready(partition)
+        return True
+
+    def _make_ready(self, partition: Partition) -> None:
+        self._ready[partition] = None
+        self._turn.later(self)
+
+    def end_turn(self) -> None:
+        """Append what can be appended, some batches at a time; partitions take turns."""
+        ready = self._ready
+        for _ in range(min(APPENDS_PER_TURN, len(ready))):
+            partition = next(iter(ready))
+            del ready[partition]
+            self._go_on(partition)
+        if ready:
+            self._turn.later(self)
+
+    def _go_on(self, partition: Partition) -> None:
+        assert partition.late is not None
+        batch = partition.late[0]
+        try:
+            if partition.error:
+                answer = failed(partition.index, partition.error)
+            else:
+                answer = self._append(partition, batch.data, 0, batch.size)
+        except TooMuchWork:
+            self._check_elsewhere(partition, batch)
+            return
+        except Exception as error:
+            answer = _defect(partition, error)
+        self._settle(partition, answer)
+
+    def _check_elsewhere(self, partition: Partition, batch: LateBatch) -> None:
+        self._checking[partition] = None
+        done = partial(self._checked, partition)
+        job = Job(batch.asker, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
+        self._checker.submit(job)
+
+    def _checked(self, partition: Partition, outcome: Outcome) -> None:
+        if partition not in self._checking:
+            return  # it was answered when the broker began to stop
+        del self._checking[partition]
+        assert partition.late is not None
+        batch = partition.late[0]
+        try:
+            if partition.error:  # its topic was deleted, or its log refuses
+                answer = failed(partition.index, partition.error)
+            elif isinstance(outcome, Checked):
+                answer = self._append.checked(partition, batch.data, batch.size, outcome)
+            elif isinstance(outcome, Refusal):
+                answer = refused(partition, outcome)
+            else:
+                answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome))
+        except Exception as error:
+            answer = _defect(partition, error)
+        self._settle(partition, answer)
+
+    def _settle(self, partition: Partition, answer: PartitionProduceResponse) -> None:
+        """The first batch of the partition has its answer."""
+        assert partition.late is not None
+        batch = partition.late.popleft()
+        self._bytes -= batch.size + WAITING_BATCH_BYTES
+        if partition.late:
+            self._make_ready(partition)
+        else:
+            partition.late = None
+        try:
+            batch.done(partition, answer)
+        except Exception as error:
+            defect("a large batch failed inside the broker", error, log=str(partition))
+
+    def stop(self) -> None:
+        """The broker stops: what waits is answered with an error that producers retry on."""
+        self._stopped = True
+        waiting = [*self._ready, *self._checking]
+        self._ready.clear()
+        self._checking.clear()
+        for partition in waiting:
+            while partition.late is not None:
+                self._settle(partition, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._ready.clear()
+
+
+def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:
+    defect("a large batch failed inside the broker", error, log=str(partition))
+    return failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)

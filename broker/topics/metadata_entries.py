@@ -1,0 +1,197 @@
+"""Topics as Metadata replies have them, encoded once: an entry of a topic stays until something that it shows has changed.
+
+An entry belongs to one Topic object, which the registry replaces with every change. A leader epoch changes without that,
+and `Partitions` says of which partition. All partitions of a topic take the same number of bytes, so an epoch is written
+where it stands. The epochs of internal topics are those of logs that shards own; these are few, and compared each time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from struct import pack_into
+from typing import Final
+
+from broker.topics.partition import Partition
+from broker.topics.registry import CONSUMER_OFFSETS, Topic, Topics
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
+
+# The versions in which the encoding of a topic changed. (So did 12: a name may be null there, but that of no topic that exists.)
+FORMS: Final = (0, 1, 5, 7, 9, 10)
+EPOCH_FROM: Final = 7
+OPERATIONS_FROM: Final = 8
+FLEXIBLE_FROM: Final = 9
+EPOCH_AT: Final = 10  # in a partition: behind its error, number and leader
+LISTS_MAX: Final = 4  # of all topics, in as many forms
+
+
+class Entry:
+    """What is encoded of one topic, and the epochs that are written there."""
+
+    __slots__ = ("changed", "epochs", "forms", "topic")
+
+    def __init__(self, topic: Topic, epochs: list[int]) -> None:
+        self.topic = topic
+        self.epochs = epochs
+        self.changed: set[int] = set()  # partitions whose epoch may be another one
+        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # the bytes, where the partitions begin, how long each is
+
+    def set_epoch(self, index: int, epoch: int) -> None:
+        self.epochs[index] = epoch
+        for form, (data, begin, size) in self.forms.items():
+            if form >= EPOCH_FROM:
+                pack_into(">i", data, begin + index * size + EPOCH_AT, epoch)
+
+
+class Listing:
+    """The entries of all topics in one form, with the same authorized operations behind each."""
+
+    __slots__ = ("changed", "joined", "mark", "parts", "places")
+
+    def __init__(self) -> None:
+        self.mark: object = None  # that of the registry when the parts were put together
+        self.parts: list[bytes] = []
+        self.places: dict[bytes, int] = {}  # by topic id
+        self.changed: set[bytes] = set()  # topics whose part may be another one
+        self.joined = b""
+
+
+class MetadataEntries:
+    """The entries of topics, one by one and of all."""
+
+    def __init__(
+        self, me: int, topics: Topics, partitions_of: Callable[[Topic], list[Partition]], leader_epoch: Callable[[Partition], int]
+    ) -> None:
+        self.encoded = 0  # how often a topic was encoded as a whole
+        self._me = me
+        self._topics = topics
+        self._partitions_of = partitions_of
+        self._leader_epoch = leader_epoch
+        self._entries: dict[bytes, Entry] = {}
+        self._partitions: dict[int, bytes] = {}  # one in each form, whose number and epoch are still to be written
+        self._listings: dict[tuple[int, bytes], Listing] = {}
+
+    def epoch_changed(self, partition: Partition) -> None:
+        """The leader epoch that is shown of the partition may be another one."""
+        id = partition.topic.id
+        entry = self._entries.get(id)
+        if entry is not None:
+            entry.changed.add(partition.index)
+            for listing in self._listings.values():
+                listing.changed.add(id)
+
+    def of(self, topic: Topic, version: int) -> bytearray:
+        """The topic's entry up to its authorized operations. It changes with the next call."""
+        if topic.internal:
+            self._compare_epochs(topic)
+        return self._entry(topic, form_of(version))
+
+    def all(self, version: int, operations: bytes) -> tuple[int, bytes]:
+        """How many topics are listed, and their entries with these operations."""
+        form = form_of(version)
+        listing = self._listings.pop((form, operations), None) or Listing()
+        self._listings[form, operations] = listing  # the one used last is last
+        if len(self._listings) > LISTS_MAX:
+            del self._listings[next(iter(self._listings))]
+        topics = self._topics
+        offsets = topics.by_name.get(CONSUMER_OFFSETS)
+        if offsets is not None:
+            self._compare_epochs(offsets)
+        if listing.mark is not topics.mark:
+            listed = list(topics.listed())
+            listing.parts = [bytes(self._entry(topic, form) + operations) for topic in listed]
+            listing.places = {topic.id: place for place, topic in enumerate(listed)}
+            listing.mark = topics.mark
+            self._forget_deleted()
+        elif listing.changed:
+            for id in listing.changed:
+                place = listing.places.get(id)
+                if place is not None:
+                    listing.parts[place] = bytes(self._entry(topics.by_id[id], form) + operations)
+        else:
+            return len(listing.parts), listing.joined
+        listing.changed.clear()
+        listing.joined = b"".join(listing.parts)
+        return len(listing.parts), listing.joined
+
+    def _compare_epochs(self, topic: Topic) -> None:
+        entry = self._entries.get(topic.id)
+        partitions = self._partitions_of(topic)  # it looks for those that were not open
+        if entry is not None and entry.topic is topic:
+            for partition, known in zip(partitions, entry.epochs, strict=True):
+                if self._leader_epoch(partition) != known:
+                    self.epoch_changed(partition)
+
+    def _entry(self, topic: Topic, form: int) -> bytearray:
+        entry = self._entries.get(topic.id)
+        if entry is None or entry.topic is not topic:
+            entry = self._entries[topic.id] = Entry(topic, [self._leader_epoch(one) for one in self._partitions_of(topic)])
+        elif entry.changed:
+            partitions = self._partitions_of(topic)
+            for index in entry.changed:
+                entry.set_epoch(index, self._leader_epoch(partitions[index]))
+            entry.changed.clear()
+        found = entry.forms.get(form)
+        if found is None:
+            found = entry.forms[form] = self._encode(entry, form)
+        return found[0]
+
+    def _encode(self, entry: Entry, form: int) -> tuple[bytearray, int, int]:
+        self.encoded += 1
+        topic, me = entry.topic, self._me
+        whole = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), form)
+        count: list[bytes] = []
+        put_count = put_compact_count if form >= FLEXIBLE_FROM else put_legacy_count
+        put_count(count, 0)
+        data = whole[: len(whole) - len(count[0])]
+        count.clear()
+        put_count(count, topic.partitions)
+        data += count[0]
+        partition = self._partitions.get(form)
+        if partition is None:
+            one: list[bytes] = []
+            MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
+            partition = self._partitions[form] = b"".join(one[1:])  # behind the count
+        begin, size = len(data), len(partition)
+        data += partition * topic.partitions
+        at = begin
+        for index, epoch in enumerate(entry.epochs):
+            pack_into(">i", data, at + 2, index)
+            if form >= EPOCH_FROM:
+                pack_into(">i", data, at + EPOCH_AT, epoch)
+            at += size
+        return data, begin, size
+
+    def _forget_deleted(self) -> None:
+        if len(self._entries) > len(self._topics.by_id):
+            self._entries = {id: entry for id, entry in self._entries.items() if id in self._topics.by_id}
+
+
+def form_of(version: int) -> int:
+    return FORMS[bisect_right(FORMS, version) - 1]
+
+
+def operations_bytes(operations: int, version: int) -> bytes:
+    """What stands at the end of a topic."""
+    if version < OPERATIONS_FROM:
+        return b""
+    return operations.to_bytes(4, "big", signed=True) + (b"\0" if version >= FLEXIBLE_FROM else b"")  # no tagged fields
+
+
+def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
+    """Raises ProtocolError where its name is too long."""
+    parts: list[bytes] = []
+    try:
+        MetadataResponseTopic.write_array(parts, [topic], version)
+    except UNWRITABLE as error:
+        raise unwritable("MetadataResponse", version, error) from error
+    return b"".join(parts[1:])  # behind the count
+
+
+def without_operations(topic: MetadataResponseTopic, form: int) -> bytearray:
+    """The form of versions 7 and 8 is the same up to there."""
+    data = bytearray(encode_topic(topic, form))
+    del data[len(data) - len(operations_bytes(0, form)) :]
+    return data

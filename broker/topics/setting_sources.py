@@ -1,0 +1,117 @@
+"""Where the value of a setting comes from: a topic's own, what somebody gave the broker, or the default.
+
+As DescribeConfigs shows it: the value that counts first, then what would count without it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.settings.config import RETENTION, ROLL, ROLL_JITTER, Config, shown
+from broker.settings.kafka_names import KNOWN
+from broker.settings.table import ALIASES, SETTINGS
+from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES, Topic
+from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
+
+# As DescribeConfigs numbers them.
+TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+
+HONOURED = {setting.name: setting for setting in SETTINGS}
+_UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest first: of several that is the one that counts
+# Broker settings that topics have too, though they have no effect here.
+_SHOWN_ONLY = {
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+
+
+class Source(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
+class SettingSources:
+    """What topics and the broker are told about their settings. All of a broker's stand from its start to its end."""
+
+    def __init__(self, config: Config, node_id: int, data_directory: str) -> None:
+        self.given = config.given
+        # The logs of internal topics go by settings of the broker's.
+        self._of_internal = {
+            CONSUMER_OFFSETS: {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+            NOTES_LOG: {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "segment.bytes": str(NOTES_SEGMENT_BYTES),
+                "retention.ms": str(config.notes_retention_ms),
+                "retention.bytes": "-1",
+            },
+        }
+        self._own = {"node.id": str(node_id), "broker.id": str(node_id), "log.dirs": data_directory, "log.dir": data_directory}
+        self._behind_topics: dict[str, tuple[Source, ...]] = {}
+        self._defaults: dict[str, tuple[str, int]] = {}
+        for name, setting in TOPIC_SETTINGS.items():
+            field = BROKER_FIELDS.get(name)
+            behind = self._behind(field.replace("_", ".") if field is not None else _SHOWN_ONLY.get(name))
+            self._behind_topics[name] = behind
+            effective = setting.default if field is None else shown(getattr(config, field))
+            self._defaults[name] = (effective, behind[0].source if behind else DEFAULT)
+
+    def _behind(self, broker_name: str | None) -> tuple[Source, ...]:
+        """What was given in any unit, the finest first, and the default of the finest."""
+        if broker_name is None:
+            return ()
+        names = _UNITS.get(broker_name, (broker_name,))
+        given = [source for name in names for source in self.of_broker(name) if source.source != DEFAULT]
+        return (*given, *[source for source in self.of_broker(broker_name) if source.source == DEFAULT and source.value is not None])
+
+    def of_topic(self, topic: Topic, name: str) -> tuple[Source, ...]:
+        """The first one counts; it has the topic's name for the setting, the broker's have the broker's."""
+        behind = self._behind_topics[name]
+        own = self._own_of(topic, name)
+        return (Source(name, own, TOPIC), *behind) if own is not None else behind
+
+    def in_topic(self, topic: Topic, name: str) -> tuple[str, int]:
+        """The value that counts, in the topic's unit, and where it comes from."""
+        own = self._own_of(topic, name)
+        return (own, TOPIC) if own is not None else self._defaults[name]
+
+    def default(self, name: str) -> tuple[str, int]:
+        """For topics that have no value of their own."""
+        return self._defaults[name]
+
+    def _own_of(self, topic: Topic, name: str) -> str | None:
+        if topic.internal and name in self._of_internal[topic.name]:
+            return self._of_internal[topic.name][name]
+        own = topic.settings.get(name)
+        return None if own is None else TOPIC_SETTINGS[name].normal(own)
+
+    def of_broker(self, name: str) -> tuple[Source, ...]:
+        """What was given, and the default."""
+        given = self._own.get(name)
+        if given is None:
+            given = self.given.get(ALIASES.get(name, name))
+        default = Source(name, _default(name), DEFAULT)
+        if given is None:
+            return (default,)
+        return (Source(name, given, STATIC_BROKER),) if default.value is None else (Source(name, given, STATIC_BROKER), default)
+
+
+def _default(name: str) -> str | None:
+    setting = HONOURED.get(name)
+    # Of a setting in several units one has a default, and that is the coarsest.
+    if setting is not None and not any(name in names[:-1] for names in _UNITS.values()):
+        return shown(setting.default)
+    default = KNOWN[name][1] if name in KNOWN else None
+    return None if default == "-" else default

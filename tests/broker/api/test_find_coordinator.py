@@ -1,0 +1,56 @@
+"""Who coordinates a group: the owner of its partition, at its address for the listener that was dialled."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.runtime.node import Address
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from storage import NodeInfo
+from tests.support.group_desk import PARTITIONS, Desk, Peer
+
+OTHER = NodeInfo(7, (("PLAIN", "there.example", 1234), ("INSIDE", "10.0.0.7", 5678)))
+
+
+def partition(desk: Desk, group: str) -> int:
+    return desk.shards.of(group).partition
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_the_owner_is_named_at_the_address_for_the_listener_that_was_dialled(version: int) -> None:
+    desk = Desk()
+    for dialled, address in ((Address("PLAIN", "here.example", 9092), ("there.example", 1234)), (Address("INSIDE", "x", 1), ("10.0.0.7", 5678))):
+        desk.cluster.owners = {partition(desk, "theirs"): OTHER}
+        peer = Peer(desk, listener=dialled)
+        for group, expected in (("theirs", (7, *address)), ("ours", (1, dialled.host, dialled.port))):
+            assert (partition(desk, group) in desk.cluster.owners) == (group == "theirs")
+            reply = peer.ask(FindCoordinatorRequest(group, 0, [group]), version)
+            one = reply.coordinators[0] if version >= 4 else reply
+            assert (one.error_code, one.node_id, one.host, one.port) == (0, *expected)
+            assert one.error_message == ("" if version in (0, 4, 5, 6) else "NONE")
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["nobody", "not on this listener"])
+def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo | None, version: int) -> None:
+    desk = Desk()
+    desk.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)
+    reply = Peer(desk).ask(FindCoordinatorRequest("g", 0, ["g", "h"]), version)
+    for one in reply.coordinators if version >= 4 else [reply]:
+        assert (one.error_code, one.node_id, one.host, one.port) == (15, -1, "", -1)
+        assert bool(one.error_message) == (version > 0)
+
+
+def test_coordinators_come_in_the_order_of_their_keys() -> None:
+    desk = Desk()
+    desk.cluster.owners = {partition(desk, "theirs"): OTHER}
+    keys = ["theirs", "ours", "", "theirs"]
+    found = Peer(desk).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
+    assert [(one.key, one.node_id) for one in found] == [("theirs", 7), ("ours", 1), ("", 1), ("theirs", 7)]
+
+
+def test_without_a_registry_no_coordinator_is_available() -> None:
+    desk = Desk()
+    desk.topics.clear()
+    (one,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
+    assert (one.error_code, one.node_id) == (15, -1)

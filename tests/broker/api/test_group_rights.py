@@ -1,0 +1,168 @@
+"""Who may not: each API asks for the rights that Kafka asks for, in its order, and refuses in its shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import Operation, Resource
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.api.test_groups import joining
+from tests.broker.api.test_refusals import codes_of_commit, committing, fetching
+from tests.support.group_desk import Desk, Peer, Refusing
+
+GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
+READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
+GROUP_REFUSED, TOPIC_REFUSED = 30, 29
+
+
+def refusing(*refused: tuple[int, int, str | None]) -> tuple[Refusing, Peer]:
+    authorizer = Refusing(*refused)
+    return authorizer, Peer(Desk(authorizer))
+
+
+def test_members_may_read_their_group_or_are_refused() -> None:
+    authorizer, peer = refusing((READ, GROUP, "g"), (READ, GROUP, ""))
+    for version in range(10):
+        join = peer.ask(joining(id="me", session=1, rebalance=1 if version else -1), version)
+        assert (join.error_code, join.member_id, join.generation_id) == (GROUP_REFUSED, "", -1)
+        assert join.protocol_name == (None if version >= 7 else "")
+    assert peer.ask(SyncGroupRequest("g", 1, "me", None, "t", "n"), 5).error_code == GROUP_REFUSED
+    assert peer.ask(HeartbeatRequest("g", 1, "me"), 4).error_code == GROUP_REFUSED
+    for version in (2, 5):
+        leave = peer.ask(LeaveGroupRequest("g", [MemberIdentity("me")] if version > 2 else None, "me" if version <= 2 else ""), version)
+        assert (leave.error_code, leave.members) == (GROUP_REFUSED, [])
+    assert set(authorizer.asked) == {(READ, GROUP, "g")}
+    assert peer.ask(joining(group="elsewhere"), 9).error_code == 79
+
+
+def test_rights_come_before_everything_but_the_shape_of_a_sync() -> None:
+    authorizer, peer = refusing((READ, GROUP, ""))
+    assert peer.ask(SyncGroupRequest("", 1, "me"), 5).error_code == 23
+    assert authorizer.asked == []
+    assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
+    assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
+    assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == GROUP_REFUSED
+    assert peer.ask(joining(group="", session=1), 9).error_code == GROUP_REFUSED
+
+
+def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
+    _, peer = refusing((READ, GROUP, "g"))
+    assert codes_of_commit(peer.ask(committing(partitions=(0, 9)), 9)) == {("t", 0): GROUP_REFUSED, ("t", 9): GROUP_REFUSED}
+    authorizer, peer = refusing((READ, TOPIC, "t"))
+    partitions = [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(9, 5)]
+    request = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic(name, list(partitions)) for name in ("u", "t", "nowhere")])
+    told = codes_of_commit(peer.ask(request, 9))
+    assert told == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
+    assert authorizer.asked == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_a_fetch_is_refused_for_its_group(version: int) -> None:
+    authorizer, peer = refusing((DESCRIBE, GROUP, "g"))
+    reply = peer.ask(fetching("g", version), version)
+    if version == 1:
+        assert [one.error_code for one in reply.topics[0].partitions] == [GROUP_REFUSED, GROUP_REFUSED]
+    else:
+        group = reply.groups[0] if version >= 8 else reply
+        assert (group.error_code, group.topics) == (GROUP_REFUSED, [])
+    assert authorizer.asked == [(DESCRIBE, GROUP, "g")]
+
+
+def test_one_group_that_may_not_be_described_leaves_the_others() -> None:
+    _, peer = refusing((DESCRIBE, GROUP, "h"))
+    groups = [fetching(name, 8).groups[0] for name in ("g", "h", "i")]
+    reply = peer.ask(OffsetFetchRequest(groups), 8)
+    assert [(one.group_id, one.error_code, len(one.topics)) for one in reply.groups] == [("g", 0, 1), ("h", GROUP_REFUSED, 0), ("i", 0, 1)]
+
+
+def test_topics_that_may_not_be_described_come_last_or_not_at_all() -> None:
+    _, peer = refusing((DESCRIBE, TOPIC, "t"))
+    partition = [OffsetCommitRequestPartition(0, 5, -1, "meta")]
+    committed = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic("t", partition), OffsetCommitRequestTopic("u", partition)])
+    assert set(codes_of_commit(peer.ask(committed, 9)).values()) == {0}
+    for version in (1, 5, 7):
+        wanted = [OffsetFetchRequestTopic("t", [0]), OffsetFetchRequestTopic("u", [0])]
+        told = [
+            (topic.name, one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+            for topic in peer.ask(OffsetFetchRequest(None, "g", wanted), version).topics
+            for one in topic.partitions
+        ]
+        assert told == [("u", 5, -1, "meta", 0), ("t", -1, -1, "", TOPIC_REFUSED)]
+    explicit = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0]), OffsetFetchRequestTopics("u", [0])])
+    (group,) = peer.ask(OffsetFetchRequest([explicit]), 9).groups
+    assert [(topic.name, topic.partitions[0].error_code) for topic in group.topics] == [("u", 0), ("t", TOPIC_REFUSED)]
+    (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=None)]), 9).groups
+    assert (group.error_code, [topic.name for topic in group.topics]) == (0, ["u"])
+
+
+def test_deleting_offsets_wants_the_group_and_each_topic() -> None:
+    every = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)]) for name in ("t", "u", "nowhere")]
+    _, peer = refusing((DELETE, GROUP, "g"))
+    reply = peer.ask(OffsetDeleteRequest("g", every), 0)
+    assert (reply.error_code, reply.topics) == (GROUP_REFUSED, [])
+    _, peer = refusing((READ, TOPIC, "t"))
+    peer.ask(committing(topic="u"), 9)
+    reply = peer.ask(OffsetDeleteRequest("g", every), 0)
+    assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("t", TOPIC_REFUSED), ("nowhere", 3), ("u", 0)]
+
+
+def test_groups_that_may_not_be_described_are_told_first() -> None:
+    _, peer = refusing((DESCRIBE, GROUP, "y"))
+    for version in range(7):
+        groups = peer.ask(DescribeGroupsRequest(["x", "y", "z", "y"], version >= 3), version).groups
+        assert [one.group_id for one in groups] == ["y", "y", "x", "z"]
+        shown = [(one.error_code, one.group_state, one.protocol_type, one.authorized_operations, one.error_message) for one in groups[:2]]
+        assert shown == [(GROUP_REFUSED, "", "", -(1 << 31), None)] * 2
+
+
+def test_what_may_be_done_with_a_group_is_told_to_who_asks() -> None:
+    _, peer = refusing((DELETE, GROUP, "g"), (Operation.ALTER_CONFIGS, GROUP, None))
+    peer.ask(committing(), 9)
+    (group,) = peer.ask(DescribeGroupsRequest(["g"], True), 5).groups
+    assert group.authorized_operations == 1 << 3 | 1 << 8 | 1 << 10
+    (group,) = peer.ask(DescribeGroupsRequest(["g"], False), 5).groups
+    assert group.authorized_operations == -(1 << 31)
+
+
+def test_who_may_not_describe_the_cluster_sees_only_its_groups() -> None:
+    authorizer, peer = refusing((DESCRIBE, CLUSTER, None), (DESCRIBE, GROUP, "hidden"))
+    for name in ("hidden", "shown"):
+        peer.ask(committing(name), 9)
+    reply = peer.ask(ListGroupsRequest(), 5)
+    assert (reply.error_code, [one.group_id for one in reply.groups]) == (0, ["shown"])
+    assert (DESCRIBE, CLUSTER, "kafka-cluster") in authorizer.asked
+    _, peer = refusing((DESCRIBE, GROUP, "hidden"))
+    peer.ask(committing("hidden"), 9)
+    assert [one.group_id for one in peer.ask(ListGroupsRequest(), 5).groups] == ["hidden"]
+
+
+def test_groups_that_may_not_be_deleted_are_told_last() -> None:
+    _, peer = refusing((DELETE, GROUP, "x"))
+    for name in ("x", "y"):
+        peer.ask(committing(name), 9)
+    results = peer.ask(DeleteGroupsRequest(["x", "y", "z", "x"]), 2).results
+    assert [(one.group_id, one.error_code) for one in results] == [("y", 0), ("z", 69), ("x", GROUP_REFUSED)]
+    assert peer.ask(DescribeGroupsRequest(["x"]), 5).groups[0].group_state == "Empty"
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_who_may_not_describe_a_group_does_not_find_its_coordinator(version: int) -> None:
+    authorizer, peer = refusing((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
+    for key, kind, error in (("g", 0, GROUP_REFUSED), ("t", 1, 53)) if version >= 1 else (("g", 0, GROUP_REFUSED),):
+        reply: Any = peer.ask(FindCoordinatorRequest(key, kind, [key]), version)
+        one = reply.coordinators[0] if version >= 4 else reply
+        assert (one.error_code, one.node_id, one.host, one.port) == (error, -1, "", -1)
+        if version >= 1:
+            assert one.error_message
+    assert authorizer.asked[0] == (DESCRIBE, GROUP, "g")

@@ -1,0 +1,196 @@
+"""Offsets by place, time and leader epoch; what Kafka answers to each is compared in recorded/test_fetch.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.net.dispatch import Call
+from broker.net.long_requests import LOOKS_PER_TURN
+from broker.security.authorizer import Operation, Resource
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
+from tests.support.fetch_desk import Consumer, FetchDesk, records_batch
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+@pytest.fixture
+def desk() -> FetchDesk:
+    """Topic t of two partitions; three batches of two records in the first, a second apart."""
+    desk = FetchDesk()
+    desk.make("t", 2)
+    desk.append("t", 0, *[records_batch(2, timestamp=1_000 * number) for number in (1, 2, 3)])
+    return desk
+
+
+def listing(name: str, *wanted: tuple[int, int], current: int = -1) -> ListOffsetsRequest:
+    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(index, current, timestamp) for index, timestamp in wanted])], 500)
+
+
+def told(reply: Any) -> list[tuple[int, int, int]]:
+    return [(one.error_code, one.offset, one.timestamp) for topic in reply.topics for one in topic.partitions]
+
+
+def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
+    return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, epoch)]) for name, index, epoch in topics])
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_the_ends_and_times_are_listed_in_every_version(desk: FetchDesk, version: int) -> None:
+    for timestamp, expected in ((LATEST, (0, 6, -1)), (EARLIEST, (0, 0, -1)), (1_001, (0, 1, 1_001)), (1_002, (0, 2, 2_000)), (9_000, (0, -1, -1))):
+        reply = desk.ask(listing("t", (0, timestamp)), version)
+        assert told(reply) == [expected]
+        known = version >= 4 and expected[1] >= 0
+        assert reply.topics[0].partitions[0].leader_epoch == (desk.partition("t").leader_epoch if known else -1)
+
+
+def test_the_epoch_of_what_is_found_is_that_of_its_batch(desk: FetchDesk) -> None:
+    first = desk.partition("t").leader_epoch
+    second = desk.new_epoch("t")
+    desk.append("t", 0, records_batch(timestamp=4_000))
+    third = desk.new_epoch("t")
+    epochs = [desk.ask(listing("t", (0, timestamp)), 10).topics[0].partitions[0].leader_epoch for timestamp in (EARLIEST, 2_000, MAX_TIMESTAMP, LATEST)]
+    assert epochs == [first, first, second, third]
+
+
+def test_what_is_not_durable_yet_is_not_found(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in __consumer_offsets, whose end is what is durable."""
+    monkeypatch.setattr(type(desk.partition("t")), "end_offset", property(lambda self: 4))
+    reply = desk.ask(listing("t", (0, LATEST)), 10)
+    assert told(reply) == [(0, 4, -1)]
+    assert told(desk.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]
+    assert told(desk.ask(listing("t", (0, 2_001)), 10)) == [(0, 3, 2_001)]
+    assert told(desk.ask(listing("t", (0, 3_000)), 10)) == [(0, -1, -1)]
+
+
+def test_looking_into_many_logs_leaves_turns_to_others(desk: FetchDesk) -> None:
+    desk.make("many", 3 * LOOKS_PER_TURN)
+    desk.append("many", 0)
+    other = Consumer(desk)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * LOOKS_PER_TURN)]), 10)
+    assert desk.consumer.replies() == []
+    assert told(other.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
+    for _ in range(4):
+        desk.turn_ends()
+    (reply,) = desk.consumer.replies()
+    assert told(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * LOOKS_PER_TURN - 1)
+    assert len(told(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * LOOKS_PER_TURN)]), 10))) == 3 * LOOKS_PER_TURN
+
+
+def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
+    desk.make("many", 3 * LOOKS_PER_TURN)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * LOOKS_PER_TURN)]), 10)
+    desk.consumer.lose()
+    desk.turn_ends()
+    desk.turn_ends()
+    assert not desk.crank.soon
+
+
+@pytest.fixture
+def slow(desk: FetchDesk) -> FetchDesk:
+    """And a log of which each look for a time before its newest record reads everything that follows."""
+    desk.make("slow")
+    desk.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
+    desk.partition("slow").log.delete_before(1)
+    return desk
+
+
+def test_a_look_that_reads_a_whole_segment_leaves_turns_to_others(slow: FetchDesk) -> None:
+    asking = [Consumer(slow) for _ in range(5)]
+    for one in asking:
+        one.send(listing("slow", (0, 5_000)), 10)
+        one.send(listing("t", (0, 2_000)), 10)  # which waits for it
+    turns = 0
+    answered: list[Any] = []
+    while len(answered) < 10:
+        assert told(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+        slow.turn_ends()
+        turns += 1
+        answered += [reply for one in asking for reply in one.replies()]
+    assert turns > 15
+    assert sorted(told(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
+
+
+@pytest.mark.parametrize(("error", "answered"), [(ErrorCode.KAFKA_STORAGE_ERROR, 56), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3)])
+def test_a_partition_that_is_suspended_or_deleted_during_a_look_is_told_so(slow: FetchDesk, error: ErrorCode, answered: int) -> None:
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    slow.turn_ends()
+    assert slow.consumer.replies() == []
+    slow.partition("slow").error = error
+    for _ in range(3):
+        slow.turn_ends()
+    (reply,) = slow.consumer.replies()
+    assert told(reply) == [(answered, -1, -1)]
+
+
+def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> None:
+    slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    slow.turn_ends()
+    slow.partition("slow").log.delete_before(30_002)
+    reply = None
+    while reply is None:
+        slow.turn_ends()
+        reply = next(iter(slow.consumer.replies()), None)
+    assert told(reply) == [(0, 30_002, 7_500)]
+
+
+def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: FetchDesk) -> None:
+    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    (segment,) = slow.partition("slow").log._segments
+    assert segment.readers == 1
+    slow.consumer.lose()
+    slow.turn_ends()
+    assert segment.readers == 0
+    assert not slow.crank.soon
+
+
+def test_a_look_that_fails_inside_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.make("many", 2 * LOOKS_PER_TURN)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * LOOKS_PER_TURN)]), 10)
+    monkeypatch.setattr(desk.finder, "find", lambda name, index: 1 // 0)
+    desk.turn_ends()
+    desk.turn_ends()
+    (reply,) = desk.consumer.replies()
+    assert {one[0] for one in told(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_partition_that_cannot_be_used_says_so(desk: FetchDesk, error: ErrorCode) -> None:
+    desk.partition("t", 1).error = error
+    assert told(desk.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
+    (one,) = desk.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
+    assert (one.error_code, one.leader_epoch, one.end_offset) == (error, -1, -1)
+
+
+def test_a_disk_that_does_not_read_is_told(desk: FetchDesk) -> None:
+    desk.disk.unreadable = "t-0"
+    assert told(desk.ask(listing("t", (0, 2_000)), 10)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
+    assert told(desk.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+
+
+class Strict:
+    """Nobody may know of `secret`."""
+
+    open = False
+
+    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+        return resource == Resource.TOPIC and operation == Operation.DESCRIBE and name != "secret"
+
+
+def test_topics_that_may_not_be_described_are_refused_behind_the_others() -> None:
+    desk = FetchDesk(authorizer=Strict())
+    for name in ("open", "secret"):
+        desk.make(name)
+        desk.append(name)
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)]) for name in ("secret", "open")], 0)
+    reply = desk.ask(request, 10)
+    assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("open", 0), ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    reply = desk.ask(asked_epochs(("secret", 0, 0), ("open", 0, 0)), 4)
+    assert [(topic.topic, topic.partitions[0].error_code, topic.partitions[0].end_offset) for topic in reply.topics] == [
+        ("open", 0, 1),
+        ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),
+    ]

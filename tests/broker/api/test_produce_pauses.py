@@ -1,0 +1,135 @@
+"""Batches that take seconds to check, against a started broker: others are answered meanwhile, and it stops and survives as ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.compression import compress
+from protocol.headers import encode_request
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.test_scale import PAUSE_SECONDS_MAX, pinging, result_of
+from tests.protocol.nasty_batches import LAYOUTS, body
+from tests.running import Client
+from tests.support.lasting import LastingBroker
+from tests.support.produce_batches import batch, plain_batch, record, varint
+
+pytestmark = pytest.mark.once
+MANY = 60_000
+LONG = 250_000  # more than the first of the processes does
+ANSWER_SECONDS = 60
+STOP_SECONDS = 3.0
+
+
+def counted(raw: bytes, count: int, codec: int) -> bytes:
+    return batch(raw=compress(raw, codec), attributes=codec, record_count=count, last_offset_delta=count - 1)
+
+
+def nasty() -> dict[str, tuple[str, bytes]]:
+    in_turn = body(LAYOUTS["keys null and empty in turn"], MANY)
+    headers = body(LAYOUTS["empty header each"], 60_000)
+    return {
+        "in turn, zstd": ("plain", counted(in_turn, MANY, 4)),
+        "in turn, gzip": ("plain", counted(in_turn, MANY, 1)),
+        "a header each, uncompressed": ("plain", counted(headers, 60_000, 0)),
+        "headers of one record": ("plain", counted(record(headers=varint(400_000) + b"\0\1" * 400_000), 1, 0)),
+        "zeros": ("plain", counted(record(value=bytes(95 << 20)), 1, 4)),
+        "a gzip of nothing, often": ("plain", batch(raw=compress(b"", 1) * 50_000, attributes=1, record_count=1, last_offset_delta=0)),
+        "to be packed anew": ("gzip", counted(in_turn, MANY, 4)),
+        "to be refused one by one": ("compact", counted(in_turn, MANY, 4)),
+    }
+
+
+def request(topic: str, data: bytes) -> ProduceRequest:
+    return ProduceRequest(None, -1, 30_000, [TopicProduceData(topic, [PartitionProduceData(0, data)])])
+
+
+def answer(client: Client, topic: str, data: bytes) -> tuple[int, int]:
+    client.socket.settimeout(ANSWER_SECONDS)
+    (part,) = client.ask(request(topic, data), 9).responses[0].partition_responses
+    return part.error_code, part.base_offset
+
+
+def create_topics(client: Client) -> None:
+    own = {"plain": {}, "gzip": {"compression.type": "gzip"}, "compact": {"cleanup.policy": "compact"}}
+    topics = [
+        CreatableTopic(name, 1, 1, [], [CreatableTopicConfig(key, value) for key, value in settings.items()]) for name, settings in own.items()
+    ]
+    client.ask(CreateTopicsRequest(topics, 10_000, False), 5)
+
+
+@pytest.mark.alone
+def test_nobody_else_waits_for_the_check_of_a_batch(tmp_path: Path) -> None:
+    batches = nasty()
+    with LastingBroker(tmp_path / "data", "log.level=warning") as lasting, Client(lasting.port) as client:
+        assert lasting.broker is not None
+        create_topics(client)
+        with pinging(lasting.port, lasting.broker.pid) as pinger:
+            answers = {name: answer(client, topic, data)[0] for name, (topic, data) in batches.items()}
+            # Many of them in one write, and small ones that are too much together.
+            frames = [framed(data) for data in [plain_batch(), irregular()] * 20]
+            client.socket.sendall(b"".join(frames))
+            for _ in frames:
+                client.frame()
+            found = result_of(pinger)
+    assert set(answers.values()) == {0, 87}
+    print(found)
+    assert found["worked"] < PAUSE_SECONDS_MAX
+
+
+def irregular() -> bytes:
+    """As much as the loop checks by itself, and as little alike."""
+    return counted(body(LAYOUTS["empty header each"], 1_400), 1_400, 0)
+
+
+def framed(data: bytes) -> bytes:
+    asked = request("plain", data)
+    return encode_request(asked.API_KEY, 9, 1, "test", asked.encode(9))
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(word) for word in found.split()]
+
+
+def await_children(pid: int) -> list[int]:
+    until = time.monotonic() + ANSWER_SECONDS
+    while not (found := children(pid)):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return found
+
+
+@pytest.mark.clients
+def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
+    long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
+    lasting = LastingBroker(tmp_path / "data", "log.level=warning")
+    with lasting, Client(lasting.port) as client, Client(lasting.port) as other:
+        assert lasting.broker is not None
+        create_topics(client)
+        client.socket.settimeout(ANSWER_SECONDS)
+        client.send(request("plain", long), 9)
+        for pid in await_children(lasting.broker.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert answer(other, "gzip", plain_batch()) == (0, 0)
+        (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
+        assert (part.error_code, part.base_offset) == (0, 0)
+
+        client.send(request("plain", long), 9)
+        time.sleep(0.2)
+        left = await_children(lasting.broker.pid)
+        begin = time.monotonic()
+        lasting.stop()
+        assert time.monotonic() - begin < STOP_SECONDS + 1
+        for pid in left:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+        lasting.start()
+        with Client(lasting.port) as again:
+            assert answer(again, "plain", plain_batch()) == (0, LONG)

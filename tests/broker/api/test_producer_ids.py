@@ -1,0 +1,159 @@
+"""InitProducerId: ids that nobody had before, whatever happened to the broker or to its registry of topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.security.authorizer import CLUSTER_NAME, Operation, Resource
+from broker.topics.registry import PRODUCER_IDS_AT_ONCE
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.running import Client, broker
+from tests.support.group_desk import Refusing
+from tests.support.produce_desk import Caller, Desk
+
+NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+ASKED = InitProducerIdRequest(None, 60_000)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk({"t": (1, {})})
+
+
+def told(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
+    """Error, id and epoch of what came since the last look."""
+    replies = [caller.read(ASKED, version, frame) for frame in caller.replies()]
+    return [(reply.error_code, reply.producer_id, reply.producer_epoch) for reply in replies]
+
+
+def ask(caller: Caller, asked: InitProducerIdRequest = ASKED, version: int = 5) -> None:
+    caller.send(caller.frame(asked, version))
+
+
+def end_turn(*callers: Caller) -> None:
+    for caller in callers:
+        caller.connection.end_turn()
+
+
+def test_the_first_id_waits_until_its_block_is_durable_and_the_others_do_not(desk: Desk) -> None:
+    caller = desk.caller()
+    ask(caller)
+    assert told(caller) == []
+    desk.registry.release()
+    end_turn(caller)
+    assert told(caller) == [(0, 0, 0)]
+    for number in range(1, PRODUCER_IDS_AT_ONCE):
+        ask(caller)
+        assert told(caller) == [(0, number, 0)]
+    assert desk.topics.next_producer_id == PRODUCER_IDS_AT_ONCE
+    ask(caller)
+    assert told(caller) == []
+    desk.registry.release()
+    end_turn(caller)
+    assert told(caller) == [(0, PRODUCER_IDS_AT_ONCE, 0)]
+
+
+def test_many_who_wait_for_one_block_get_ids_of_their_own(desk: Desk) -> None:
+    callers = [desk.caller() for _ in range(PRODUCER_IDS_AT_ONCE + 5)]
+    for caller in callers:
+        ask(caller)
+    assert len(desk.registry.held) == 1
+    desk.registry.release()  # those that are too many wait for the next
+    assert len(desk.registry.held) == 1
+    desk.registry.release()
+    end_turn(*callers)
+    assert [told(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
+
+
+def test_whoever_left_meanwhile_costs_an_id_and_nothing_else(desk: Desk) -> None:
+    leaving, staying = desk.caller(), desk.caller()
+    ask(leaving)
+    ask(staying)
+    leaving.connection.connection_lost(None)
+    desk.registry.release()
+    end_turn(staying)
+    assert told(staying) == [(0, 1, 0)]
+
+
+def test_of_a_block_that_may_not_be_durable_no_id_is_given_out(desk: Desk) -> None:
+    one, other = desk.caller(), desk.caller()
+    ask(one)
+    ask(other)
+    desk.registry.fail()
+    end_turn(one, other)
+    assert (told(one), told(other)) == ([NOT_YET], [NOT_YET])
+    ask(one)
+    desk.registry.release()
+    end_turn(one)
+    assert told(one) == [(0, PRODUCER_IDS_AT_ONCE, 0)]
+
+
+def test_while_the_registry_cannot_be_written_clients_come_again(desk: Desk) -> None:
+    caller = desk.caller()
+    desk.registry.writable = False
+    ask(caller)
+    assert told(caller) == [NOT_YET]
+    desk.registry.writable = True
+    ask(caller)
+    desk.registry.release()
+    end_turn(caller)
+    assert told(caller) == [(0, 0, 0)]
+    desk.registry.writable = False
+    ask(caller)
+    assert told(caller) == [(0, 1, 0)]
+
+
+def test_a_producer_that_shows_its_id_gets_another(desk: Desk) -> None:
+    caller = desk.caller()
+    ask(caller)
+    desk.registry.release()
+    end_turn(caller)
+    ask(caller, InitProducerIdRequest(None, 60_000, 0, 5), 3)
+    assert [*told(caller), *told(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
+
+
+def test_who_may_write_nothing_gets_no_id() -> None:
+    idempotent = (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+    for refused, error in (
+        ([idempotent], 0),  # there is a topic that may be written
+        ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ([(Operation.WRITE, Resource.TOPIC, None)], 0),
+    ):
+        desk = Desk({"t": (1, {})}, Refusing(*refused))
+        caller = desk.caller()
+        ask(caller)
+        desk.registry.release()
+        end_turn(caller)
+        assert told(caller)[0][0] == error
+
+
+@pytest.mark.once  # about processes
+def test_no_id_comes_twice_after_the_broker_was_killed_or_stopped(tmp_path: Path) -> None:
+    seen: list[int] = []
+    for stop in (False, True, False):
+        with broker("--data", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0") as started:
+            with Client(started.port) as client:
+                for _ in range(3):
+                    reply = client.ask(ASKED, 4)
+                    assert (reply.error_code, reply.producer_epoch) == (0, 0)
+                    seen.append(reply.producer_id)
+            if stop:
+                assert started.stop() == 0
+            else:
+                started.kill()
+    assert len(set(seen)) == len(seen) == 9
+
+
+@pytest.mark.once
+def test_who_looks_for_a_coordinator_of_transactions_hears_that_there_is_none_and_so_does_the_log() -> None:
+    with broker("--profile", "test") as started, Client(started.port) as client:
+        for _ in range(2):
+            reply = client.ask(FindCoordinatorRequest("transfer", 1), 3)
+            assert (reply.error_code, reply.error_message) == (53, "transactions are not served by this broker")
+            client.ask(InitProducerIdRequest("transfer", 60_000), 4)
+        started.await_line('"transfer"')
+        assert sum('"transfer"' in line for line in started.lines) == 1

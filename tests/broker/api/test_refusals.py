@@ -1,0 +1,315 @@
+"""What each API answers while its partition is loading, suspended or not ours, when the log refuses, and after a defect of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.api.groups import Syncing
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.api.test_groups import joined, joining, stable, syncing
+from tests.support.group_desk import Defective, Desk, Peer
+
+LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
+
+
+def committing(group: str = "g", generation: int = -1, id: str = "", partitions: tuple[int, ...] = (0,), topic: str = "t") -> OffsetCommitRequest:
+    wanted = [OffsetCommitRequestPartition(number, 5, -1, "") for number in partitions]
+    return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
+
+
+def fetching(group: str, version: int) -> OffsetFetchRequest:
+    if version >= 8:
+        return OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", [0, 1])])])
+    return OffsetFetchRequest(None, group, [OffsetFetchRequestTopic("t", [0, 1])])
+
+
+def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
+    return {(topic.name, one.partition_index): one.error_code for topic in reply.topics for one in topic.partitions}
+
+
+def refuse_everything(desk: Desk, refusal: int) -> None:
+    for journal in desk.shards.journals:
+        journal.refusal = refusal
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def peer(desk: Desk) -> Peer:
+    return Peer(desk)
+
+
+# Loading, suspended, not ours
+
+
+@pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
+def test_while_it_loads_each_api_says_so_in_its_own_way(desk: Desk, peer: Peer, refusal: int) -> None:
+    refuse_everything(desk, refusal)
+    for version in range(10):
+        join = peer.ask(joining(id="me", rebalance=1 if version else -1), version)
+        assert (join.error_code, join.member_id, join.generation_id, join.members) == (refusal, "", -1, [])
+        assert (join.protocol_type, join.protocol_name) == (None, None if version >= 7 else "")
+    for version in range(6):
+        sync = peer.ask(SyncGroupRequest("g", 1, "me", None, *(("t", "n") if version >= 5 else (None, None))), version)
+        assert (sync.error_code, sync.assignment) == (27 if refusal == LOADING else refusal, b"")
+        leave = peer.ask(LeaveGroupRequest("g", [MemberIdentity("me")] if version >= 3 else None, "" if version >= 3 else "me"), version)
+        assert (leave.error_code, leave.members) == (refusal, [])
+    for version in range(5):
+        assert peer.ask(HeartbeatRequest("g", 1, "me"), version).error_code == (0 if refusal == LOADING else refusal)
+    for version in range(2, 10):
+        assert codes_of_commit(peer.ask(committing(partitions=(0, 2)), version)) == {("t", 0): refusal, ("t", 2): refusal}
+    assert peer.ask(OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]), 0).error_code == refusal
+    for version in range(7):
+        (group,) = peer.ask(DescribeGroupsRequest(["g"], version >= 3), version).groups
+        assert (group.error_code, group.group_id, group.group_state, group.members, group.authorized_operations) == (refusal, "g", "", [], -(1 << 31))
+    for version in range(3):
+        results = peer.ask(DeleteGroupsRequest(["g", "h", "g"]), version).results
+        assert [(one.group_id, one.error_code) for one in results] == [("g", refusal), ("h", refusal)]
+
+
+@pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
+def test_a_fetch_is_never_told_that_the_coordinator_is_not_available(desk: Desk, peer: Peer, refusal: int) -> None:
+    refuse_everything(desk, refusal)
+    told = LOADING if refusal == LOADING else NOT_OURS
+    (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other place for it
+    shown = [(one.partition_index, one.committed_offset, one.metadata, one.error_code) for one in topic.partitions]
+    assert shown == [(0, -1, "", told), (1, -1, "", told)]
+    for version in range(2, 8):
+        reply = peer.ask(fetching("g", version), version)
+        assert (reply.error_code, reply.topics) == (told, [])
+    for version in (8, 9):
+        (group,) = peer.ask(fetching("g", version), version).groups
+        assert (group.group_id, group.error_code, group.topics) == ("g", told, [])
+
+
+@pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
+def test_what_is_wrong_whatever_the_group_comes_before_loading(desk: Desk, peer: Peer, refusal: int) -> None:
+    refuse_everything(desk, refusal)
+    join = peer.ask(joining(group="", id="me", session=1), 9)
+    assert (join.error_code, join.member_id) == (ErrorCode.INVALID_GROUP_ID, "me")
+    for session in (5_999, 1_800_001):
+        join = peer.ask(joining(id="me", session=session), 9)
+        assert (join.error_code, join.member_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, "me")
+    assert peer.ask(joining(id="me", session=6_000), 9).error_code == refusal
+    assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
+    assert peer.ask(SyncGroupRequest("g", 1, "me"), 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
+    assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == ErrorCode.INVALID_GROUP_ID
+    assert peer.ask(OffsetDeleteRequest("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
+    # A commit and a fetch may have no group id; a commit of what is not there asks no group.
+    assert codes_of_commit(peer.ask(committing(group=""), 9)) == {("t", 0): refusal}
+    assert codes_of_commit(peer.ask(committing(topic="nowhere"), 9)) == {("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes_of_commit(peer.ask(committing(partitions=(0, 3)), 9)) == {("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refusal}
+
+
+def test_a_list_is_whole_or_an_error(desk: Desk, peer: Peer) -> None:
+    stable(desk, peer)
+    other = desk.shards.journals[(desk.shards.of("g").partition + 1) % len(desk.shards.journals)]
+    for version in range(6):
+        for refusal in (LOADING, SUSPENDED):
+            other.refusal = refusal
+            reply = peer.ask(ListGroupsRequest(), version)
+            assert (reply.error_code, reply.groups) == (refusal, [])
+        other.refusal = NOT_OURS  # somebody else tells of those
+        reply = peer.ask(ListGroupsRequest(), version)
+        assert (reply.error_code, [one.group_id for one in reply.groups]) == (0, ["g"])
+
+
+def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
+    refuse_everything(desk, LOADING)
+    (found,) = peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
+    assert (found.error_code, found.node_id) == (0, 1)
+
+
+# What is on its way to the log
+
+
+def test_a_read_waits_for_the_write_before_it(desk: Desk, peer: Peer) -> None:
+    log = desk.log_of("g")
+    log.waiting = True
+    asking = {
+        "join": (joining(), 9),
+        "commit": (committing(), 9),
+        "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
+        "sync": (SyncGroupRequest("g", 1, "nobody", None, "t", "n"), 5),
+        "leave": (LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
+        "fetch": (fetching("g", 7), 7),
+        "fetches": (fetching("g", 8), 8),
+        "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 5),
+        "list": (ListGroupsRequest(), 5),
+        "offset delete": (OffsetDeleteRequest("g", []), 0),
+        "delete": (DeleteGroupsRequest(["elsewhere", "g"]), 2),
+    }
+    peers = {name: Peer(desk) for name in asking}
+    for name, (request, version) in asking.items():
+        peers[name].send(request, version)
+        assert peers[name].reply() is None, name
+    while log.pending:
+        log.succeed()
+        desk.loop.run()
+    replies = {name: one.reply() for name, one in peers.items()}
+    assert all(replies.values())
+    assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert replies["fetches"].groups[0].topics[0].partitions[0].committed_offset == 5
+    assert [(one.group_id, one.group_state) for one in replies["describe"].groups] == [("g", "Empty"), ("elsewhere", "Dead")]
+    assert [(one.group_id, one.error_code) for one in replies["delete"].results] == [("elsewhere", 69), ("g", 0)]
+
+
+def test_a_commit_to_nothing_that_is_there_waits_for_nothing(desk: Desk, peer: Peer) -> None:
+    desk.log_of("g").waiting = True
+    Peer(desk).send(committing(), 9)
+    assert codes_of_commit(peer.ask(committing(topic="nowhere", partitions=(0, 1)), 9)) == {("nowhere", 0): 3, ("nowhere", 1): 3}
+    assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
+
+
+def test_when_the_log_refuses_held_replies_say_so_and_later_requests_are_refused(desk: Desk, peer: Peer) -> None:
+    log = desk.log_of("g")
+    log.waiting = True
+    asking = {
+        "join": (joining(), 9),
+        "commit": (committing(), 9),
+        "commit of some": (committing(partitions=(0, 9)), 9),
+        "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
+        "sync": (SyncGroupRequest("g", 1, "nobody", None, "t", "n"), 5),
+        "leave": (LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
+        "leave alone": (LeaveGroupRequest("g", None, "nobody"), 2),
+        "old fetch": (fetching("g", 1), 1),
+        "fetch": (fetching("g", 7), 7),
+        "fetches": (OffsetFetchRequest([*fetching("elsewhere", 8).groups, *fetching("g", 8).groups]), 8),
+        "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 6),
+        "list": (ListGroupsRequest(), 5),
+        "offset delete": (OffsetDeleteRequest("g", []), 0),
+        "delete": (DeleteGroupsRequest(["elsewhere", "g"]), 2),
+    }
+    assert desk.shards.of("g") is not desk.shards.of("elsewhere")
+    peers = {name: Peer(desk) for name in asking}
+    for name, (request, version) in asking.items():
+        peers[name].send(request, version)
+    log.refuse()
+    desk.loop.run()
+    replies = {name: one.reply() for name, one in peers.items()}
+    assert (replies["join"].error_code, replies["join"].member_id, replies["join"].generation_id) == (NOT_OURS, "", -1)
+    assert codes_of_commit(replies["commit"]) == {("t", 0): NOT_OURS}
+    assert codes_of_commit(replies["commit of some"]) == {("t", 9): 3, ("t", 0): NOT_OURS}
+    for name in ("heartbeat", "sync", "leave", "leave alone", "fetch", "offset delete"):
+        assert replies[name].error_code == NOT_OURS, name
+    assert replies["leave"].members == []
+    assert [one.error_code for one in replies["old fetch"].topics[0].partitions] == [NOT_OURS, NOT_OURS]
+    assert [(one.group_id, one.error_code, len(one.topics)) for one in replies["fetches"].groups] == [("elsewhere", 0, 1), ("g", NOT_OURS, 0)]
+    assert [(one.group_id, one.error_code) for one in replies["describe"].groups] == [("g", NOT_OURS), ("elsewhere", 69)]
+    assert (replies["list"].error_code, replies["list"].groups) == (SUSPENDED, [])
+    assert [(one.group_id, one.error_code) for one in replies["delete"].results] == [("elsewhere", 69), ("g", NOT_OURS)]
+    assert peer.ask(HeartbeatRequest("g", 1, "nobody"), 4).error_code == SUSPENDED
+    assert peer.ask(HeartbeatRequest("elsewhere", 1, "nobody"), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_whoever_is_parked_when_the_log_refuses_keeps_its_id(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    log = desk.log_of("g")
+    newcomer, tool = Peer(desk), Peer(desk)
+    newcomer.send(joining(instance="new"), 9)
+    assert newcomer.reply() is None
+    log.waiting = True
+    tool.send(committing(generation=1, id=id), 9)
+    log.refuse()
+    desk.loop.run()
+    reply = newcomer.reply()
+    assert (reply.error_code, reply.member_id, reply.generation_id) == (NOT_OURS, "new-id-2", -1)
+
+
+# Defects
+
+
+@pytest.mark.parametrize(
+    ("call", "asked", "version"),
+    [
+        ("join", joining(), 9),
+        ("sync", syncing("nobody"), 5),
+        ("heartbeat", HeartbeatRequest("g", 1, "nobody"), 4),
+        ("leave", LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
+        ("commit", committing(), 9),
+        ("delete_offsets", OffsetDeleteRequest("g", []), 0),
+        ("delete", DeleteGroupsRequest(["g"]), 2),
+    ],
+    ids=str,
+)
+def test_a_defect_is_answered_once_and_its_partition_begins_anew(
+    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, asked: Any, version: int
+) -> None:
+    stable(desk, peer)
+    parked = Peer(desk)
+    parked.send(joining(instance="new"), 9)
+    journal = desk.shards.of("g")
+
+    monkeypatch.setattr(journal, "shard", Defective(journal.shard, call))
+    reply = peer.ask(asked, version)
+    monkeypatch.undo()
+    if call == "commit":
+        assert codes_of_commit(reply) == {("t", 0): -1}
+    elif call == "delete":
+        assert [one.error_code for one in reply.results] == [-1]
+    else:
+        assert reply.error_code == -1
+    assert peer.reply() is None
+    assert (parked.reply().error_code, parked.reply()) == (NOT_OURS, None)
+    # It is loaded again by now, from a log that remembers nothing here.
+    assert peer.ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+@pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
+def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    journal = desk.shards.of("g")
+    monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
+    # A stranger is refused at once: its answer is on its way when the defect shows.
+    answered = when == "after it was answered"
+    peer.send(joining(id="stranger" if answered else "", instance="i"), 9)
+    assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
+    assert peer.reply() is None
+    monkeypatch.undo()
+    assert joined(desk, peer, joining(instance="i")).error_code == 0
+
+
+def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, *followers = members = [Peer(desk) for _ in range(3)]
+    for number, member in enumerate(members, 1):
+        member.send(joining(instance=f"m{number}"), 9)
+    desk.pass_ms(0)
+    assert [member.reply().generation_id for member in members] == [1, 1, 1]
+    for number, member in enumerate(followers, 2):
+        member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
+    slot: Any = Syncing.reply
+    defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's is made, two are told, and then
+
+    def tell(waiter: Syncing, reply: Any) -> None:
+        for defect in defects:
+            if defect is not None:
+                raise defect
+            break
+        slot.__set__(waiter, reply)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Syncing, "reply", property(slot.__get__, tell))
+        leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
+    # The step had answers for the first two, and none yet for the last: nobody hears of what is not so.
+    assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
+    assert [member.reply() for member in members] == [None, None, None]

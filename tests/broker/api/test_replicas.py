@@ -1,0 +1,52 @@
+"""Tools that move copies and leaders are answered as by Kafka with one broker: its answers stand in replica_answers.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import AllowAll, Operation, Resource
+from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
+from tests.broker.recorded.replica_answers import ANSWERS, OTHER, QUESTIONS, STANDARD, TOPIC, plain
+from tests.support.group_desk import Peer
+from tests.support.topic_desk import TopicDesk
+
+KAFKAS = json.loads(ANSWERS.read_text())
+
+
+class DenyingCluster:
+    open = False
+
+    def allows(self, call: Any, operation: Operation, resource: int, name: str) -> bool:
+        return resource != Resource.CLUSTER
+
+
+def in_words_of_ours(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: in_words_of_ours(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return sorted([in_words_of_ours(one) for one in value], key=json.dumps)
+    return STANDARD[value].message if isinstance(value, str) and value in STANDARD else value
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("who", ["allowed", "denied"])
+def test_an_answer_is_kafkas(name: str, who: str) -> None:
+    desk = TopicDesk(AllowAll() if who == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
+    request, version = QUESTIONS[name]
+    ours = plain(Peer(desk).ask(request(os.path.abspath("data")), version))
+    for results in ("replica_election_results",):  # Kafka has no topic of groups before the first group
+        if results in ours:
+            ours[results] = [one for one in ours[results] if not one["topic"].startswith("__")]
+    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[who][name])
+
+
+def test_who_decides_is_seen_now() -> None:
+    desk = TopicDesk(AllowAll(), {})
+    asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
+    found = Peer(desk).ask(asked, 1).topics[0].partitions[0]
+    assert (found.leader_id, found.high_watermark) == (1, 0)
+    assert [voter.last_caught_up_timestamp for voter in found.current_voters] == [desk.ms]

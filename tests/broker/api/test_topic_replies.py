@@ -1,0 +1,164 @@
+"""When replies about topics leave: as soon as what they tell is durable, and with a code on which clients try again when it cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import AllowAll
+from protocol.messages import alter_configs, incremental_alter_configs
+from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.group_desk import LATE_MS, Peer
+from tests.support.topic_desk import TopicDesk
+
+STORAGE, TIMED_OUT = 56, 7
+TOPIC = 2
+
+CHANGES: dict[str, tuple[Any, int, str]] = {
+    "create": (CreateTopicsRequest([CreatableTopic("new", 2, 1, [], [])], 5000), 7, "created"),
+    "grow": (CreatePartitionsRequest([CreatePartitionsTopic("t", 5, None)], 5000), 3, "grown from 3 to 5"),
+    "delete": (DeleteTopicsRequest([DeleteTopicState("t", bytes(16))], [], 5000), 6, "deleted"),
+    "alter": (
+        AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, "t", [alter_configs.AlterableConfig("segment.ms", "5")])]),
+        2,
+        "altered",
+    ),
+    "change": (
+        IncrementalAlterConfigsRequest(
+            [
+                incremental_alter_configs.AlterConfigsResource(
+                    TOPIC, "t", [incremental_alter_configs.AlterableConfig("cleanup.policy", 2, "compact")]
+                )
+            ]
+        ),
+        1,
+        "altered",
+    ),
+}
+LOOKS: dict[str, tuple[Any, int]] = {
+    "metadata": (MetadataRequest([MetadataRequestTopic(name="t")], False), 12),
+    "partitions": (DescribeTopicPartitionsRequest([TopicRequest("t")]), 0),
+    "settings": (DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", None)]), 4),
+}
+
+
+@pytest.fixture
+def desk() -> TopicDesk:
+    return TopicDesk(AllowAll(), {"t": 3})
+
+
+def codes(reply: Any) -> list[int]:
+    results = next(value for name in ("topics", "results", "responses") if (value := getattr(reply, name, None)) is not None)
+    return [one.error_code for one in results]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_told_when_it_is_durable_and_so_is_what_others_see_of_it(desk: TopicDesk, name: str) -> None:
+    request, version, told = CHANGES[name]
+    desk.registry_log.waiting = True
+    peer = Peer(desk)
+    peer.send(request, version)
+    lookers = []
+    for look in LOOKS.values():
+        looker = Peer(desk)
+        looker.send(*look)
+        lookers.append(looker)
+    desk.loop.run()
+    assert [one.reply() for one in (peer, *lookers)] == [None] * 4
+    desk.registry_log.succeed()
+    desk.loop.run()
+    assert codes(peer.reply()) == [0]
+    assert all(one.reply() is not None for one in lookers)
+    assert [what for what, _ in desk.partitions.told] == [told]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_that_the_log_refuses_or_keeps_waiting_is_to_be_tried_again(desk: TopicDesk, name: str) -> None:
+    request, version, _ = CHANGES[name]
+    desk.registry_log.waiting = True
+    late = Peer(desk)
+    late.send(request, version)
+    desk.loop.run()
+    desk.ms += LATE_MS
+    desk.registry.advance(desk.clock.tick())
+    desk.loop.run()
+    assert codes(late.reply()) == [TIMED_OUT]
+    desk.registry_log.refuse()
+    desk.loop.run()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_suspended_registry_changes_nothing_and_says_so(desk: TopicDesk, name: str) -> None:
+    request, version, _ = CHANGES[name]
+    desk.registry.writable = False
+    assert codes(Peer(desk).ask(request, version)) == [STORAGE]
+    for look in LOOKS.values():
+        assert codes(Peer(desk).ask(*look)) == [0]
+    assert desk.partitions.told == []
+    assert desk.topics.by_name["t"].settings == {}
+    assert desk.topics.by_name["t"].partitions == 3
+
+
+def test_only_validated_changes_nothing_even_where_nothing_can_be_changed(desk: TopicDesk) -> None:
+    desk.registry.writable = False
+    before = dict(desk.topics.by_name)
+    for name in ("create", "grow", "alter", "change"):
+        request, version, _ = CHANGES[name]
+        request.validate_only = True
+        try:
+            assert codes(Peer(desk).ask(request, version)) == [0]
+        finally:
+            request.validate_only = False
+    assert desk.topics.by_name == before
+    assert desk.partitions.told == []
+
+
+def test_partitions_max_holds_for_growth_too(desk: TopicDesk) -> None:
+    reply = Peer(desk).ask(CreatePartitionsRequest([CreatePartitionsTopic("t", 1_000, None)], 5000), 3)
+    assert codes(reply) == [44]
+    assert "partitions.max" in reply.results[0].error_message
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_has_them_in_the_end(desk: TopicDesk, version: int) -> None:
+    names = [f"t{number}" for number in range(100)]
+    for name in names:
+        desk.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
+        desk.topics.create(name, 1, {}, 0)
+    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, ["segment.ms"]) for name in names])
+    whole = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None) for name in names])
+    soon: list[object] = []
+    plain = desk.loop.call_soon
+
+    def call_soon(*what: Any) -> None:
+        soon.append(what)
+        if len(soon) == lost_at:
+            desk.topics.clear()  # as a registry does that is read anew
+        plain(*what)
+
+    desk.loop.call_soon = call_soon  # type: ignore[method-assign]
+    lost_at = 0
+    assert [(result.resource_name, len(result.configs)) for result in Peer(desk).ask(request, version).results] == [(name, 1) for name in names]
+    soon.clear()
+    settings = {len(result.configs) for result in Peer(desk).ask(whole, version).results}
+    assert len(settings) == 1
+    assert len(soon) > 5
+    soon.clear()
+    lost_at = 4
+    assert set(codes(Peer(desk).ask(whole, version))) == {3}
+    assert len(soon) >= lost_at
+
+
+def test_a_name_that_no_reply_can_hold_closes_the_connection(desk: TopicDesk) -> None:
+    peer = Peer(desk)
+    body = b"\0\0\0\1\2\x7f\xff" + b"\xff" * 32_767 + b"\xff\xff\xff\xff\0"
+    peer.send(DescribeConfigsRequest([]), 1, body)
+    assert not peer.open

@@ -1,0 +1,45 @@
+"""Who may not do something with topics is refused as by Kafka: its answers stand in topic_rights.json."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import Operation, Resource
+from broker.topics.registry import CONSUMER_OFFSETS
+from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
+from tests.support.group_desk import Peer
+from tests.support.topic_desk import TopicDesk
+
+KAFKAS = json.loads(ANSWERS.read_text())
+
+
+class DenyingTopics:
+    """As DenyingTopics.java."""
+
+    open = False
+
+    def allows(self, call: Any, operation: Operation, resource: int, name: str) -> bool:
+        if resource == Resource.CLUSTER:
+            return operation == Operation.CLUSTER_ACTION
+        return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
+
+
+@pytest.fixture
+def desk() -> TopicDesk:
+    return TopicDesk(DenyingTopics(), dict.fromkeys(TOPICS, 2))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_who_may_not_is_refused_as_by_kafka(desk: TopicDesk, name: str) -> None:
+    ids = {topic.name: topic.id for topic in desk.topics.by_name.values()}
+    request, version = QUESTIONS[name]
+    ours = plain(Peer(desk).ask(request(ids), version), ids)
+    if "topics" in ours:  # Kafka has no topic of groups before the first group
+        ours["topics"] = [one for one in ours["topics"] if one["name"] != CONSUMER_OFFSETS]
+    if name == "create":  # what was only validated has an id in Kafka
+        for one in ours["topics"]:
+            one["topic_id"] = "an id" if one["error_code"] == 0 else one["topic_id"]
+    assert json.loads(json.dumps(ours)) == KAFKAS[name]

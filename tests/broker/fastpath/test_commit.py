@@ -1,0 +1,389 @@
+"""A commit like the one before is read by its offsets alone, and no client can tell."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.fastpath.commit import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain
+from broker.fastpath.commit import written as written_
+from broker.net import connection
+from broker.net.connection import KIND_BYTES
+from coordinator import read_offset
+from protocol.batch import facts_of, validate
+from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.api.test_groups import joining, stable
+from tests.broker.api.test_offsets import COMMITS, fetched
+from tests.broker.api.test_refusals import codes_of_commit
+from tests.broker.fastpath.test_heartbeat import Changeable
+from tests.broker.fastpath.test_rejoin import Recorder
+from tests.support.group_desk import Defective, Desk, Peer
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(Changeable((3, 3, "g")))
+
+
+@pytest.fixture
+def peer(desk: Desk) -> Peer:
+    return Peer(desk)
+
+
+@pytest.fixture
+def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The versions of the commits that were decoded."""
+    seen: list[int] = []
+    route = desk.dispatch.routes[OffsetCommitRequest.API_KEY]
+    decode = route.decode
+
+    def noting(data: bytes, at: int, version: int) -> Any:
+        seen.append(version)
+        return decode(data, at, version)
+
+    monkeypatch.setattr(route, "decode", noting)
+    return seen
+
+
+def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str = "m", topic: str = "t", generation: int = 1) -> OffsetCommitRequest:
+    wanted = [OffsetCommitRequestPartition(index, offset + index, -1, text) for index in partitions]
+    return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
+
+
+@pytest.mark.parametrize("version", COMMITS)
+def test_the_third_of_its_kind_is_read_by_its_offsets(desk: Desk, peer: Peer, decoded: list[int], version: int) -> None:
+    id = stable(desk, peer)
+    for offset in (5, 6, 7, -(1 << 62), 8):
+        assert codes_of_commit(peer.ask(commit(id, offset), version)) == {("t", 0): 0, ("t", 2): 0}
+        assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (offset, -1, "m", 0), ("t", 2): (offset + 2, -1, "m", 0)}
+    assert decoded == [version, version]
+
+
+def test_another_layout_is_decoded_and_then_known(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    others = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
+    for number, (partitions, text, topic) in enumerate(others):
+        for offset in range(10 * number, 10 * number + 4):
+            reply = peer.ask(commit(id, offset, partitions, text, topic), 9)
+            assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
+            told = fetched(peer, 9, (topic, list(partitions)))
+            assert told == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
+    # Of a size that was not seen the first is noted, and the next one remembered; of a size that was, one is enough.
+    assert len(decoded) == 2 + 1 + 2 + 1 + 2
+
+
+def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        assert set(codes_of_commit(peer.ask(commit(id, offset), 9)).values()) == {0}
+    newcomer = Peer(desk)
+    newcomer.send(joining(instance="new"), 9)
+    peer.send(joining(id=id), 9)
+    desk.pass_ms(0)
+    assert peer.reply().generation_id == 2
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): ErrorCode.ILLEGAL_GENERATION, ("t", 2): ErrorCode.ILLEGAL_GENERATION}
+    desk.pass_ms(100_000)
+    desk.shards.of("g").refusal = 15
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {15}
+    desk.shards.of("g").refusal = 0
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
+    assert len(decoded) == 2 + 3  # who is refused is looked at closely
+
+
+@pytest.mark.parametrize("refusal", [14, 15, 16])
+def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, refusal: int) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    journal = desk.shards.of("g")
+    journal.refusal = refusal
+    emitted = journal.shard.hold.emitted
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): refusal, ("t", 2): refusal}
+    assert journal.shard.hold.emitted == emitted
+
+
+def test_a_topic_that_is_gone_or_made_anew_is_looked_at_again(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    desk.topics._drop("t")
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
+    desk.topics.create("t", 1, {}, 0)
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 0, ("t", 2): 3}
+
+
+def test_rights_that_were_taken_away_are_gone(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 30, ("t", 2): 30}
+
+
+def test_it_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    log = desk.log_of("g")
+    log.waiting = True
+    for end, code in ((log.succeed, 0), (log.refuse, 16)):
+        peer.send(commit(id, 9), 9)
+        assert peer.reply() is None
+        end()
+        desk.loop.run()
+        assert codes_of_commit(peer.reply()) == {("t", 0): code, ("t", 2): code}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+
+    (repeat,) = remembered(peer)
+    with monkeypatch.context() as patched:
+        patched.setattr(repeat, "_commit", Defective(repeat._commit, "again", after))
+        assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
+    assert peer.reply() is None
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
+
+
+@pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
+def test_a_chunk_that_is_not_one_request_is_cut(
+    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
+) -> None:
+    """Two commits at once, or one of them in two pieces: each begins as the one that is remembered."""
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    assert remembered(peer)
+    sent: list[bytes] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(peer, "connection", Recorder(sent))
+        for offset in (8, 9):
+            peer.send(commit(id, offset), 9)
+    whole = b"".join(sent)
+    end = len(whole) if cut_at is None else len(sent[0]) + cut_at
+    for chunk in filter(None, (whole[:end], whole[end:])):
+        peer.connection.data_received(chunk)
+    desk.loop.run()
+    assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
+    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
+
+
+def remembered(peer: Peer) -> list[CommitAgain]:
+    return [repeat for repeat in peer.connection.again.values() if isinstance(repeat, CommitAgain)]
+
+
+def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
+    assert len(large.encode(9)) > COMMIT_BYTES_MAX
+    for _ in range(4):
+        peer.ask(large, 9)
+    assert remembered(peer) == []
+    assert len(decoded) == 4
+
+
+def test_a_client_whose_commits_keep_changing_is_not_followed_until_a_minute_is_over(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for number in range(2 * MADE_IN_VAIN_MAX):
+        peer.ask(commit(id, 1, text=f"{number:03}"), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
+    followed = f"{MADE_IN_VAIN_MAX:03}"  # the first was seen, and the next ones remembered
+    peer.ask(commit(id, 1, text=followed), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
+    for _ in range(10):
+        desk.pass_ms(IN_VAIN_MS // 10)
+        peer.ask(HeartbeatRequest("g", 1, id), 4)
+    for _ in range(3):
+        peer.ask(commit(id, 1, text="new"), 9)
+    assert len(decoded) == 2 * MADE_IN_VAIN_MAX + 1
+
+
+def test_a_connection_remembers_a_few_kinds_and_forgets_the_oldest(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    for size in range(connection.REPEATS_MAX + 1):
+        for _ in range(2):
+            peer.ask(commit(id, 1, text="m" * size), 9)
+    kept = remembered(peer)
+    assert len(kept) == connection.REPEATS_MAX
+    assert desk.host.remembered_bytes == sum(one.cost for one in kept)
+
+
+def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = [Peer(desk) for _ in range(3)]
+    id = stable(desk, peers[0])
+    for _ in range(2):
+        peers[0].ask(commit(id, 1), 9)
+    (one,) = remembered(peers[0])
+    written: list[int] = []
+    monkeypatch.setattr("broker.api.offsets.written", lambda *call: written.append(1) or written_(*call))
+    monkeypatch.setattr(connection, "REMEMBERED_BYTES_MAX", one.cost + one.cost // 2)
+    for peer in peers[1:]:
+        for offset in range(4):
+            assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
+        assert remembered(peer) == []
+    assert len(written) == 2  # and it is not tried each time
+    assert desk.host.remembered_bytes <= connection.REMEMBERED_BYTES_MAX
+    peers[0].connection.connection_lost(None)
+    for _ in range(8):
+        desk.pass_ms(IN_VAIN_MS // 8)
+        peers[1].ask(HeartbeatRequest("g", 1, id), 4)
+    peers[1].ask(commit(id, 1), 9)
+    assert len(remembered(peers[1])) == 1
+    peers[1].connection.connection_lost(None)
+    peers[2].connection.connection_lost(None)
+    assert desk.host.remembered_bytes == 0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("partitions", [1, 10, 100])
+def test_what_is_counted_for_a_commit_is_what_it_takes(desk: Desk, peer: Peer, partitions: int) -> None:
+    id = stable(desk, peer)
+    many = tuple(range(partitions))
+    for _ in range(2):  # of a connection of its own, so that what is shared is there
+        other = Peer(desk)
+        for _ in range(3):
+            other.ask(commit(id, 1, many, "", "v"), 9)
+    peer.ask(commit(id, 1, many, "", "v"), 9)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    peer.ask(commit(id, 1, many, "", "v"), 9)
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    (one,) = remembered(peer)
+    assert one.cost / 2 < taken < 1.5 * one.cost  # about: what else a broker keeps may grow meanwhile
+
+
+def test_commits_that_wait_for_one_another_are_read_by_their_offsets_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for offset in range(3):
+        peer.ask(commit(id, offset), 9)
+    log = desk.log_of("g")
+    log.waiting = True
+    for offset in (10, 11, 12):
+        peer.send(commit(id, offset), 9)
+    assert peer.reply() is None
+    for _ in (10, 11, 12):
+        log.succeed()
+        desk.loop.run()
+        assert codes_of_commit(peer.reply()) == {("t", 0): 0, ("t", 2): 0}
+    log.waiting = False
+    assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (12, -1, "m", 0), ("t", 2): (14, -1, "m", 0)}
+    assert len(decoded) == 2
+
+
+def test_the_log_gets_what_it_would_have_got(desk: Desk, peer: Peer) -> None:
+    """Whether remembered or decoded, one behind the other in one batch or not."""
+    id = stable(desk, peer)
+    log = desk.log_of("g")
+    for offset in range(3):
+        peer.ask(commit(id, offset), 9)
+    remembering, decoding = Peer(desk), Peer(desk)
+    for _ in range(2):
+        remembering.ask(commit(id, 5), 9)
+    before = len(log.batches)
+    for one in (peer, decoding, remembering):
+        one.connection.data_received(encode_request(OffsetCommitRequest.API_KEY, 9, 7, "client", commit(id, 77).encode(9)))
+    desk.loop.run()
+    (batch,) = log.batches[before:]
+    facts = list(facts_of(batch))
+    assert facts[:2] == facts[2:4] == facts[4:]
+    assert [read_offset(value)[:3] for _, value in facts[:2] if value is not None] == [(77, -1, "m"), (79, -1, "m")]
+    assert validate(batch, 0, len(batch)).record_count == 6
+
+
+# Against the codec
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+OFFSETS = st.integers(-(1 << 63), (1 << 63) - 1)
+PARTITIONS = st.lists(
+    st.builds(OffsetCommitRequestPartition, st.integers(-3, 300), OFFSETS, st.just(-1), st.none() | TEXT), min_size=1, max_size=4
+)
+REQUESTS = st.builds(
+    OffsetCommitRequest,
+    TEXT,
+    st.integers(-1, 300),
+    TEXT,
+    st.none(),
+    st.just(-1),
+    st.lists(st.builds(OffsetCommitRequestTopic, TEXT, PARTITIONS), min_size=1, max_size=3),
+)
+
+
+def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) -> bytes:
+    return encode_request(OffsetCommitRequest.API_KEY, version, correlation_id, "client", request.encode(version))
+
+
+@given(REQUESTS, st.sampled_from(COMMITS), st.data())
+def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
+    before = framed(request_, version)
+    found = written_(before, request_, version)
+    assert found is not None
+    assert framed(request_, version) == before
+    same = found.others.unpack(before)
+    for topic in request_.topics:
+        for one in topic.partitions:
+            one.committed_offset = data.draw(OFFSETS)
+    other = framed(request_, version, 8)
+    assert found.others.unpack(other) == same
+    assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in found.places] == [
+        one.committed_offset for topic in request_.topics for one in topic.partitions
+    ]
+
+
+@given(REQUESTS, st.sampled_from(COMMITS), st.data())
+def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
+    before = framed(request_, version)
+    found = written_(before, request_, version)
+    assert found is not None
+    at = data.draw(st.integers(0, len(before) - 1))
+    changed = bytearray(before)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    same = found.others.unpack(bytes(changed)) == found.others.unpack(before)
+    # How it begins is known of all that are asked about.
+    assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in found.places))
+
+
+def test_a_request_written_otherwise_is_not_remembered() -> None:
+    request_ = commit("id", 1)
+    body = request_.encode(9)
+    assert body[-1] == 0
+    tagged = body[:-1] + b"\1\5\1x"  # a tagged field that nobody knows
+    OffsetCommitRequest.decode(tagged, 0, 9)
+    assert written_(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
+
+
+def test_a_group_keeps_only_the_offsets_of_a_commit_that_is_remembered_no_more(desk: Desk, peer: Peer) -> None:
+    """What is counted as remembered is all that is kept: not more through a group, when its connection has gone."""
+    others = [Peer(desk) for _ in range(3)]
+    id = stable(desk, peer)
+    for offset in range(4):
+        for number, one in enumerate((peer, *others)):
+            one.ask(commit(id, 10 * number + offset), 9)
+    group = desk.shards.of("g").shard.groups["g"]
+    assert len(group._unread) == 4
+    for one in others[::-1]:
+        one.connection.connection_lost(None)
+    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in peer.connection.again.values())
+    assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
+    peer.connection.connection_lost(None)
+    assert desk.host.remembered_bytes == 0
+    assert not group._unread
+    assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}

@@ -1,0 +1,196 @@
+"""What connections remember changes no reply and no byte in a log, over long random sequences on the same connections.
+
+Two nodes get the same requests at the same moments; one of them remembers nothing.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker.fastpath.commit import CommitAgain
+from broker.fastpath.heartbeat import HeartbeatAgain
+from broker.fastpath.offset_fetch import FetchAgain
+from broker.fastpath.rejoin import Rejoin, Resync
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from tests.broker.api.test_groups import joining, syncing
+from tests.broker.fastpath.test_commit import commit
+from tests.broker.fastpath.test_heartbeat import Changeable
+from tests.broker.fastpath.test_offset_fetch import fetching
+from tests.support.group_desk import Desk, Peer
+
+STEPS = 600
+# Partitions that a member commits: nearly always the same, so that it is remembered.
+USUAL, UNUSUAL = (0, 2), (2, 0, 1)
+
+
+class Answers:
+    """The answers that remembered requests gave, by class."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: dict[str, int] = {}
+        for kind in (CommitAgain, FetchAgain, HeartbeatAgain, Rejoin, Resync):
+            self._count(monkeypatch, kind)
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+        answer = kind.answer
+
+        def counted(*arguments: Any) -> Any:
+            given = answer(*arguments)
+            if given is not None:
+                self.given[kind.__name__] = self.given.get(kind.__name__, 0) + 1
+            return given
+
+        monkeypatch.setattr(kind, "answer", counted)
+
+
+class Client:
+    """One member, on a connection to each of the nodes."""
+
+    def __init__(self, nodes: list[Desk], instance: str | None, join_version: int, commit_version: int) -> None:
+        self.peers = [Peer(node) for node in nodes]
+        self.instance = instance
+        self.join_version = join_version
+        self.commit_version = commit_version
+        self.id = ""
+        self.generation = -1
+        self.offset = 0
+        self.unanswered: list[Any] = []
+
+    def send(self, request: Any, version: int) -> None:
+        self.unanswered.append(request)
+        for peer in self.peers:
+            peer.send(request, version)
+        self.receive()
+
+    def receive(self) -> None:
+        """Both nodes have answered the same requests, with the same words."""
+        while True:
+            replies = [peer.reply() for peer in self.peers]
+            assert replies[0] == replies[1]
+            if replies[0] is None:
+                return
+            self.unanswered.pop(0)
+            if type(replies[0]).__name__ == "JoinGroupResponse":
+                self._joined(replies[0])
+
+    def _joined(self, reply: Any) -> None:
+        if reply.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.id = ""
+        elif reply.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.id = reply.member_id
+            if not reply.error_code:
+                self.generation = reply.generation_id
+
+    def join(self, random: Random) -> None:
+        metadata = b"topics" if random.random() < 0.8 else b"others"
+        self.send(joining(id=self.id, instance=self.instance, protocols=(("range", metadata),)), self.join_version)
+
+    def sync(self, members: list[Client], random: Random) -> None:
+        given = {one.id: b"%d" % number for number, one in enumerate(members)} if random.random() < 0.7 else None
+        self.send(syncing(self.id, self.generation, given, self.instance), 5)
+
+    def beat(self) -> None:
+        self.send(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
+
+    def commit(self, random: Random) -> None:
+        self.offset += 1
+        partitions = USUAL if random.random() < 0.95 else UNUSUAL
+        request = commit(self.id, self.offset, partitions, generation=self.generation)
+        self.send(request, self.commit_version)
+
+    def fetch(self) -> None:
+        self.send(fetching(9), 9)
+
+    def leave(self) -> None:
+        self.send(LeaveGroupRequest("g", [MemberIdentity(self.id, self.instance, None)]), 5)
+
+
+class World:
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.nodes = [Desk(Changeable((3, 3, "g"))) for _ in range(2)]
+        self.nodes[1].host.trace = lambda direction, call, message: None  # where frames are shown nothing is remembered
+        self.members = [Client(self.nodes, *how) for how in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
+        self.watcher = Client(self.nodes, None, 9, 9)
+
+    def do(self, act: Any) -> None:
+        for node in self.nodes:
+            act(node)
+        for client in (*self.members, self.watcher):
+            client.receive()
+
+    def step(self) -> None:
+        random = self.random
+        member = random.choice(self.members)
+        what = random.random()
+        if what < 0.42:
+            member.commit(random)
+        elif what < 0.56:
+            member.beat()
+        elif what < 0.66:
+            self.watcher.fetch()
+        elif what < 0.69:
+            self.rebalance()
+        elif what < 0.70:
+            member.sync(self.members, random)
+        elif what < 0.71:
+            member.join(random)
+        elif what < 0.715:
+            member.leave()
+        elif what < 0.73:
+            wanted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
+            self.watcher.send(OffsetDeleteRequest("g", wanted), 0)
+        elif what < 0.77:
+            self.do(lambda node: setattr(node.log_of("g"), "waiting", True))
+        elif what < 0.88:
+            self.written()
+        elif what < 0.89:
+            is_open = random.random() < 0.9
+            self.do(lambda node: setattr(node.groups._authorizer, "open", is_open))
+        else:
+            ms = random.choice((0, 0, 1, 100, 1_500, 4_000))
+            self.do(lambda node: node.pass_ms(ms))
+
+    def rebalance(self) -> None:
+        self.written()
+        for member in self.members:
+            member.join(self.random)
+        self.do(lambda node: node.pass_ms(0))
+        for member in self.members[::-1]:
+            member.sync(self.members, self.random)
+
+    def written(self) -> None:
+        """The log has everything, and keeps nobody waiting."""
+
+        def write(node: Desk) -> None:
+            log = node.log_of("g")
+            log.waiting = False
+            while log.pending:
+                log.succeed()
+            node.loop.run()
+
+        self.do(write)
+
+    def check(self) -> None:
+        assert self.nodes[0].log_of("g").batches == self.nodes[1].log_of("g").batches
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_that_remembers_answers_and_writes_as_one_that_does_not(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch)
+    world = World(Random(seed))
+    for _ in range(STEPS):
+        world.step()
+        world.check()
+    world.do(lambda node: setattr(node.groups._authorizer, "open", True))
+    world.rebalance()
+    world.watcher.fetch()
+    world.check()
+    assert all(answers.given.get(kind, 0) > 3 for kind in ("CommitAgain", "FetchAgain", "HeartbeatAgain", "Rejoin", "Resync")), answers.given
+    assert world.watcher.unanswered == []

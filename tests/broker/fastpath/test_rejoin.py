@@ -1,0 +1,510 @@
+"""A JoinGroup of the same bytes, and a SyncGroup of another generation alone, are not read again, and no client can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.fastpath import rejoin as rejoining
+from broker.fastpath.rejoin import Rejoin, Resync
+from broker.groups.member_replies import join_end, join_front, join_response, sync_end, sync_front, sync_response
+from coordinator import JoinReply, SyncReply
+from protocol.errors import ErrorCode
+from protocol.headers import response_header_version
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.api.test_groups import joining, syncing
+from tests.broker.api.test_refusals import committing
+from tests.broker.fastpath.test_heartbeat import Changeable
+from tests.support.group_desk import Defective, Desk, Peer
+
+JOINS = range(10)
+SYNCS = range(6)
+NAMED_FROM = 5  # versions of SyncGroup that have the protocol
+
+
+class Member:
+    """A consumer that joins and syncs in one version of each, with the same words each time."""
+
+    def __init__(self, desk: Desk, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **how: Any) -> None:
+        self.desk = desk
+        self.peer = Peer(desk, **how)
+        self.join_version = join_version
+        self.sync_version = sync_version
+        self.instance = instance
+        self.id = ""
+        self.metadata = b"topics"
+        self.generation = -1
+        self.leads = False
+
+    def request(self) -> JoinGroupRequest:
+        rebalance = 20_000 if self.join_version >= 1 else -1
+        return joining(id=self.id, instance=self.instance, protocols=(("range", self.metadata),), rebalance=rebalance)
+
+    def join(self) -> None:
+        self.peer.send(self.request(), self.join_version)
+
+    def joined(self) -> Any:
+        """The reply to its JoinGroup, None while it is parked."""
+        reply = self.peer.reply()
+        if reply is not None and reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = reply.member_id
+            self.join()
+            return self.peer.reply()
+        if reply is not None and not reply.error_code:
+            self.id = reply.member_id
+            self.generation = reply.generation_id
+            self.leads = reply.leader == self.id
+        return reply
+
+    def sync(self, given: dict[str, bytes] | None = None, generation: int | None = None) -> None:
+        request = syncing(self.id, self.generation if generation is None else generation, given, self.instance)
+        if self.sync_version < NAMED_FROM:
+            request.protocol_type = request.protocol_name = None
+        self.peer.send(request, self.sync_version)
+
+
+class Pair:
+    """A leader and a follower that rebalance again and again."""
+
+    def __init__(self, desk: Desk, **how: Any) -> None:
+        self.desk = desk
+        self.a = Member(desk, **how)
+        self.b = Member(desk, **how)
+        for one in (self.a, self.b):  # the first is called back by the second
+            one.join()
+            one.joined()
+            desk.pass_ms(0)
+            one.joined()
+        self.a.join()
+        self._settle()
+        self.rebalance()  # what is remembered was sent by a member that came back
+
+    def rebalance(self) -> tuple[Any, Any]:
+        """What both were told by the new generation."""
+        self.a.join()
+        self.b.join()
+        return self._settle()
+
+    def _settle(self) -> tuple[Any, Any]:
+        a, b = self.a, self.b
+        self.desk.pass_ms(0)
+        told = a.joined(), b.joined()
+        assert [one.error_code for one in told] == [0, 0]
+        b.sync()
+        a.sync({a.id: b"first", b.id: b"second"})
+        assert [one.peer.reply().assignment for one in (a, b)] == [b"first", b"second"]
+        return told
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(Changeable((3, 3, "g")))
+
+
+@pytest.fixture
+def pair(desk: Desk) -> Pair:
+    return Pair(desk)
+
+
+class Recorder:
+    """What would have been received."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.data_received = chunks.append
+
+
+class Unread:
+    """Which requests were read: their API keys."""
+
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keys: list[int] = []
+        for key in (JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY):
+            route = desk.dispatch.routes[key]
+            monkeypatch.setattr(route, "decode", self._noting(key, route.decode))
+
+    def _noting(self, key: int, decode: Any) -> Any:
+        def noting(*what: Any) -> Any:
+            self.keys.append(key)
+            return decode(*what)
+
+        return noting
+
+
+@pytest.fixture
+def unread(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Unread:
+    """What is read once the pair has come to remember."""
+    return Unread(desk, monkeypatch)
+
+
+@pytest.mark.parametrize("version", JOINS)
+def test_neither_is_read_again_in_any_version(desk: Desk, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
+    unread = Unread(desk, monkeypatch)
+    generation = pair.a.generation
+    for number in range(1, 4):
+        first, second = pair.rebalance()
+        assert first.generation_id == second.generation_id == generation + number
+        assert first.leader == second.leader == pair.a.id
+        assert [one.member_id for one in first.members] == [pair.a.id, pair.b.id]
+        assert [one.metadata for one in first.members] == [b"topics"] * 2
+        assert (second.member_id, second.members) == (pair.b.id, [])
+    assert unread.keys == []
+
+
+def test_static_members_are_remembered_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member(desk, instance="seat")
+    unread = Unread(desk, monkeypatch)
+    for number in range(1, 6):
+        member.join()
+        desk.pass_ms(0)
+        reply = member.joined()
+        assert (reply.generation_id, [one.group_instance_id for one in reply.members]) == (number, ["seat"])
+        member.sync({member.id: b"x"})
+        assert member.peer.reply().assignment == b"x"
+    assert len(unread.keys) == 4  # the first JoinGroup had no id
+
+
+def test_another_offer_is_read_and_what_the_leader_is_told_changes(pair: Pair, unread: Unread) -> None:
+    pair.b.metadata = b"others"
+    first, _ = pair.rebalance()
+    assert [one.metadata for one in first.members] == [b"topics", b"others"]
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+    first, _ = pair.rebalance()
+    assert [one.metadata for one in first.members] == [b"topics", b"others"]
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+
+
+def test_the_same_bytes_in_another_version_are_read(pair: Pair, unread: Unread) -> None:
+    pair.b.join_version = 8  # nothing differs on the wire but the version
+    _, second = pair.rebalance()
+    assert (second.error_code, unread.keys) == (0, [JoinGroupRequest.API_KEY])
+
+
+def test_the_same_words_of_another_client_are_read(desk: Desk, pair: Pair, unread: Unread) -> None:
+    pair.b.peer._client_id = "tneilc"  # of the same length
+    pair.rebalance()
+    assert unread.keys == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"group_instance_id": "seat"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocols": [JoinGroupRequestProtocol("other", b"topics")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
+    request = pair.b.request()
+    for name, value in wrong.items():
+        setattr(request, name, value)
+    for _ in range(3):
+        assert pair.b.peer.ask(request, 9).error_code == error
+    assert unread.keys == [JoinGroupRequest.API_KEY] * 3
+
+
+def test_a_group_that_is_full_refuses_who_was_in_it(desk: Desk, pair: Pair, unread: Unread) -> None:
+    shard = desk.shards.of("g").shard
+    shard._size_max = 1
+    shard._out.config = shard._out.config._replace(group_max_size=1)
+    pair.a.join()
+    pair.b.join()
+    assert pair.b.joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert unread.keys == []
+
+
+def test_the_words_of_before_count_again_after_others(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    other = b.request()
+    other.protocols[0].metadata = b"others"
+    second = Peer(desk)
+    a.join()
+    second.send(other, 9)
+    desk.pass_ms(0)
+    assert [one.metadata for one in a.joined().members] == [b"topics", b"others"]
+    a.sync({a.id: b"first", b.id: b"second"})
+    a.peer.reply()
+    first, _ = pair.rebalance()
+    assert [one.metadata for one in first.members] == [b"topics", b"topics"]
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+
+
+def test_another_protocol_is_told_with_the_next_assignment(desk: Desk) -> None:
+    member = Member(desk)
+    member.join()
+    member.joined()
+    desk.pass_ms(0)
+    member.joined()
+    for name in ("range", "range", "other", "other", "other", "range"):
+        less = "other" if name == "range" else "range"
+        member.peer.send(joining(id=member.id, protocols=((name, b"topics"), (less, b"topics"))), 9)
+        assert member.joined().protocol_name == name
+        sync = syncing(member.id, member.generation, {member.id: b"x"})
+        sync.protocol_name = name
+        assert member.peer.ask(sync, 5).protocol_name == name
+
+
+def test_a_chunk_of_two_requests_is_cut(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = pair.b
+    chunks: list[bytes] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(b.peer, "connection", Recorder(chunks))
+        b.sync()
+        b.sync()
+    b.peer.connection.data_received(b"".join(chunks))
+    desk.loop.run()
+    assert [b.peer.reply().assignment for _ in range(2)] == [b"second"] * 2
+
+
+def test_other_timeouts_count_from_then_on(desk: Desk, pair: Pair, unread: Unread) -> None:
+    member = desk.shards.of("g").shard.groups["g"].members[pair.b.id]
+    request = pair.b.request()
+    request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
+    pair.a.join()
+    pair.b.peer.send(request, 9)
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30_000, 40_000)
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+
+
+def test_other_assignments_are_read_and_told(pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    for given in (b"third", b"fourt", b"fourt", b"fifth"):
+        a.join()
+        b.join()
+        pair.desk.pass_ms(0)
+        a.joined(), b.joined()
+        a.sync({a.id: given, b.id: given[::-1]})
+        b.sync()
+        assert [one.peer.reply().assignment for one in (a, b)] == [given, given[::-1]]
+    assert unread.keys == [SyncGroupRequest.API_KEY] * 3
+
+
+def test_every_answer_is_that_of_the_moment(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    b.sync(generation=b.generation - 1)
+    assert b.peer.reply().error_code == ErrorCode.ILLEGAL_GENERATION
+    b.join()  # nobody rebalances: it is told again what there is
+    reply = b.joined()
+    assert (reply.generation_id, reply.leader, reply.members) == (a.generation, a.id, [])
+    a.join()
+    b.sync()
+    assert b.peer.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert a.joined() is None
+    desk.pass_ms(10_000)  # the session of b is over
+    reply = a.joined()
+    assert [one.member_id for one in reply.members] == [a.id]
+    b.join()
+    assert (b.joined().error_code, b.id) == (ErrorCode.UNKNOWN_MEMBER_ID, b.id)
+    b.sync()
+    assert b.peer.reply().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert unread.keys == []
+
+
+def test_who_becomes_the_leader_is_told_of_everybody(desk: Desk, pair: Pair, unread: Unread) -> None:
+    pair.b.join()
+    pair.b.joined()
+    left = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
+    assert (left.error_code, left.members[0].error_code) == (0, 0)
+    pair.b.join()
+    desk.pass_ms(0)
+    reply = pair.b.joined()
+    assert (reply.leader, [one.member_id for one in reply.members]) == (pair.b.id, [pair.b.id])
+    assert unread.keys == []
+
+
+def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, other = pair.a, Peer(desk)
+    a.join()
+    other.send(a.request(), 9)
+    reply = a.joined()
+    assert (reply.error_code, reply.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    pair.b.join()
+    desk.pass_ms(0)
+    assert other.reply().error_code == 0
+    a.join()  # the generation is the same still
+    assert [one.member_id for one in a.joined().members] == [a.id, pair.b.id]
+    assert unread.keys == [JoinGroupRequest.API_KEY]
+
+
+@pytest.mark.parametrize(("refusal", "sync"), [(14, 27), (15, 15), (16, 16)])
+def test_a_partition_that_does_not_serve_says_so(desk: Desk, pair: Pair, refusal: int, sync: int) -> None:
+    desk.shards.of("g").refusal = refusal
+    pair.a.join()
+    assert pair.a.joined().error_code == refusal
+    pair.b.sync()
+    assert pair.b.peer.reply().error_code == sync
+
+
+def test_rights_that_were_taken_away_are_gone(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    pair.a.join()
+    assert pair.a.joined().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    pair.b.sync()
+    assert pair.b.peer.reply().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_they_wait_for_what_is_on_its_way_to_the_log(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    log = desk.log_of("g")
+    log.waiting = True
+    Peer(desk).send(committing(generation=a.generation, id=a.id), 9)
+    for one in (a, b):
+        one.join()
+    desk.pass_ms(0)
+    assert (a.joined(), b.joined()) == (None, None)
+    log.succeed()
+    desk.loop.run()
+    assert (a.joined().error_code, b.joined().error_code) == (0, 0)
+    b.sync()
+    a.sync({a.id: b"first", b.id: b"second"})
+    assert (a.peer.reply(), b.peer.reply()) == (None, None)
+    log.succeed()
+    desk.loop.run()
+    assert [one.peer.reply().assignment for one in (a, b)] == [b"first", b"second"]
+    assert unread.keys == []
+
+
+def test_when_the_log_refuses_everybody_is_told(desk: Desk, pair: Pair, unread: Unread) -> None:
+    a, b = pair.a, pair.b
+    log = desk.log_of("g")
+    log.waiting = True
+    a.join()
+    Peer(desk).send(committing(group="g", generation=-1, id=""), 9)  # refused: somebody is in it
+    b.join()
+    desk.pass_ms(0)
+    a.joined(), b.joined()
+    a.sync({a.id: b"first", b.id: b"second"})
+    b.sync()
+    log.refuse()
+    desk.loop.run()
+    assert [one.peer.reply().error_code for one in (a, b)] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert unread.keys == []
+
+
+def test_who_is_parked_is_sent_away_with_its_id(desk: Desk, pair: Pair) -> None:
+    pair.a.join()
+    desk.shards.of("g").shard.abandon()
+    desk.loop.run()
+    reply = pair.a.joined()
+    assert (reply.error_code, reply.member_id, reply.generation_id) == (ErrorCode.NOT_COORDINATOR, pair.a.id, -1)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair.a, pair.b
+    journal = desk.shards.of("g")
+    shard = journal.shard
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "shard", Defective(shard, "join", after))
+        a.join()
+        assert a.joined().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert a.peer.reply() is None
+    assert a.peer.connection.again == {}
+    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in b.peer.connection.again.values())
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "shard", Defective(shard, "sync", after))
+        b.sync()
+        reply = b.peer.reply()
+        assert reply.error_code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert b.peer.reply() is None
+
+
+def test_a_connection_that_is_gone_is_no_trouble(desk: Desk, pair: Pair) -> None:
+    pair.b.join()
+    assert pair.b.joined() is not None
+    pair.a.join()
+    pair.a.peer.connection.connection_lost(None)
+    pair.b.join()
+    desk.pass_ms(0)
+    assert pair.b.joined().error_code == 0
+    assert pair.a.peer.reply() is None
+
+
+def test_requests_behind_a_parked_one_are_worked_in_their_order(desk: Desk, pair: Pair) -> None:
+    a, b = pair.a, pair.b
+    a.join()
+    a.peer.send(HeartbeatRequest("g", a.generation + 1, a.id), 4)
+    b.join()
+    desk.pass_ms(0)
+    assert a.joined().error_code == 0
+    assert a.peer.reply().error_code == 0
+
+
+def kinds(peer: Peer) -> list[type]:
+    return [type(one) for one in peer.connection.again.values() if isinstance(one, Rejoin | Resync)]
+
+
+def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> None:
+    member = Member(desk)
+    member.join()
+    member.joined()
+    desk.pass_ms(0)
+    assert member.joined().error_code == 0
+    member.sync({member.id: b"x"})
+    assert kinds(member.peer) == []
+
+
+def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(desk)
+    assert kinds(pair.a.peer) == [Rejoin, Resync]
+    for limit, left in (("JOIN_BYTES_MAX", []), ("SYNC_BYTES_MAX", [Rejoin])):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"broker.api.groups.{limit}", 60)
+            assert kinds(Pair(Desk()).a.peer) == left
+    with monkeypatch.context() as patched:
+        patched.setattr("broker.api.groups.ELEMENTS_MAX", 1)
+        pair = Pair(Desk())
+        assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([Rejoin], [Rejoin, Resync])
+
+
+def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
+    pair = Pair(desk)
+    pair.rebalance()
+    (rejoin, resync) = pair.a.peer.connection.again.values()
+    assert isinstance(rejoin, Rejoin)
+    assert isinstance(resync, Resync)
+    assert (rejoin._as_leader, rejoin._told, resync._told, resync._end) == (b"", [], None, b"")
+
+
+def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:
+    shown: list[Any] = []
+    desk.host.trace = lambda direction, call, message: shown.append(message)
+    pair = Pair(desk)
+    assert kinds(pair.a.peer) == []
+    before = len(shown)
+    pair.rebalance()
+    assert len(shown) == before + 8
+
+
+@pytest.mark.parametrize("version", JOINS)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        JoinReply(0, 7, "consumer", "range", "leader"),
+        JoinReply(0, 7, "consumer", "", "leader", [("id", "in", b"x" * 200), ("id2" * 50, None, b"")]),
+        JoinReply(0, 7, "consumer", "range", "leader" * 30, [("id", None, b"x")], True),
+        JoinReply(ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_join_reply_in_pieces_is_what_the_codec_writes(reply: JoinReply, version: int) -> None:
+    header = b"\0" * response_header_version(JoinGroupRequest.API_KEY, version)
+    for id in ("", "a", "m" * 300):
+        whole = b"corr" + header + join_response(reply, id, version).encode(version)
+        for _ in range(2):
+            assert b"corr" + join_front(reply, version) + join_end(id, reply.members, version) == whole
+
+
+@pytest.mark.parametrize("version", SYNCS)
+@pytest.mark.parametrize("reply", [SyncReply(0, "consumer", "range"), SyncReply(0, "", ""), SyncReply(27)])
+def test_a_sync_reply_in_pieces_is_what_the_codec_writes(reply: SyncReply, version: int) -> None:
+    header = b"\0" * response_header_version(SyncGroupRequest.API_KEY, version)
+    for assignment in (b"", b"a" * 126, b"a" * 127, b"a" * 20_000):
+        whole = b"corr" + header + sync_response(reply, assignment).encode(version)
+        for _ in range(2):
+            assert b"corr" + sync_front(reply, version) + sync_end(assignment, version) == whole

@@ -1,0 +1,233 @@
+"""A started broker whose partitions of groups are damaged, suspended, or of another number than is configured."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import partition_of
+from coordinator.notes import Cause, Kind
+from coordinator.states import State
+from protocol.batch import iterate, records
+from protocol.messages.consumer_offsets import GroupMetadataKey
+from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.records import read_note, read_offsets_key, read_record
+from tests.broker.stores.test_full_disk import fill, small_disk
+from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
+from tests.support.lasting import Actor, LastingBroker, await_loaded, create_topic, described, fetch_code, list_code, settle, stored_offsets
+
+pytestmark = pytest.mark.once
+__all__ = ["small_disk"]
+
+Making = Callable[..., Actor]
+
+PARTITIONS = 3  # as LastingBroker has it
+FIRST_SEGMENT = "00000000000000000000.log"
+
+
+@pytest.fixture
+def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
+    """Not started yet."""
+    made = LastingBroker(tmp_path / "data")
+    yield made
+    made.__exit__()
+
+
+@pytest.fixture
+def actor() -> Iterator[Making]:
+    with ExitStack() as stack:
+
+        def make(*arguments: Any) -> Actor:
+            made = Actor(*arguments)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def group_in(partition: int) -> str:
+    return next(name for name in (f"group-{number}" for number in range(100)) if partition_of(name, PARTITIONS) == partition)
+
+
+def health(port: int) -> tuple[int, str]:
+    command = [sys.executable, "-P", "-m", "tenure", "health", f"127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False, cwd=ROOT)
+    return done.returncode, done.stdout.strip().partition(" ")[2]
+
+
+def entries(broker: Broker, event: str) -> list[dict[str, Any]]:
+    return [entry for line in list(broker.lines) if (entry := json.loads(line))["event"] == event]
+
+
+def facts(log: Path) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of every record of a log."""
+    data = b"".join(segment.read_bytes() for segment in sorted(log.glob("*.log")))
+    found = []
+    at = 0
+    for header in iterate(data, 0, len(data)):
+        found += [(header.base_offset + number, record.key or b"", record.value) for number, record in enumerate(records(data, at))]
+        at += header.size
+    return found
+
+
+def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
+    """Group, partition, header and body of every note."""
+    return [
+        (read_record(NoteKey, key).group, int(folder.name.rpartition("-")[2]), *read_note(value or b""))
+        for folder in sorted(data.glob("__coordinator_notes-*"))
+        for _, key, value in facts(folder)
+    ]
+
+
+def test_a_damaged_partition_refuses_alone_and_says_how_to_go_on(lasting: LastingBroker, actor: Making) -> None:
+    hurt, sound = group_in(1), group_in(2)
+    lasting.start()
+    create_topic(lasting.port, "t")
+    for group in (hurt, sound):
+        member = actor(lasting.port, group)
+        for offset in range(5):
+            assert member.commit("t", 0, offset) == 0
+    assert health(lasting.port) == (0, "is ready")
+    lasting.kill()
+    file = lasting.data / "__consumer_offsets-1" / FIRST_SEGMENT
+    data = bytearray(file.read_bytes())
+    data[30] ^= 1  # in the first batch: what comes behind it was written later, so this is no torn end
+    file.write_bytes(data)
+    (lasting.data / "recovery-point-offset-checkpoint").write_text("0\n1\n__consumer_offsets 1 5\n")
+    broker = lasting.start(loaded=False)
+    until = time.monotonic() + ANSWER_SECONDS
+    while fetch_code(lasting.port, sound):
+        assert time.monotonic() < until
+    assert stored_offsets(lasting.port, sound) == {("t", 0): (4, "")}
+    assert fetch_code(lasting.port, hurt) == 16
+    assert actor(lasting.port, hurt, "i").join().error_code == 16
+    code, line = health(lasting.port)
+    assert (code, line.partition(":")[0]) == (2, "is not ready")
+    assert line.startswith(f"is not ready: partition 1 (cannot be read: {FIRST_SEGMENT} is damaged at byte 0: ")
+    said = broker.await_line("partition of groups cannot be read")
+    assert f"{file} is damaged at byte 0: " in said
+    assert "restore the file from a backup" in said
+    lasting.stop()
+    # Nobody has looked at all logs since the kill, so the next start has to.
+    assert not (lasting.data / ".kafka_cleanshutdown").exists()
+    data[30] ^= 1
+    file.write_bytes(data)
+    for _ in range(20):  # the logs of notes are looked at behind everything else, so a quick stop may come before
+        lasting.start()
+        assert stored_offsets(lasting.port, hurt) == {("t", 0): (4, "")}
+        time.sleep(0.1)
+        lasting.stop()
+        if (lasting.data / ".kafka_cleanshutdown").exists():
+            return
+    raise AssertionError("never marked as clean again")
+
+
+@pytest.mark.parametrize("flush", ["always", "interval"])
+def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, actor: Making, flush: str) -> None:
+    lasting = LastingBroker(small_disk / "data", f"offsets.flush={flush}", "group.max.session.timeout.ms=1800000")
+    try:
+        broker = lasting.start()
+        create_topic(lasting.port, "t")
+        member = actor(lasting.port, "g", "i")
+        settle(member)
+        assert member.commit("t", 0, 1) == 0
+        newest = 1
+        filler = fill(small_disk)
+        until = time.monotonic() + ANSWER_SECONDS
+        while not (code := member.commit("t", 0, newest + 1)):
+            newest += 1
+            assert time.monotonic() < until
+        assert code == 16
+        assert member.beat() == 15
+        assert fetch_code(lasting.port, "g") == 16
+        assert list_code(lasting.port) == 15
+        assert actor(lasting.port, "g", "j").join().error_code == 15
+        partition = partition_of("g", PARTITIONS)
+        assert health(lasting.port) == (2, f"is suspended: partition {partition} (the disk of __consumer_offsets-{partition} is full)")
+        filler.unlink()
+        broker.await_line("log serves again")
+        await_loaded(lasting.port)
+        assert health(lasting.port) == (0, "is ready")
+        assert stored_offsets(lasting.port, "g") == {("t", 0): (newest, "")}
+        assert member.beat() == 0
+        assert member.commit("t", 0, 1_000_000) == 0
+        assert described(lasting.port, "g").group_state == "Stable"
+        lasting.kill()
+        lasting.start()
+        assert stored_offsets(lasting.port, "g") == {("t", 0): (1_000_000, "")}
+    finally:
+        lasting.__exit__()
+
+
+def test_groups_live_by_the_number_of_partitions_that_the_directory_was_made_with(lasting: LastingBroker, actor: Making) -> None:
+    lasting.start()
+    settle(actor(lasting.port, "orders", "i"))
+    lasting.stop()
+    broker = lasting.start("offsets.topic.num.partitions=7")
+    assert described(lasting.port, "orders").group_state == "Stable"
+    ignored = "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it"
+    broker.await_line(ignored)  # it is written beside the loop, and may come after the first answers
+    (line,) = entries(broker, ignored)
+    assert (line["configured"], line["used"]) == (7, PARTITIONS)
+    lasting.stop()
+    assert sorted(folder.name for folder in lasting.data.glob("__consumer_offsets-*")) == [
+        f"__consumer_offsets-{partition_of('orders', PARTITIONS)}"
+    ]
+
+
+def test_partitions_keep_the_id_of_their_topic_where_kafka_looks_for_it(lasting: LastingBroker, actor: Making) -> None:
+    lasting.start()
+    settle(actor(lasting.port, "orders", "i"))
+    with Client(lasting.port) as client:
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name="__consumer_offsets")], False), 12).topics
+    lasting.stop()
+    (file,) = lasting.data.glob("__consumer_offsets-*/partition.metadata")
+    assert file.read_text() == f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
+
+
+def test_notes_tell_what_happened_and_point_into_the_offsets_log(lasting: LastingBroker, actor: Making) -> None:
+    broker = lasting.start()
+    settle(actor(lasting.port, "orders", "a"), actor(lasting.port, "orders", "b"))
+    lasting.stop()
+    told = [entry for entry in entries(broker, "group") if entry["group"] == "orders"]
+    assert [entry["to"] for entry in told][-2:] == ["completing", "stable"]
+    lasting.start()
+    lasting.kill()
+    partition = partition_of("orders", PARTITIONS)
+    log = {offset: read_offsets_key(key) for offset, key, _ in facts(lasting.data / f"__consumer_offsets-{partition}")}
+    found = notes(lasting.data)
+    assert {partition for _, partition, _, _ in found} == {partition}
+    changes = [(header, body) for group, _, header, body in found if header.kind == Kind.STATE_CHANGE]
+    assert [body.to_state for _, body in changes][-2:] == [State.COMPLETING, State.STABLE]
+    assert [State(body.from_state).name.lower() for _, body in changes] == [entry["from"] for entry in told]
+    header, body = changes[-1]
+    assert (body.reason, body.members) == (Cause.ASSIGNED, 2)
+    assert log[header.offsets_log_offset] == GroupMetadataKey("orders")
+    assert header.offsets_log_offset == max(log)
+    epochs = {header.coordinator_epoch for _, _, header, _ in found}
+    for epoch in epochs:
+        numbers = [header.seq for _, _, header, _ in found if header.coordinator_epoch == epoch]
+        assert numbers == list(range(len(numbers)))
+    assert found[-1][0] == ""
+
+
+def test_no_answer_waits_for_the_log_of_notes(lasting: LastingBroker, actor: Making) -> None:
+    lasting.data.mkdir()
+    for partition in range(PARTITIONS):
+        (lasting.data / f"__coordinator_notes-{partition}").write_text("a file where a folder should be")
+    broker = lasting.start()
+    settle(actor(lasting.port, "orders", "a"))
+    broker.await_line("notes are lost")
+    assert described(lasting.port, "orders").group_state == "Stable"
+    assert health(lasting.port) == (0, "is ready")
+    lasting.stop()

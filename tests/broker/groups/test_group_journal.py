@@ -1,0 +1,395 @@
+"""One partition of groups: suspended, broken, slow, unloaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, SUSPENDED
+from broker.groups.journal import RETRY_MS_MIN
+from broker.runtime.turn import NEVER
+from protocol.errors import ErrorCode
+from storage import AppendFailed, Fenced, LogId, Undecided
+from tests.broker.groups.test_journal import LATE_MS
+from tests.support.group_logs import SESSION_MS, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def settled(world: World, group: str = "g") -> str:
+    """A static member in a stable group; its id."""
+    log = world.log()
+    waiter = world.join(group)
+    while waiter.error is None:
+        log.succeed()
+        world.loop.run()
+        world.loop.pass_ms(1)
+    assert waiter.error == ErrorCode.NONE
+    member_id = waiter.member_id
+    synced = world.sync(group, waiter.reply.generation, member_id, **{member_id: b"mine"})
+    while log.pending:
+        log.succeed()
+        world.loop.run()
+    assert synced.error == ErrorCode.NONE
+    return member_id
+
+
+def test_an_append_that_fails_suspends_and_held_and_parked_requests_are_sent_away(world: World) -> None:
+    member_id = settled(world)
+    parked = world.join("g", instance="j")  # the group waits for the other member
+    held = world.commit("h")
+    assert (parked.error, held.error) == (None, None)
+    world.log().refuse()
+    assert held.heard == [ErrorCode.NOT_COORDINATOR]
+    assert parked.error == ErrorCode.NOT_COORDINATOR
+    assert parked.member_id == "j-id-2"
+    assert world.journal.refusal == SUSPENDED
+    assert world.shards.progress == "partition 0 (the disk is full)"
+    assert not world.journal.shard.groups
+    assert member_id
+
+
+def test_a_suspended_partition_serves_again_once_writing_works_and_everybody_has_a_full_session(world: World) -> None:
+    member_id = settled(world)
+    world.loop.pass_ms(SESSION_MS - 1_000)
+    lost = world.commit("h", 1)
+    world.log().refuse()
+    world.loop.pass_ms(60_000)  # nobody is expired meanwhile
+    assert world.journal.refusal == SUSPENDED
+    world.log().recoveries.pop()(None)
+    world.loop.run()
+    assert (world.journal.refusal, lost.error) == (SERVING, ErrorCode.NOT_COORDINATOR)
+    assert world.offset("h") is None
+    assert world.commit("h", 2).error is None
+    world.log().succeed()
+    assert world.offset("h") == 2
+    world.loop.pass_ms(SESSION_MS - 200)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    world.loop.pass_ms(SESSION_MS + 200)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED"), (0, "RESUMED")]
+
+
+def test_while_writing_fails_it_is_tried_again_with_growing_pauses(world: World) -> None:
+    world.commit()
+    world.log().refuse()
+    for pause in (RETRY_MS_MIN, 2 * RETRY_MS_MIN, 4 * RETRY_MS_MIN):
+        world.loop.pass_ms(pause - 1)
+        assert not world.log().recoveries
+        world.loop.pass_ms(1)
+        world.log().recoveries.pop()(AppendFailed("still full"))
+    assert world.journal.refusal == SUSPENDED
+
+
+def test_what_was_answered_before_is_there_again_afterwards(world: World) -> None:
+    kept = world.commit("g", 41)
+    world.log().succeed()
+    assert kept.error == ErrorCode.NONE
+    world.commit("g", 42)
+    world.log().refuse()
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().recoveries.pop()(None)
+    world.loop.run()
+    assert world.offset() == 41
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(AppendFailed("full"), 16), (Undecided("nobody knows"), 15), (Fenced("somebody claimed it"), 16)]
+)
+def test_a_failed_append_is_answered_by_its_kind(world: World, failure: AppendFailed, code: int) -> None:
+    held = world.commit()
+    world.log().pending.pop(0)[1](failure)
+    assert held.heard == [code]
+
+
+def test_a_fenced_partition_is_not_ours_any_more(world: World) -> None:
+    world.commit()
+    world.log().pending.pop(0)[1](Fenced("somebody claimed it"))
+    assert world.journal.refusal == NOT_OURS
+    world.loop.pass_ms(60_000)
+    assert not world.log().recoveries
+    assert not world.shards.ready
+
+
+def test_an_append_that_takes_too_long_is_answered_and_goes_on(world: World) -> None:
+    held = world.commit()
+    world.loop.pass_ms(LATE_MS - 1)
+    assert held.error is None
+    world.loop.pass_ms(1)
+    assert held.heard == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.journal.refusal == SERVING
+    world.log().succeed()
+    assert world.offset() == 7
+
+
+def test_a_flush_that_fails_behind_the_replies_suspends(world: World) -> None:
+    world.log().failed(AppendFailed("the flush failed"))
+    assert world.journal.refusal == SUSPENDED
+
+
+def test_an_exception_in_a_step_replays_the_shard_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    member_id = settled(world)
+    parked = world.join("g", instance="j")
+    world.journal.broken()
+    assert (world.journal.refusal, parked.error) == (SUSPENDED, ErrorCode.NOT_COORDINATOR)
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+
+
+def test_an_exception_behind_an_append_waits_for_it_before_the_replay(world: World) -> None:
+    held = world.commit("g", 8)
+    world.journal.broken()
+    world.loop.run()
+    assert (world.journal.refusal, held.heard) == (SUSPENDED, [ErrorCode.NOT_COORDINATOR])
+    world.log().succeed()  # it is in the log, whoever was told what
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+    assert world.commit("g", 9).error is None
+    world.log().succeed()
+    assert world.offset() == 9
+
+
+@pytest.mark.plain
+def test_an_exception_at_a_deadline_replays_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled(world)
+    shard = world.journal.shard
+
+    def fails(now: int, wall: int, steady_ms: int) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(shard, "advance", fails)
+    world.loop.pass_ms(SESSION_MS + 200)
+    assert world.journal.refusal == SERVING
+    assert list(shard.groups["g"].members)
+
+
+def test_a_reply_that_fails_replays_the_shard_and_leaves_nobody_waiting(world: World) -> None:
+    first, second = world.commit("g", 1), world.commit("g", 2)
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    first.release = fails  # type: ignore[method-assign]
+    world.log().succeed()
+    world.loop.run()
+    if second.error is None:
+        world.log().succeed()
+    assert second.error is not None
+    assert world.journal.refusal == SERVING
+
+
+def test_a_slow_log_expires_nobody_and_gives_one_full_session_afterwards(world: World) -> None:
+    member_id = settled(world)
+    world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
+    world.commit("h")
+    world.loop.pass_ms(STALLED_MS + 300)  # the session has ended while the append did not
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    world.log().succeed()
+    world.loop.pass_ms(SESSION_MS + 200)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world: World) -> None:
+    member_id = settled(world)
+    world.loop.pass_ms(SESSION_MS - 300)
+    world.commit("h")
+    world.loop.ms += 400  # the process stood still: no timer has fired
+    world.log().succeed()
+    world.loop.run()
+    world.loop.pass_ms(0)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+
+
+@pytest.mark.plain
+def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.commit("g", 8)
+    world.loop.ms += STALLED_MS + 1
+
+    def fails(now: int, wall: int, steady_ms: int) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.journal.shard, "advance", fails)
+    world.log().succeed()
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+
+
+def test_a_quick_log_spares_nobody(world: World) -> None:
+    member_id = settled(world)
+    world.loop.pass_ms(SESSION_MS - STALLED_MS // 2)
+    world.commit("h")
+    world.loop.pass_ms(STALLED_MS // 2)
+    world.log().succeed()
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: World) -> None:
+    member_id = settled(world)
+    parked = world.join("g", instance="j")
+    held = world.commit("h")
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    assert (world.journal.refusal, left, held.error, parked.error) == (NOT_OURS, [], None, None)
+    world.log().succeed()
+    assert left == [True]
+    assert world.log().released == 1
+    assert held.error == ErrorCode.NONE
+    assert (parked.error, parked.member_id) == (ErrorCode.NOT_COORDINATOR, "j-id-2")
+    world.loop.pass_ms(10 * SESSION_MS)
+    assert not world.log().pending  # no timer is left
+    assert world.told.changes[-1] == (0, "UNLOADED")
+    assert member_id
+
+
+def test_unloading_changes_no_group(world: World) -> None:
+    member_id = settled(world)
+    before = list(world.log().stored)
+    world.shards.unload(0, lambda: None)
+    world.loop.run()
+    assert world.log().stored == before
+    world.shards.load(0)
+    assert world.journal.refusal == LOADING
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+
+
+def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
+    held = world.commit()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    world.log().refuse()
+    assert (left, held.heard, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
+    world.loop.pass_ms(60_000)
+    assert not world.log().recoveries
+
+
+def test_who_does_not_wait_for_a_slow_log_sends_everybody_away(world: World) -> None:
+    held = world.commit()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    world.journal.leave()
+    assert (left, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    world.shards.load(0)
+    world.loop.run()
+    world.log().succeed()  # what was on its way then counts for nothing now
+    hold = world.journal.shard.hold
+    assert (hold.durable, hold.emitted) == (0, 0)
+
+
+def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
+    world.commit()
+    world.log().refuse()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    assert (left, world.journal.refusal) == ([True], NOT_OURS)
+    world.shards.load(0)
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    assert world.commit().error is None
+    world.log().succeed()
+    assert world.offset() == 7
+
+
+def test_unloading_behind_a_defect_waits_and_leaves_nothing_to_come(world: World) -> None:
+    world.commit("g", 8)
+    world.journal.broken()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    assert left == []
+    world.log().succeed()
+    assert (left, world.journal.refusal) == ([True], NOT_OURS)
+    world.shards.load(0)
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+
+
+def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: World) -> None:
+    settled(world)
+    assert world.journal.wake_at < NEVER
+    world.journal.refusal = LOADING
+    assert world.journal.wake_at == NEVER
+
+
+def test_a_reply_behind_nothing_may_go_at_once(world: World) -> None:
+    assert world.journal.direct
+    world.commit()
+    assert not world.journal.direct
+    world.log().succeed()
+    assert world.journal.direct
+
+
+def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: World) -> None:
+    for offset in range(3):
+        world.commit("h", offset)  # what comes before the group's own
+    waiter = world.join()
+    assert world.told.notes == []
+    world.log().succeed()  # the first batch begins at offset 1, and the next at 2
+    world.loop.run()
+    assert world.told.notes == []
+    world.log().succeed()
+    assert waiter.error is None
+    told = [(note.kind.name, offset) for _, note, offset in world.told.notes]
+    assert told[:2] == [("MEMBER_JOIN", 4), ("STATE_CHANGE", 4)]
+    world.loop.pass_ms(1)  # the join phase ends, which is no fact
+    assert ("STATE_CHANGE", -1) in [(note.kind.name, offset) for _, note, offset in world.told.notes[2:]]
+
+
+def test_a_suspension_drops_the_notes_of_what_never_was(world: World) -> None:
+    world.join()
+    world.log().refuse()
+    assert world.told.notes == []
+    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED")]
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, ends: str) -> None:
+    """Whoever does not wait for a slow log gives the partition up, and gets it again before the append ends."""
+    before = world.commit("g")
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    world.journal.leave()
+    assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    world.shards.load(0)
+    world.loop.run()
+    held = world.commit("h")  # its stamp is the same
+    assert (len(world.log().pending), held.error) == (2, None)
+    if ends == "well":
+        world.log().succeed()
+    else:
+        world.log().refuse()
+    world.loop.run()
+    assert (held.error, world.journal.refusal) == (None, SERVING)
+    world.log().succeed()
+    world.loop.run()
+    assert held.heard == [ErrorCode.NONE] or held.error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world: World, failure: AppendFailed | None, loaded: bool) -> None:
+    """Or that is still full: the partition has a log of its own by then, or none."""
+    world.commit()
+    world.log().refuse()
+    world.loop.pass_ms(RETRY_MS_MIN)
+    late = world.log().recoveries.pop()
+    world.shards.unload(0, lambda: None)
+    del world.store.logs[LogId("__consumer_offsets", 0)]
+    if loaded:
+        world.shards.load(0)
+        world.loop.run()
+    refusal, changes = world.journal.refusal, list(world.told.changes)
+    held = world.commit("h", 3) if loaded else None
+    late(failure)
+    world.loop.pass_ms(LATE_MS - 1)
+    assert (world.journal.refusal, world.told.changes) == (refusal, changes)
+    assert len(world.store.acquired) == 1 + loaded
+    assert held is None or held.error is None
+    if held is not None:
+        world.log().succeed()
+        assert (held.error, world.offset("h")) == (ErrorCode.NONE, 3)

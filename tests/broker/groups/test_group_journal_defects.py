@@ -1,0 +1,227 @@
+"""A defect in a partition of groups: it begins anew from its log, once for each defect, and what is on its way counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.groups.group_journal import NOT_OURS, SERVING, STALLED_MS, SUSPENDED
+from broker.groups.journal import RETRY_MS_MIN
+from broker.runtime.clock import Clock
+from broker.runtime.contain import DEFECTS
+from broker.runtime.turn import NEVER
+from protocol.errors import ErrorCode
+from storage import AppendFailed, Fenced
+from tests.broker.groups.test_group_journal import settled
+from tests.broker.groups.test_journal import LATE_MS
+from tests.support.group_logs import SESSION_MS, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def raising(*arguments: object) -> None:
+    raise ZeroDivisionError("planted")
+
+
+def serves(world: World, group: str, offset: int) -> None:
+    """A commit is stored once, and answered."""
+    held = world.commit(group, offset)
+    world.log().succeed()
+    world.loop.run()
+    assert (world.journal.refusal, held.error, world.offset(group)) == (SERVING, ErrorCode.NONE, offset)
+    assert (world.log().pending, world.journal.shard.hold.waiting) == ([], 0)
+
+
+def test_an_append_that_ends_behind_a_defect_begins_the_partition_anew_once(world: World) -> None:
+    world.commit("g", 8)
+    world.journal.broken()
+    world.log().succeed()
+    assert world.journal.wake_at == NEVER  # nothing is under way that could be late
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+    serves(world, "g", 9)
+    serves(world, "h", 10)
+    assert world.told.changes == [(0, "LOADED"), (0, "RESUMED")]
+
+
+def test_an_append_that_fails_behind_a_defect_suspends_the_partition(world: World) -> None:
+    world.commit("g", 8)
+    world.journal.broken()
+    world.log().refuse()
+    world.loop.run()
+    assert (world.journal.refusal, world.journal.trouble) == (SUSPENDED, "the disk is full")
+    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED")]
+    assert world.journal.wake_at == world.clock.now + RETRY_MS_MIN
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().recoveries.pop()(None)
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, None)
+    serves(world, "g", 9)
+
+
+def test_a_flush_that_fails_behind_a_defect_is_left_to_the_next_append(world: World) -> None:
+    world.journal.broken()
+    world.log().failed(AppendFailed("the flush failed"))
+    assert world.journal.trouble == "begins anew after a defect"
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    assert world.told.changes == [(0, "LOADED"), (0, "RESUMED")]
+
+
+def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
+    world.loop.ms += STALLED_MS + 1
+    patched.setattr(Clock, "tick", raising)
+
+
+def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(world.told, "tell_change", raising)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("broken_before", [False, True])
+@pytest.mark.parametrize(
+    ("plant", "ends"), [(clock_raises, "well"), (telling_raises, "badly")], ids=["clock raises", "telling raises"]
+)
+def test_a_defect_at_the_end_of_an_append_begins_the_partition_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[World, pytest.MonkeyPatch], None], ends: str, broken_before: bool
+) -> None:
+    """Whether it was waiting for that append to begin anew, or served."""
+    defects = DEFECTS.count
+    held = world.commit("g", 8)
+    if broken_before:
+        world.journal.broken()
+    with monkeypatch.context() as patched:
+        plant(world, patched)
+        if ends == "well":
+            world.log().succeed()
+        else:
+            world.log().refuse()
+    met = plant is telling_raises or not broken_before  # what is not to be served is not asked for the time
+    assert DEFECTS.count - defects == met
+    assert not met or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
+    assert held.heard == [ErrorCode.NOT_COORDINATOR]
+    assert world.journal.wake_at == NEVER
+    world.loop.run()
+    assert (world.journal.refusal, world.offset()) == (SERVING, 8 if ends == "well" else None)
+    serves(world, "g", 9)
+
+
+def test_a_defect_in_an_append_is_counted_and_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    defects = DEFECTS.count
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.log()), "append", raising)
+        world.commit("h", 1)
+    assert DEFECTS.count == defects + 1
+    assert ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
+    assert world.journal.wake_at > world.clock.now + LATE_MS
+    serves(world, "g", 9)
+
+
+@pytest.mark.plain
+def test_a_defect_at_a_deadline_is_counted_once_and_spares_nobody_afterwards(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled(world)
+    defects = DEFECTS.count
+    with monkeypatch.context() as patched:
+        patched.setattr(world.journal.shard, "advance", raising)
+        world.loop.ms += SESSION_MS
+        world.turn.wake_by(world.loop.ms)  # type: ignore[arg-type]
+        world.commit("h", 1)  # under way
+        world.loop.ms += STALLED_MS + 1
+        world.loop.pass_ms(0)
+    assert DEFECTS.count == defects + 1
+    assert ", a deadline failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
+    assert not world.journal.shard.stalled
+
+
+def test_defects_that_follow_each_other_begin_it_anew_later_and_later(world: World) -> None:
+    """At once, unless that was a short time ago; then after 250 ms, twice as long each time, up to 15 s."""
+    world.journal.broken()
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
+        world.journal.broken()
+        world.loop.pass_ms(pause - 1)
+        assert world.journal.refusal == SUSPENDED
+        world.loop.pass_ms(1)
+        assert world.journal.refusal == SERVING
+    world.loop.pass_ms(9_999)
+    world.journal.broken()
+    world.loop.pass_ms(14_999)
+    assert world.journal.refusal == SUSPENDED
+    world.loop.pass_ms(1)
+    assert world.journal.refusal == SERVING
+    world.loop.pass_ms(10_000)  # it was calm for so long
+    world.journal.broken()
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+    world.journal.broken()
+    world.loop.pass_ms(250)
+    assert world.journal.refusal == SERVING
+
+
+def test_a_disk_that_works_again_after_a_defect_lets_the_partition_begin_anew_at_once(world: World) -> None:
+    world.journal.broken()
+    world.loop.run()
+    world.commit()
+    world.log().refuse()
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().recoveries.pop()(None)
+    world.loop.run()
+    assert world.journal.refusal == SERVING
+
+
+def test_a_partition_that_waits_to_begin_anew_may_be_unloaded(world: World) -> None:
+    world.journal.broken()
+    world.loop.run()
+    world.journal.broken()
+    world.loop.run()
+    assert world.journal.refusal == SUSPENDED
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    assert left == [True]
+    world.loop.pass_ms(60_000)
+    assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
+
+
+def test_unloading_behind_a_defect_reads_nothing_anew(world: World) -> None:
+    world.commit("g", 8)
+    world.journal.broken()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    world.log().succeed()
+    assert left == [True]
+    world.loop.pass_ms(60_000)
+    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)
+
+
+def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -> None:
+    world.commit("g", 8)
+    world.journal.broken()
+    world.shards.unload(0, lambda: None)
+    world.journal.leave()  # without waiting for the append
+    assert world.journal.wake_at == NEVER
+    world.shards.load(0)
+    world.loop.run()
+    late = world.log().pending.pop(0)
+    held = world.commit("h", 9)
+    world.log().succeed()
+    world.loop.run()
+    assert (world.journal.refusal, held.error) == (SERVING, ErrorCode.NONE)
+    late[1](Fenced("the log is somebody else's"))  # of the life before
+    assert world.journal.refusal == SERVING
+
+
+def test_an_append_that_fails_after_the_partition_was_given_up_concerns_nobody(world: World) -> None:
+    world.commit("g", 8)
+    world.shards.unload(0, lambda: None)
+    world.journal.leave()
+    changes = list(world.told.changes)
+    world.log().refuse()
+    assert (world.journal.refusal, world.journal.trouble, world.journal.wake_at) == (NOT_OURS, "", NEVER)
+    assert world.told.changes == changes
+    world.loop.pass_ms(2 * LATE_MS)
+    assert world.turn.armed_at == NEVER

@@ -1,0 +1,235 @@
+"""A journal between two states: whom it touches, what a defect does to it, and what is late when."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.journal import RETRY_MS_MIN, owned_or_fail
+from broker.runtime.contain import DEFECTS
+from broker.runtime.start import ExitCode, StartError
+from broker.runtime.turn import NEVER
+from protocol.errors import ErrorCode
+from storage import AppendFailed, HeldBy
+from tests.broker.groups.test_journal import LATE_MS, Machine, Reply, ScriptedLog
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_a_log_that_somebody_else_holds_is_no_start() -> None:
+    assert owned_or_fail("the registry", log := ScriptedLog()) is log
+    with pytest.raises(StartError, match="the registry is held by process 7") as raised:
+        owned_or_fail("the registry", HeldBy("process 7"))  # type: ignore[arg-type]
+    assert raised.value.code == ExitCode.LOCKED
+
+
+def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: Machine) -> None:
+    machine.read()
+    assert machine.touched == []
+    machine.put(b"a", b"1")
+    assert len(machine.touched) == 1
+    machine.end_turn()
+    machine.read()  # behind the append that is under way
+    machine.put(b"b", b"2")  # the end of that append sees to it
+    assert machine.touched == []
+    machine.log.succeed()
+    assert len(machine.touched) == 1
+    machine.end_turn()
+    machine.log.succeed()
+    assert machine.touched == []
+
+
+def test_a_turn_that_ends_while_an_append_is_under_way_begins_none(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.put(b"b", b"2")
+    machine.journal.end_turn()
+    assert len(machine.log.pending) == 1
+
+
+def test_a_suspended_journal_appends_nothing(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.refuse()
+    machine.shard.put(b"b", b"2")
+    machine.journal.end_turn()
+    assert machine.log.pending == []
+
+
+def test_a_failure_beside_an_append_is_left_to_that_append(machine: Machine) -> None:
+    held = machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.failed(AppendFailed("a flush failed"))
+    assert machine.journal.writable
+    assert held.error is None
+    machine.log.succeed()
+    assert held.error == 0
+    machine.log.failed(AppendFailed("a flush failed"))
+    assert not machine.journal.writable
+    alarm = machine.journal.wake_at
+    machine.seconds += 0.1
+    machine.clock.tick()
+    machine.log.failed(AppendFailed("and another one"))  # it is suspended already
+    assert machine.journal.wake_at == alarm
+
+
+def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(machine: Machine) -> None:
+    known = machine.put(b"a", b"1")
+    machine.journal.broken()
+    assert (machine.journal.writable, known.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
+    alarm = machine.journal.wake_at
+    machine.passes(10)
+    machine.journal.broken()  # once is enough
+    assert machine.journal.wake_at == alarm
+    other = Machine()
+    unknown = other.put(b"a", b"1")
+    other.end_turn()
+    other.journal.broken()
+    assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(machine: Machine) -> None:
+    """What is under way may yet be true, and is there when the journal serves again."""
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.journal.broken()
+    for _ in range(3):
+        assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
+        machine.passes(RETRY_MS_MIN)
+        assert not machine.log.recoveries
+    machine.log.succeed()
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.shard.values[b"a"]) == (True, b"1")
+    held = machine.put(b"b", b"2")
+    machine.end_turn()
+    machine.log.succeed()
+    assert held.error == 0
+
+
+def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.journal.broken()
+    alarm = machine.journal.wake_at
+    machine.log.refuse()
+    assert (machine.journal.writable, machine.journal.wake_at) == (False, alarm)
+    machine.passes(RETRY_MS_MIN)
+    machine.log.recoveries.pop()(None)
+    assert machine.journal.writable
+    assert b"a" not in machine.shard.values
+
+
+def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.put(b"a", b"1")
+    machine.journal.broken()
+    other = Machine()
+    other.put(b"a", b"1")
+    other.end_turn()
+    other.journal.broken()
+    assert capsys.readouterr().out.count("log suspended                  log=values-0 reason='a defect in this version'") == 2
+
+    class Broken(Reply):
+        def release(self) -> None:
+            raise RuntimeError("planted")
+
+    third = Machine()
+    third.shard.put(b"a", b"1")
+    third.journal.reply(Broken())
+    third.end_turn()
+    third.log.succeed()
+    assert ", a reply failed inside the broker: RuntimeError: planted" in DEFECTS.last
+
+
+def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_each_success(machine: Machine) -> None:
+    for _ in range(2):
+        machine.put(b"a", b"1")
+        machine.end_turn()
+        machine.log.refuse()
+        for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
+            machine.journal.advance(machine.clock.tick())  # waking early is harmless
+            assert not machine.log.recoveries
+            machine.passes(pause - 1)
+            machine.journal.advance(machine.clock.tick())
+            assert not machine.log.recoveries
+            machine.passes(1)
+            machine.log.recoveries.pop()(AppendFailed("the disk is full"))
+        machine.passes(15_000)
+        machine.log.recoveries.pop()(None)
+        assert machine.journal.writable
+
+
+def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_pause(machine: Machine) -> None:
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.log.refuse()
+    machine.passes(RETRY_MS_MIN)
+    machine.log.unreadable = True
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.journal.readable) == (False, False)
+    assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
+    machine.passes(RETRY_MS_MIN - 1)
+    assert not machine.log.recoveries
+    machine.passes(1)
+    machine.log.unreadable = False
+    machine.log.recoveries.pop()(None)
+    assert (machine.journal.writable, machine.journal.readable) == (True, True)
+
+
+def test_an_append_is_late_to_the_millisecond_and_what_came_behind_it_so_much_later(machine: Machine) -> None:
+    first = machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.passes(LATE_MS - 1)
+    second = machine.put(b"b", b"2")
+    assert first.error is None
+    machine.passes(1)
+    assert (first.error, second.error) == (ErrorCode.REQUEST_TIMED_OUT, None)
+    machine.passes(LATE_MS - 1)
+    assert second.error is None
+    machine.passes(1)
+    assert second.error == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_an_offset_is_told_for_each_fact_of_the_append_that_ended_last(machine: Machine) -> None:
+    for key in (b"a", b"b", b"c"):
+        machine.put(key, b"1")
+    machine.end_turn()
+    _, done = machine.log.pending.pop()
+    done(100)
+    assert [machine.journal.offset_of(stamp) for stamp in (1, 2, 3)] == [100, 101, 102]
+
+
+def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine: Machine) -> None:
+    heard: list[str] = []
+    machine.put(b"a", b"1")
+    machine.end_turn()
+    machine.put(b"b", b"2")
+    machine.journal.when_settled(lambda: heard.append("settled"))
+    machine.log.succeed()
+    assert heard == []  # the second is not written
+    machine.end_turn()
+    machine.log.succeed()
+    assert heard == ["settled"]
+    machine.put(b"c", b"3")
+    machine.end_turn()
+    machine.log.succeed()
+    assert heard == ["settled"]
+    machine.journal.when_settled(lambda: heard.append("at once"))
+    assert heard == ["settled", "at once"]
+
+
+def test_a_reply_that_nobody_waits_for_may_fail_alone(machine: Machine) -> None:
+    class Broken(Reply):
+        def release(self) -> None:
+            raise RuntimeError("a defect")
+
+    machine.shard.put(b"a", b"1")
+    machine.journal.reply(Broken())
+    later = machine.read()
+    machine.end_turn()
+    machine.log.succeed()
+    assert later.error == 0
+    assert machine.journal.wake_at == NEVER

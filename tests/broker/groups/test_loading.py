@@ -1,0 +1,336 @@
+"""Partitions of groups that come: one after the other, in slices, each refusing alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.group_journal import LOADING, NOT_OURS, SERVING
+from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RETRY_SECONDS
+from broker.runtime.contain import DEFECTS
+from coordinator import Fact
+from coordinator.facts import offset_key, offset_key_prefix, offset_value
+from protocol.errors import ErrorCode, ProtocolError
+from storage import DamagedLog, HeldBy, LogId, Unreadable
+from tests.broker.groups.test_group_journal import settled
+from tests.support.group_logs import SESSION_MS, START_MS, World
+
+DAMAGE = DamagedLog("/data/__consumer_offsets-0/00000000000000000000.log", 7, "a batch's checksum is wrong")
+
+
+def commits(group: str, count: int) -> list[Fact]:
+    prefix = offset_key_prefix(group, "topic")
+    return [(offset_key(prefix, number), offset_value(number, -1, b"", START_MS)) for number in range(count)]
+
+
+def state(world: World) -> list[int]:
+    return [journal.refusal for journal in world.shards.journals]
+
+
+def test_new_partitions_serve_at_once() -> None:
+    world = World(50, load=False)
+    assert set(state(world)) == {NOT_OURS}
+    world.shards.load_all()
+    assert set(state(world)) == {SERVING}
+    assert world.shards.ready
+
+
+def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
+    world = World(2, load=False)
+    for number in range(20):
+        world.log().stored.append(commits(f"group-{number}", 3))
+    world.slice_seconds = SLICE_SECONDS / 4  # what each piece takes, as far as the clock tells
+    world.shards.load_all()
+    turns = 0
+    while world.shards.journals[0].refusal:
+        assert world.journal.refusal == LOADING
+        world.loop.turn()
+        turns += 1
+    assert 3 <= turns <= 6
+    assert world.shards.journals[0].replayed == world.shards.journals[0].offsets == 60
+
+
+def test_what_is_loaded_serves_while_the_rest_is_loading() -> None:
+    world = World(3, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    assert state(world) == [LOADING] * 3
+    assert world.shards.progress == "0 of 3 partitions loaded"
+    world.store.open()
+    world.loop.run()
+    assert state(world) == [SERVING, LOADING, LOADING]
+    assert world.shards.progress == "1 of 3 partitions loaded"
+    assert not world.shards.ready
+    assert world.store.acquired == [LogId("__consumer_offsets", 0), LogId("__consumer_offsets", 1)]  # one at a time
+    for _ in range(2):
+        world.store.open()
+        world.loop.run()
+    assert (world.shards.ready, world.shards.progress, world.loaded) == (True, "", 1)
+
+
+def test_members_are_there_again_with_a_full_session() -> None:
+    world = World()
+    member_id = settled(world)
+    world.loop.pass_ms(SESSION_MS - 100)
+    again = World(load=False)
+    again.store.logs = world.store.logs
+    again.shards.load_all()
+    again.loop.pass_ms(SESSION_MS - 100)
+    assert again.journal.shard.heartbeat("g", 1, member_id, "i", again.clock.tick()) == ErrorCode.NONE
+    again.loop.pass_ms(SESSION_MS + 200)
+    assert again.journal.shard.heartbeat("g", 1, member_id, "i", again.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def group_in(world: World, partition: int) -> str:
+    return next(name for name in map(str, range(1000)) if world.shards.of(name).partition == partition)
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (Unreadable(str(DAMAGE), True), "partition 0 (cannot be read: 00000000000000000000.log is damaged at byte 7"),
+        (HeldBy("process 7"), "partition 0 (cannot be read: it is held by process 7)"),
+    ],
+)
+def test_a_partition_that_cannot_be_opened_refuses_alone(result: HeldBy | Unreadable, line: str) -> None:
+    world = World(3, load=False)
+    world.store.results[LogId("__consumer_offsets", 0)] = result
+    world.shards.load_all()
+    world.loop.pass_ms(10 * UNREADABLE_RETRY_SECONDS * 1000)
+    assert state(world) == [NOT_OURS, SERVING, SERVING]
+    assert world.shards.progress.startswith(line)
+    assert "/data" not in world.shards.progress
+    assert world.loaded == 1
+    assert len(world.store.acquired) == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "advice"),
+    [
+        (DAMAGE, "restore the file from a backup"),
+        (ProtocolError("a key of version -1"), "start the version that wrote it"),
+        (ZeroDivisionError("a defect"), "defect"),
+    ],
+)
+def test_a_partition_that_cannot_be_replayed_refuses_alone(damage: Exception, advice: str) -> None:
+    world = World(2, load=False)
+    world.log().stored.append(commits("g", 3))
+    world.log().damage = damage
+    world.shards.load_all()
+    world.loop.run()
+    assert state(world) == [NOT_OURS, SERVING]
+    assert world.shards.progress.startswith("partition 0 (cannot be read: ")
+    assert advice in world.shards.progress
+    assert not world.journal.shard.groups
+
+
+def test_a_disk_that_does_not_read_is_asked_again() -> None:
+    world = World(2, load=False)
+    world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("/data/__consumer_offsets-0: Input/output error", False)
+    world.shards.load_all()
+    world.loop.run()
+    assert state(world) == [NOT_OURS, SERVING]
+    del world.store.results[LogId("__consumer_offsets", 0)]
+    group = group_in(world, 0)
+    world.log().stored.append(commits(group, 3))
+    world.log().unreadable = True  # it opens, and then does not read
+    world.loop.pass_ms(UNREADABLE_RETRY_SECONDS * 1000)
+    assert state(world) == [NOT_OURS, SERVING]
+    world.log().unreadable = False
+    world.loop.pass_ms(UNREADABLE_RETRY_SECONDS * 1000)
+    assert state(world) == [SERVING, SERVING]
+    assert world.offset(group) == 0
+
+
+def test_unloading_while_its_log_is_opened_gives_the_log_back() -> None:
+    world = World(2, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    left: list[bool] = []
+    world.shards.unload(0, lambda: left.append(True))
+    assert left == [True]
+    world.loop.run()
+    world.store.open()
+    world.loop.run()
+    assert state(world) == [NOT_OURS, SERVING]
+    assert world.log().released == 1
+    world.shards.load(0)
+    world.loop.run()
+    world.store.open()
+    world.loop.run()
+    assert world.shards.ready
+
+
+def test_unloading_in_the_middle_of_a_replay_ends_it() -> None:
+    world = World(2, load=False)
+    for number in range(10):
+        world.log().stored.append(commits(f"group-{number}", 3))
+    world.slice_seconds = SLICE_SECONDS
+    world.shards.load_all()
+    world.loop.turn()
+    assert 0 < len(world.journal.shard.groups) < 10
+    world.shards.unload(0, lambda: None)
+    world.loop.run()
+    assert state(world) == [NOT_OURS, SERVING]
+    assert world.journal.shard.groups == {}
+    assert world.log().released == 1
+
+
+def test_unloading_what_waits_for_its_turn_takes_it_out() -> None:
+    world = World(2, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    world.shards.unload(1, lambda: None)
+    world.store.open()
+    world.loop.run()
+    assert state(world) == [SERVING, NOT_OURS]
+    assert len(world.store.acquired) == 1
+
+
+def test_what_was_taken_out_may_come_back_before_its_turn() -> None:
+    world = World(3, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    world.shards.unload(1, lambda: None)
+    world.shards.load(1)
+    for _ in range(3):
+        world.store.open()
+        world.loop.run()
+    assert world.shards.ready
+
+
+def test_a_log_that_comes_when_nobody_wants_it_any_more_is_given_back() -> None:
+    world = World(1, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    world.shards.unload(0, lambda: None)
+    world.store.open()
+    world.loop.run()
+    assert state(world) == [NOT_OURS]
+    assert world.log().released == 1
+
+
+def test_loading_what_is_loaded_or_coming_changes_nothing() -> None:
+    world = World(2, load=False)
+    world.store.waiting = True
+    for _ in range(3):
+        world.shards.load(0)
+    world.loop.run()
+    world.store.open()
+    world.loop.run()
+    world.shards.load(0)
+    world.loop.run()
+    assert state(world) == [SERVING, NOT_OURS]
+    assert world.told.changes == [(0, "LOADED")]
+
+
+def test_nothing_is_loaded_once_it_stops() -> None:
+    world = World(2, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    world.shards.stop()
+    world.store.open()
+    world.loop.run()
+    assert state(world) == [LOADING, LOADING]
+    assert len(world.store.acquired) == 1
+
+
+def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("broker.groups.shards.log.info", lambda event, **values: said.append(values.get("progress", event)))
+    world = World(2, load=False)
+    for number in range(10):
+        world.log().stored.append(commits(f"group-{number}", 3))
+    world.slice_seconds = PROGRESS_SECONDS / 4
+    world.shards.load_all()
+    world.loop.run()
+    assert said[0] == "0 of 2 partitions loaded"
+    assert said[-1] == "offsets loaded"
+    assert len(said) < 12
+
+
+def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(3)
+    for number in (0, 1):
+        world.shards.unload(number, lambda: None)
+
+    def raising(log: LogId, done: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(world.store, "acquire", raising)
+    defects = DEFECTS.count
+    for number in (0, 1):
+        world.shards.load(number)
+    world.loop.run()
+    assert DEFECTS.count == defects + 1
+    assert state(world) == [NOT_OURS, SERVING, SERVING]
+    assert world.shards.progress == "partition 0 (cannot be read: there is a defect in this version)"
+    world.loop.pass_ms(14_999)
+    assert not world.shards.ready
+    world.loop.pass_ms(1)
+    assert world.shards.ready
+
+
+def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> None:
+    world = World(4, load=False)
+    world.store.waiting = True
+    world.shards.load_all()
+    for number, partition in enumerate((0, 1, 2)):
+        world.store.results[LogId("__consumer_offsets", partition)] = HeldBy(f"process {number}")
+        world.store.open()
+        world.loop.run()
+    assert world.shards.progress == "0 of 4 partitions loaded; partition 0 (cannot be read: it is held by process 0) and 2 more"
+
+
+def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
+    world = World(1, load=False)
+    world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
+    world.shards.load_all()
+    world.loop.run()
+    world.shards.unload(0, lambda: None)
+    world.loop.pass_ms(60_000)
+    assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
+    """It waits to begin anew after a defect, is given up, comes again, has another defect: two timers see to it then."""
+    world = World()
+    for _ in range(2):
+        world.journal.broken()
+        world.loop.run()
+    world.shards.unload(0, lambda: None)
+    world.shards.load(0)
+    world.loop.run()
+    world.journal.broken()
+    world.log().stored += [commits("g", 3), commits("g", 4)]
+    reads = world.log().reads
+    world.slice_seconds = SLICE_SECONDS  # it is read in pieces
+    world.loop.ms += 500  # both are due
+    first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.ms and not timer.cancelled]
+    first.call(*first.arguments)
+    if begun:
+        world.loop.turn()
+    second.call(*second.arguments)
+    world.loop.run()
+    assert (world.journal.refusal, world.journal.replayed, world.log().reads) == (SERVING, 7, reads + 1)
+
+
+@pytest.mark.parametrize("waits", ["after a defect", "for its disk"])
+def test_what_waits_to_be_read_anew_is_left_once_it_stops(waits: str) -> None:
+    world = World(load=False)
+    if waits == "for its disk":
+        world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
+    world.shards.load_all()
+    world.loop.run()
+    if waits == "after a defect":
+        for _ in range(2):
+            world.journal.broken()
+            world.loop.run()
+    begun, reads = world.begun, world.log().reads
+    assert world.journal.refusal
+    world.store.results.clear()
+    world.shards.stop()
+    world.loop.pass_ms(60_000)
+    assert world.journal.refusal
+    assert (world.begun, world.loaded, world.log().reads) == (begun, begun, reads)

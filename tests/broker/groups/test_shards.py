@@ -1,0 +1,72 @@
+"""Where groups live, and ids that nobody else has."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from broker.groups.shards import IDS_AT_ONCE, PLACES_MAX, FreshIds
+from broker.server import group_config
+from broker.settings.config import load_config
+from coordinator import GroupConfig, partition_of
+from tests.support.group_logs import World
+
+
+def test_a_group_lives_where_kafka_would_look_for_it() -> None:
+    shards = World(50).shards
+    for group in ("orders", "", "groups of grün", "x" * 1000, "\U0001f600"):
+        assert shards.of(group).partition == partition_of(group, 50)
+        assert shards.of(group) is shards.of(group)
+
+
+def test_places_of_names_that_clients_invent_are_not_kept_without_end() -> None:
+    shards = World(3).shards
+    for number in range(PLACES_MAX + 10):
+        shards.of(f"{number}")
+    assert len(shards._places) <= PLACES_MAX
+    long = "long " * 100
+    assert shards.of(long).partition == partition_of(long, 3)
+    assert long not in shards._places
+
+
+def test_fresh_ids_are_random_uuids() -> None:
+    fresh = FreshIds()
+    ids = [fresh() for _ in range(3 * IDS_AT_ONCE)]
+    assert len(set(ids)) == len(ids)
+    for id in ids:
+        known = uuid.UUID(id)
+        assert (known.version, known.variant, str(known)) == (4, uuid.RFC_4122, id)
+    assert {id[19] for id in ids} == set("89ab")
+
+
+def test_fresh_ids_take_every_byte_once() -> None:
+    asked: list[int] = []
+
+    def random(size: int) -> bytes:
+        asked.append(size)
+        return bytes(number % 256 for number in range(size))
+
+    fresh = FreshIds(random)
+    first = [fresh() for _ in range(IDS_AT_ONCE)]
+    assert asked == [16 * IDS_AT_ONCE]
+    assert first[0] == "00010203-0405-4607-8809-0a0b0c0d0e0f"
+    assert first[1] == "10111213-1415-4617-9819-1a1b1c1d1e1f"
+    assert fresh() == first[0]
+    assert len(asked) == 2
+    assert all(re.fullmatch(r"[0-9a-f-]{36}", id) for id in first)
+
+
+def test_the_core_gets_the_settings_of_groups() -> None:
+    settings = {
+        "group.min.session.timeout.ms": "101",
+        "group.max.session.timeout.ms": "202",
+        "group.initial.rebalance.delay.ms": "303",
+        "group.max.size": "404",
+        "offset.metadata.max.bytes": "505",
+        "offsets.retention.minutes": "6",
+        "offsets.retention.check.interval.ms": "707",
+        "message.max.bytes": "808",
+    }
+    config = load_config(data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={})
+    assert group_config(config) == GroupConfig(101, 202, 303, 404, 505, 6 * 60_000, 707, 808)
+    assert group_config(load_config(data=["/data"], environ={})) == GroupConfig()  # its defaults are those of the settings

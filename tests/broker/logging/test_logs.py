@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.logging import logs
+from broker.logging.line_format import LEVELS
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    logs.close()
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    reader, writer = pty.openpty()
+    yield reader, writer
+    logs.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def written(reader: int) -> str:
+    logs.close()
+    return os.read(reader, 1 << 16).decode()
+
+
+def test_away_from_a_terminal_each_line_is_an_object(pipe: tuple[int, int]) -> None:
+    logs.configure("info", "auto", fd=pipe[1], environ={})
+    logs.get_logger().info("member joined", group="checkout", generation=3)
+    line = json.loads(written(pipe[0]))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    assert line == {"level": "info", "event": "member joined", "group": "checkout", "generation": 3}
+
+
+def test_on_a_terminal_lines_are_coloured_and_for_people(terminal: tuple[int, int]) -> None:
+    logs.configure("info", "auto", fd=terminal[1], environ={"TERM": "xterm"})
+    logs.get_logger().warning("member left", group="checkout", reason="its session ended")
+    text = written(terminal[0])
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[[\d;]*m", "", text)
+    assert re.fullmatch(r"\S+Z warning member left +group=checkout reason='its session ended'\r\n", plain)
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_no_colour_gets_none(terminal: tuple[int, int], environ: dict[str, str]) -> None:
+    logs.configure("info", "auto", fd=terminal[1], environ=environ)
+    logs.get_logger().info("ready")
+    assert re.fullmatch(r"\S+Z info    ready\r\n", written(terminal[0]))
+
+
+def test_an_empty_no_color_means_nothing(terminal: tuple[int, int]) -> None:
+    logs.configure("info", "console", fd=terminal[1], environ={"NO_COLOR": "", "TERM": "xterm"})
+    logs.get_logger().info("ready")
+    assert "\x1b[" in written(terminal[0])
+
+
+def test_the_format_can_be_chosen(pipe: tuple[int, int], terminal: tuple[int, int]) -> None:
+    logs.configure("info", "console", fd=pipe[1], environ={})
+    logs.get_logger().info("ready")
+    assert re.fullmatch(r"\S+Z info    ready\n", written(pipe[0]))
+    logs.configure("info", "json", fd=terminal[1], environ={})
+    logs.get_logger().info("ready")
+    assert json.loads(written(terminal[0]))["event"] == "ready"
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_names_that_peers_choose_can_neither_steer_a_terminal_nor_forge_a_line(pipe: tuple[int, int], form: str) -> None:
+    logs.configure("info", form, fd=pipe[1], environ={})
+    evil = "x\n2026 error forged\x1b[2J\x9b31m\u202e\udc80"
+    logs.get_logger().info(evil, client=evil, ids=[evil], **{evil: 1})
+    text = written(pipe[0])
+    assert text.count("\n") == 1
+    assert text.rstrip("\n").isprintable()
+
+
+def test_only_the_chosen_level_and_above_is_written(pipe: tuple[int, int]) -> None:
+    logs.configure("warning", "json", fd=pipe[1])
+    log = logs.get_logger()
+    for level in LEVELS:
+        getattr(log, level)(level)
+    assert [json.loads(line)["event"] for line in written(pipe[0]).splitlines()] == ["warning", "error", "critical"]
+
+
+def test_whether_frames_are_shown_is_known_before_they_are_put_together(pipe: tuple[int, int]) -> None:
+    assert not logs.debug_enabled()
+    logs.configure("debug", "json", fd=pipe[1])
+    assert logs.debug_enabled()
+    logs.configure("info", "json", fd=pipe[1])
+    assert not logs.debug_enabled()
+
+
+def test_loggers_made_before_the_configuration_follow_it(pipe: tuple[int, int]) -> None:
+    log = logs.get_logger("broker.server")
+    logs.configure("info", "json", fd=pipe[1])
+    log.info("one")
+    bound = log.bind(group="g")
+    bound.info("two")
+    assert [json.loads(line).get("group") for line in written(pipe[0]).splitlines()] == [None, "g"]
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int], form: str) -> None:
+    logs.configure("info", form, fd=pipe[1], environ={})
+    try:
+        raise ValueError("no\x1b[31m")
+    except ValueError as error:
+        caught = error
+        logs.get_logger().exception("failed")
+    logs.get_logger().error("failed later", exc_info=caught)
+    text = written(pipe[0])
+    assert text.count("ValueError: no") == 2
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == 2 or form == "console"
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_whatever_is_logged_a_line_comes_out(pipe: tuple[int, int], form: str) -> None:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    logs.configure("info", form, fd=pipe[1], environ={})
+    logs.get_logger().info("odd", data=b"\x00", cycle=cycle, keys={(1, 2): 3}, kind=ValueError, time=5, level="x")
+    assert "odd" in written(pipe[0])
+
+
+def test_libraries_and_warnings_go_the_same_way(pipe: tuple[int, int]) -> None:
+    logs.configure("info", "json", fd=pipe[1])
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    logging.getLogger("asyncio").debug("not shown")
+    logging.getLogger("x").log(35, "between levels")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = logs.show_warning
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    slow, between, old = map(json.loads, written(pipe[0]).splitlines())
+    assert (slow["event"], slow["logger"], slow["level"]) == ("slow callback", "asyncio", "warning")
+    assert between["level"] == "warning"
+    assert (old["event"], old["category"]) == ("old", "DeprecationWarning")
+    assert old["where"].startswith(__file__)
+
+
+def test_after_closing_libraries_are_let_go(pipe: tuple[int, int]) -> None:
+    before = (list(logging.getLogger().handlers), warnings.showwarning)
+    logs.configure("info", "json", fd=pipe[1])
+    logs.close()
+    assert (logging.getLogger().handlers, warnings.showwarning) == before
+
+
+def test_structlog_is_imported_without_rich() -> None:
+    # Where rich is installed (it is, for the command line's tables) structlog would import it: 40 ms of every start.
+    code = "import sys; from broker.logging import logs; print('rich' in sys.modules, 'rich.traceback' in sys.modules); import json"
+    run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, cwd=str(Path(logs.__file__).parents[2]))
+    assert run.stdout == "False False\n"

@@ -1,0 +1,91 @@
+"""A line that repeats is written once, and then counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.logging.line_format import Render, json_line
+from broker.logging.repeated_lines import FOLLOWED_MAX, SECONDS_MAX, Repeats
+
+
+class Moment:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def moment() -> Moment:
+    return Moment()
+
+
+@pytest.fixture
+def repeats(moment: Moment) -> Repeats:
+    return Repeats(Render(json_line), moment)
+
+
+def line(event: str = "closed", **fields: Any) -> dict[str, Any]:
+    return {"event": event, **fields}
+
+
+def test_the_first_is_written_and_the_others_are_counted(repeats: Repeats, moment: Moment) -> None:
+    assert [repeats.repeated("warning", line(peer="a")) for _ in range(4)] == [False, True, True, True]
+    assert repeats.overdue() == []
+    moment.now += 1
+    (counted,) = repeats.overdue()
+    assert b'"peer": "a", "repeated": 3}' in counted
+
+
+def test_lines_that_differ_are_all_written(repeats: Repeats) -> None:
+    different = [("warning", line()), ("error", line()), ("warning", line(peer="a")), ("warning", line("opened"))]
+    assert not any(repeats.repeated(level, details) for level, details in different)
+
+
+def test_information_is_never_counted(repeats: Repeats) -> None:
+    assert not any(repeats.repeated("info", line()) for _ in range(3))
+    assert repeats.wait_seconds() is None
+
+
+def test_what_goes_on_is_told_less_and_less_often(repeats: Repeats, moment: Moment) -> None:
+    told = 0
+    for _ in range(36_000):
+        repeats.repeated("error", line())
+        moment.now += 0.1
+        told += len(repeats.overdue())
+    assert told == 6 + (3_600 - 63) // SECONDS_MAX
+
+
+def test_what_has_ended_is_followed_no_more(repeats: Repeats, moment: Moment) -> None:
+    repeats.repeated("error", line())
+    assert repeats.wait_seconds() == 1
+    moment.now += 1
+    assert repeats.overdue() == []
+    assert repeats.wait_seconds() is None
+    assert not repeats.repeated("error", line())
+
+
+def test_of_exceptions_the_place_counts_and_not_the_words(repeats: Repeats) -> None:
+    def heard(text: str, kind: type[Exception]) -> bool:
+        try:
+            raise kind(text)
+        except Exception as error:
+            return repeats.repeated("error", line(exc_info=error))
+
+    assert [heard("one", ValueError), heard("two", ValueError), heard("one", KeyError)] == [False, True, False]
+
+
+def test_how_many_are_followed_has_a_bound(repeats: Repeats) -> None:
+    assert not any(repeats.repeated("warning", line(number=number)) for number in range(2 * FOLLOWED_MAX))
+    assert repeats.repeated("warning", line(number=FOLLOWED_MAX - 1))
+    assert not repeats.repeated("warning", line(number=FOLLOWED_MAX))
+
+
+def test_at_the_end_the_count_is_written(repeats: Repeats) -> None:
+    for _ in range(3):
+        repeats.repeated("warning", line())
+    (counted,) = repeats.overdue(at_end=True)
+    assert b'"repeated": 2' in counted

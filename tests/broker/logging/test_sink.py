@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from broker.logging.sink import LineSink
+from tests.running import environment
+
+LINE = b"x" * 99 + b"\n"
+
+
+def dropped_line(count: int) -> bytes:
+    return b"%d dropped\n" % count
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    # The thread of a stuck sink must be gone before its descriptor is: the number will be somebody else's.
+    with suppress(OSError):
+        os.close(reader)
+    for thread in threading.enumerate():
+        if thread.name == "log":
+            thread.join(10)
+            assert not thread.is_alive()
+    with suppress(OSError):
+        os.close(writer)
+
+
+def drain(reader: int) -> bytes:
+    """Until the last writer closes."""
+    text = b""
+    while piece := os.read(reader, 1 << 16):
+        text += piece
+    return text
+
+
+def test_lines_come_out_whole_and_in_order(pipe: tuple[int, int]) -> None:
+    sink = LineSink(pipe[1], dropped_line)
+    lines = [b"%d" % number * (number % 50) + b"\n" for number in range(1000)]
+    collected: list[bytes] = []
+    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
+    for line in lines:
+        sink.write(line)
+    reader.start()
+    assert sink.close(10)
+    os.close(pipe[1])
+    reader.join(10)
+    assert collected == [b"".join(lines)]
+
+
+def fill(writer: int) -> int:
+    """Nothing more goes into the pipe; the number of bytes in it."""
+    size = 0
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            size += os.write(writer, b"." * 512)
+    os.set_blocking(writer, True)
+    return size
+
+
+def test_a_pipe_that_nobody_reads_costs_lines_and_no_time(pipe: tuple[int, int]) -> None:
+    filled = fill(pipe[1])
+    sink = LineSink(pipe[1], dropped_line, queue_bytes_max=10_000)
+    slowest = 0.0
+    for _ in range(1000):
+        start = time.perf_counter()
+        sink.write(LINE)
+        slowest = max(slowest, time.perf_counter() - start)
+    assert slowest < 1
+    dropped = sink.dropped
+    assert 1000 - (10_000 + 4096) // 100 <= dropped < 1000  # what is queued and what is being written
+    # Once somebody reads again they hear of it, and logging goes on.
+    collected: list[bytes] = []
+    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
+    reader.start()
+    assert sink.flush(10)
+    sink.write(b"after\n")
+    assert sink.close(10)
+    os.close(pipe[1])
+    reader.join(10)
+    *lines, told, after = collected[0][filled:].splitlines()
+    assert (told, after) == (b"%d dropped" % dropped, b"after")
+    assert len(lines) == 1000 - dropped
+    assert sink.dropped == dropped
+
+
+def test_the_end_waits_for_a_stuck_pipe_only_so_long(pipe: tuple[int, int]) -> None:
+    sink = LineSink(pipe[1], dropped_line)
+    for _ in range(3000):
+        sink.write(LINE)
+    start = time.perf_counter()
+    assert not sink.close(0.05)
+    assert time.perf_counter() - start < 1
+    dropped = sink.dropped
+    assert dropped > 2000
+    sink.write(LINE)
+    assert sink.dropped == dropped + 1  # closed: nothing is taken any more
+
+
+def test_a_reader_that_is_gone_stops_nobody(pipe: tuple[int, int]) -> None:
+    sink = LineSink(pipe[1], dropped_line)
+    os.close(pipe[0])
+    sink.write(LINE)
+    assert sink.flush(10)
+    sink.write(LINE)
+    assert sink.close(10)
+    assert sink.dropped == 2
+
+
+def test_a_descriptor_that_somebody_made_non_blocking_is_waited_for(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    sink = LineSink(pipe[1], dropped_line)
+    for _ in range(3000):
+        sink.write(LINE)
+    collected: list[bytes] = []
+    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
+    reader.start()
+    assert sink.close(10)
+    os.close(pipe[1])
+    reader.join(10)
+    assert collected == [LINE * 3000]
+
+
+def test_a_process_ends_although_nobody_reads_its_log() -> None:
+    code = """
+from broker.logging import logs
+logs.configure("info", "json")
+log = logs.get_logger()
+for number in range(5000):
+    log.info("a line that nobody reads", number=number)
+print("worked", flush=True)
+logs.close()
+"""
+    root = Path(__file__).parents[3]
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"worked\n"
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_signal_that_the_main_thread_holds_back_is_not_given_to_the_thread_that_writes() -> None:
+    code = """
+import os, signal, time
+from broker.logging.sink import LineSink
+from tests.running import environment
+signal.signal(signal.SIGTERM, lambda number, frame: print("came"))
+sink = LineSink(2, lambda count: b"")
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(0.2)
+print(*(signal.Signals(number).name for number in signal.sigpending()))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+sink.close()
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment(), timeout=20, check=True)
+    assert done.stdout == "SIGTERM\ncame\n"

@@ -1,0 +1,229 @@
+"""Hostile bytes to a running broker: the connection they come on closes with a logged reason, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+from struct import pack
+
+import pytest
+
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.running import Broker, Client, broker
+from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, defects, entries, eventually, on, reasons
+
+TOO_LONG = "socket.request.max.bytes"
+TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
+
+
+def frame(body: bytes) -> bytes:
+    return pack(">i", len(body)) + body
+
+
+def head(key: int, version: int, client_id: bytes = b"\0\4peer") -> bytes:
+    return pack(">hhi", key, version, 7) + client_id
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with broker(*on(request.param)) as started:
+        yield started
+        assert defects(started) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (pack(">i", -1), TOO_LONG),
+        (pack(">i", -(1 << 31)), TOO_LONG),
+        (pack(">i", (1 << 31) - 1), TOO_LONG),
+        (b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", "it looks like HTTP"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", TOO_LONG),
+        (TLS_HELLO, "it looks like TLS"),
+        (frame(b""), "a request of 0 bytes has no room"),
+        (frame(b"nonsense"), "a request of 8 bytes has no room"),
+        (frame(head(3, 12)[:10] + b"\xff"), "Metadata"),
+        (frame(head(4, 7)), "API key 4"),  # of brokers among themselves
+        (frame(head(999, 0)), "API key 999"),
+        (frame(head(-1, 0)), "API key -1"),
+        (frame(head(3, 99)), "Metadata version 99"),
+        (frame(head(3, -1)), "Metadata version -1"),
+        (frame(head(18, -1)), "ApiVersions version -1"),
+        (frame(head(3, 1, b"\x7f\xff") + bytes(20)), "client id"),
+        (frame(head(3, 1, b"\xff\xfe") + bytes(20)), "client id"),
+        (frame(head(3, 1) + pack(">i", 500_000_000)), "array"),
+        (frame(head(3, 1) + pack(">ih", 1, 30_000)), "cut short"),
+        (frame(head(3, 12) + b"\0\xff\xff\xff\xff\x07"), "array"),
+        (frame(head(3, 12) + b"\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "varint"),
+        (frame(head(3, 12) + b"\xff\xff\xff\xff\x0f"), "varint"),
+        (frame(head(19, 4) + pack(">i", 1 << 30)), "array"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[:12].hex(),
+)
+def test_each_kind_of_nonsense_closes_its_connection_with_a_reason(running: Broker, data: bytes, reason: str) -> None:
+    known = len(reasons(running))
+    with clients(2, running.port) as (other, hostile):
+        hostile.socket.sendall(data)
+        assert hostile.closed()
+        assert eventually(lambda: len(reasons(running)) > known)
+        assert reason in reasons(running)[-1]
+        assert "\n" not in reasons(running)[-1]
+        assert answered(other)
+
+
+def test_what_came_before_the_nonsense_is_answered(running: Broker) -> None:
+    known = len(reasons(running))
+    with Client(running.port) as hostile:
+        hostile.socket.sendall(NO_TOPIC + NO_TOPIC + frame(b"nonsense") + NO_TOPIC)
+        for _ in range(2):
+            assert hostile.receive(MetadataRequest([]), 12).brokers
+        assert hostile.closed()
+    assert eventually(lambda: len(reasons(running)) > known)  # or the next test takes the line for its own
+
+
+def test_a_frame_that_never_ends_waits_without_costing_what_it_announces(running: Broker) -> None:
+    before = running.memory_kib()
+    with clients(50, running.port) as liars:
+        for client in liars:
+            client.socket.sendall(pack(">i", 100_000_000) + head(3, 12))
+        with Client(running.port) as other:
+            assert answered(other)
+        assert running.memory_kib() - before < 4 * 1024
+
+
+# The storm
+
+
+def valid_requests() -> list[bytes]:
+    """Requests of every API served, old and new in form, as they go over the wire."""
+    config = CreatableTopicConfig("cleanup.policy", "compact")
+    topics = [CreatableTopic(f"hostile-{number}", 3, 1, [], [config]) for number in range(3)]
+    names = [MetadataRequestTopic(name="some-topic"), MetadataRequestTopic(name="another")]
+    return [
+        *(bytes_of(ApiVersionsRequest("peer", "1.0"), version) for version in (0, 3, 4)),
+        *(bytes_of(MetadataRequest(names, False), version) for version in (4, 8, 9, 12)),
+        *(bytes_of(FindCoordinatorRequest(key="group", coordinator_keys=["group", "other"]), version) for version in (0, 3, 4)),
+        *(bytes_of(CreateTopicsRequest(topics, 5000, validate_only=True), version) for version in (2, 5, 7)),
+        *(bytes_of(DescribeClusterRequest(), version) for version in (0, 1)),
+        EVERY_TOPIC,
+    ]
+
+
+def hostile_bytes(seed: int, count: int) -> Iterator[bytes]:
+    """Every truncation of every valid request, then `count` in all of what chance makes of them."""
+    valid = valid_requests()
+    truncated = [frame(request[4:end]) for request in valid for end in range(4, len(request))]
+    yield from truncated
+    random = Random(seed)
+    for _ in range(count - len(truncated)):
+        yield changed(bytearray(random.choice(valid)), random)
+
+
+def changed(data: bytearray, random: Random) -> bytes:
+    kind = random.randrange(8)
+    if kind == 0:  # bits flipped anywhere, the length in front included
+        for _ in range(random.randint(1, 8)):
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    elif kind == 1:  # bits flipped behind the length
+        for _ in range(random.randint(1, 8)):
+            data[random.randrange(4, len(data))] ^= 1 << random.randrange(8)
+    elif kind == 2:  # a length or a count that lies: four bytes somewhere
+        at = random.randrange(4, len(data) - 3)
+        data[at : at + 4] = pack(">i", random.choice((-1, -2, 1 << 30, (1 << 31) - 1, -(1 << 31), 100_000)))
+    elif kind == 3:  # a varint that lies
+        at = random.randrange(4, len(data))
+        data[at : at + 1] = random.choice((b"\xff" * 4 + b"\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 12, b"\0", b"\x01"))
+        data[:4] = pack(">i", len(data) - 4)
+    elif kind == 4:  # another API, another version
+        data[4:8] = pack(">hh", random.randrange(-2, 95), random.randrange(-1, 20))
+    elif kind == 5:  # bytes lost or doubled
+        at, end = sorted(random.randrange(4, len(data)) for _ in range(2))
+        data[at:end] = data[at:end] * random.choice((0, 2, 5))
+        data[:4] = pack(">i", len(data) - 4)
+    elif kind == 6:  # nothing but chance
+        return frame(random.randbytes(random.randrange(200)))
+    else:
+        return random.randbytes(random.randrange(1, 200))
+    return bytes(data)
+
+
+def throw(port: int, data: bytes) -> None:
+    """Send it, say that there is no more, and wait until the broker is done with it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock, contextlib.suppress(ConnectionError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(65_536):
+            pass
+
+
+class Bystander(threading.Thread):
+    """Asks for metadata all along, on one connection; how long each answer took."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+        self._port = port
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        with Client(self._port) as client:
+            while not self._over.wait(0.002):
+                begin = time.monotonic()
+                assert answered(client)
+                self.waits.append(time.monotonic() - begin)
+
+    def stop(self) -> list[float]:
+        self._over.set()
+        self.join()
+        return sorted(self.waits)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("loop", "count"), [("uvloop", 10_000), ("asyncio", 4_000)])
+def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> None:
+    storm = hostile_bytes(20_251_121, count)
+    with broker(*on(loop, "partitions.max=60")) as started:
+        for _ in range(count // 4):
+            throw(started.port, next(storm))
+        before, known = started.memory_kib(), len(reasons(started))
+        bystander = Bystander(started.port)
+        bystander.start()
+        try:
+            for data in storm:
+                throw(started.port, data)
+        finally:
+            waits = bystander.stop()
+        assert started.memory_kib() - before < 4 * 1024
+        assert len(waits) > 100
+        assert waits[int(len(waits) * 0.99)] < 0.25
+        assert len(reasons(started)) - known > count // 4
+        assert defects(started) == []
+        transactions = "transactions are not served by this broker"  # once for each id
+        usual = {"setting", "listening", "connection closed", "data goes with this process", transactions}
+        assert {entry["event"] for entry in entries(started)} <= usual
+        with Client(started.port) as client:
+            assert answered(client)
+        assert started.stop() == 0
+
+
+@pytest.mark.once  # the system more than Python
+@pytest.mark.parametrize("loop", LOOPS)
+def test_peers_that_vanish_in_the_middle_leave_nothing_behind(loop: str) -> None:
+    """Resets instead of orderly ends, at every point of a request and of its reply."""
+    with broker(*on(loop)) as started, Client(started.port) as other:
+        for number in range(1_000):
+            sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+            sock.sendall(EVERY_TOPIC[: number % (len(EVERY_TOPIC) + 1)] if number % 2 else EVERY_TOPIC * 5)
+            sock.close()
+        assert answered(other)
+        assert defects(started) == []
+        assert started.stop() == 0

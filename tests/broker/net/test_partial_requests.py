@@ -1,0 +1,139 @@
+"""The memory of requests that have not arrived in full is bounded over all connections, and whoever sends on comes to the end."""
+
+from __future__ import annotations
+
+import socket
+from random import Random
+from struct import pack
+
+import pytest
+
+from broker.net.partial_requests import PartialRequests
+from protocol.batch import Record, build
+from protocol.framing import Framer
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.net.test_connection import Bench
+from tests.running import Client, broker
+from tests.support.lasting import create_topic
+from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
+
+MIB = 1 << 20
+
+
+class Peer:
+    def __init__(self, all_of_them: PartialRequests, last_active: int = 0) -> None:
+        self.partial = all_of_them
+        self.last_active = last_active
+        self.reason = ""
+
+    def has(self, size: int) -> None:
+        self.partial.changed(self, size)
+
+    def close(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_what_has_arrived_counts_and_is_given_back() -> None:
+    partial = PartialRequests(1_000)
+    one, other = Peer(partial), Peer(partial)
+    one.has(10)
+    other.has(20)
+    one.has(500)
+    assert partial.bytes == 520
+    one.has(0)
+    assert (partial.bytes, dict(partial.sizes)) == (20, {other: 20})
+
+
+def test_of_the_large_ones_those_end_that_were_heard_from_longest_ago() -> None:
+    partial = PartialRequests(1_000)
+    small, idle, idler, busy, newest = (Peer(partial, at) for at in (1, 3, 2, 4, 5))
+    for peer, size in ((small, 10), (idle, 300), (idler, 300), (busy, 300), (newest, 91)):
+        peer.has(size)
+    assert [bool(peer.reason) for peer in (small, idle, idler, busy, newest)] == [False, False, True, False, False]
+    assert "connections.partial.requests.max.bytes" in idler.reason
+    assert partial.bytes == 701
+
+
+def test_who_sends_on_comes_to_the_end_of_a_request_as_large_as_the_bound() -> None:
+    partial = PartialRequests(1_000)
+    held = [Peer(partial, at) for at in range(9)]
+    for peer in held:
+        peer.has(110)
+    sender = Peer(partial, 100)
+    for size in range(10, 1_001, 10):
+        sender.has(size)
+        assert partial.bytes <= 1_000
+    assert not sender.reason
+    assert all(peer.reason for peer in held)
+
+
+def test_small_ones_end_too_where_nothing_else_is_left() -> None:
+    partial = PartialRequests(1_000)
+    many = [Peer(partial, at) for at in range(90)]
+    for peer in many:
+        peer.has(10)
+    sender = Peer(partial, 100)
+    sender.has(90)
+    sender.has(1_000)
+    assert not sender.reason
+    assert all(peer.reason for peer in many)
+    assert partial.bytes == 1_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_holds_whatever_comes(seed: int) -> None:
+    random = Random(seed)
+    partial = PartialRequests(10_000)
+    peers = [Peer(partial) for _ in range(50)]
+    for now in range(2_000):
+        peer = random.choice(peers)
+        peer.last_active = now
+        peer.has(0 if random.random() < 0.1 else min(partial.sizes.get(peer, 0) + random.randrange(2_000), 10_000))
+        assert partial.bytes == sum(partial.sizes.values()) <= 10_000
+
+
+def test_a_connection_that_ends_gives_back_what_it_held() -> None:
+    for end in (
+        lambda bench: bench.connection.close("why"),
+        lambda bench: bench.connection.abort("why"),
+        lambda bench: bench.connection.connection_lost(None),
+        lambda bench: bench.connection.data_received(pack(">i", -1).rjust(4_500, b"x")),
+    ):
+        bench = Bench()
+        bench.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
+        assert bench.connection.host.partial.bytes == 1_004
+        end(bench)
+        assert bench.connection.host.partial.bytes == 0
+        assert bench.connection._framer.pending == 0
+
+
+def test_a_framer_that_was_cleared_begins_with_a_length() -> None:
+    framer = Framer(100)
+    framer.feed(b"\0\0\0\5ab")
+    framer.clear()
+    assert framer.feed(b"\0\0\0\1z") == [b"z"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_many_connections_with_a_part_of_a_large_request_are_bounded(loop: str) -> None:
+    settings = ("socket.request.max.bytes=8388608", "connections.partial.requests.max.bytes=33554432", "message.max.bytes=7340032")
+    with broker(*on(loop, *settings)) as ours:
+        create_topic(ours.port, "t", 1)
+        before = ours.memory_kib()
+        held = [socket.create_connection(("127.0.0.1", ours.port)) for _ in range(30)]
+        try:
+            for sock in held:
+                sock.sendall(pack(">i", 8 * MIB) + bytes(6 * MIB))
+            with Client(ours.port) as client:
+                batch = build([Record(0, 0, None, b"x" * 7_000_000)])
+                request = ProduceRequest(None, -1, 5_000, [TopicProduceData("t", [PartitionProduceData(0, batch)])])
+                (part,) = client.ask(request, 9).responses[0].partition_responses
+                assert part.error_code == 0
+                assert answered(client)
+            assert eventually(lambda: len(reasons(ours)) >= 24)
+            assert all("connections.partial.requests.max.bytes" in reason for reason in reasons(ours))
+            assert ours.memory_kib() - before < 110 * 1024, "all of them would be 180 MiB"
+            assert defects(ours) == []
+        finally:
+            for sock in held:
+                sock.close()

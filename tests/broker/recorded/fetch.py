@@ -1,0 +1,443 @@
+"""Every field of Fetch, ListOffsets and OffsetForLeaderEpoch at its extremes, and what Apache Kafka answers to that.
+
+`python -m tests.broker.recorded.fetch` asks a real Kafka and writes its answers to fetch.json, to which ours are
+compared without Java. Kafka is started three times over the same logs, so that they have leader epochs 0, 2 and 4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from struct import pack
+from typing import Any, NamedTuple, Protocol
+
+from protocol.apis import APIS
+from protocol.batch import Record, build, iterate
+from protocol.headers import response_header_version
+from protocol.message import Part, fields_of
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.recorded.groups import CLOSED, MANY, NOTHING, Change, numbers, texts
+from tests.broker.recorded.topics import fields, ids, lists
+from tests.kafka_process import kafka_folder, running_kafka
+from tests.running import Client
+
+ANSWERS = Path(__file__).with_name("fetch.json")
+SETTINGS = {"log_retention_ms": "-1", "auto_create_topics_enable": "false", "offsets_topic_num_partitions": "1"}
+EPOCHS = (0, 2, 4)  # of the leaders, one for each start
+WAIT_MS = 60
+KNOWN_SECONDS = 20
+SILENCE_SECONDS = 5
+UNKNOWN_ID = b"\7" * 16
+NO_ID = bytes(16)
+TIME = 1_700_000_000_000
+
+
+# What is there.
+
+
+def batch(*times: int, padding: int = 10) -> bytes:
+    return build([Record(number, TIME + at, b"k%d" % number, bytes(padding), []) for number, at in enumerate(times)])
+
+
+SMALL = (batch(0, 10), batch(30, 20), batch(25, 30), batch(5, 6), batch(40, 40), batch(35, 36))
+LARGE = tuple(batch(number, padding=40_000) for number in range(3))
+# By topic and partition, what is appended in each epoch.
+APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
+    "full": [[SMALL, (), ()], [(), (), ()], [LARGE, (), ()]],
+    "aged": [[SMALL[:2], SMALL[2:4], ()]],
+    "trimmed": [[SMALL[:3], SMALL[3:], ()]],
+    "emptied": [[SMALL[:2], (), ()]],
+    "untimed": [[(batch(-TIME - 1, -TIME - 1),), (batch(1, 2),), ()]],
+    "deleted": [[(), (), ()]],
+}
+TRIMMED = {"trimmed": 5, "emptied": 4}  # where they begin in the end; the first amid a batch
+
+
+class Place(NamedTuple):
+    """The ids of topics by name."""
+
+    ids: dict[str, bytes]
+
+
+DRY = Place({name: bytes([number + 1]) * 16 for number, name in enumerate(APPENDED)})
+Request = Callable[[Place], Any]
+
+
+class Case(NamedTuple):
+    name: str
+    request: Request
+    version: int
+    change: Change | None = None
+
+    def body(self, place: Place) -> bytes:
+        request = self.request(place)
+        return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
+
+
+# What is asked where nothing is extreme.
+
+
+def fetch(place: Place) -> FetchRequest:
+    return fetching(place, wanted(place, "full", from_(2)))
+
+
+def list_offsets(place: Place) -> ListOffsetsRequest:
+    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("full", [ListOffsetsPartition(0, 4, -1)])], 500)
+
+
+def list_by_time(place: Place) -> ListOffsetsRequest:
+    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("full", [ListOffsetsPartition(0, -1, TIME + 21)])], 500)
+
+
+def epochs(place: Place) -> OffsetForLeaderEpochRequest:
+    return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("aged", [OffsetForLeaderPartition(0, 4, 0)])])
+
+
+def fetching(place: Place, *topics: FetchTopic, wait: int = WAIT_MS, least: int = 1, most: int = 1 << 20, level: int = 0, replica: int = -1) -> FetchRequest:
+    forgotten = [ForgottenTopic(place.ids["full"], "full", [1])]
+    return FetchRequest(None, ReplicaState(replica, -1), replica, wait, least, most, level, 0, -1, list(topics), forgotten, "rack")
+
+
+def wanted(place: Place, name: str, *partitions: FetchPartition) -> FetchTopic:
+    return FetchTopic(place.ids.get(name, UNKNOWN_ID), name, list(partitions))
+
+
+def from_(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -1, fetched: int = -1) -> FetchPartition:
+    return FetchPartition(partition, current, offset, fetched, -1, most)
+
+
+ASKED: list[tuple[Request, tuple[int, ...]]] = [
+    (fetch, (17, 16, 13, 12, 11, 6, 4)),
+    (list_offsets, (10, 6, 5, 4, 1)),
+    (list_by_time, (10, 5, 1)),
+    (epochs, (4, 3, 2)),
+]
+
+
+def every_case() -> Iterator[Case]:
+    for request, versions in ASKED:
+        for version in versions:
+            yield from cases(request, version, versions[0])
+    yield from fetches()
+    yield from listings()
+    yield from epoch_questions()
+
+
+def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
+    base = request(DRY)
+    plain = base.encode(version)
+    yield Case(f"{request.__name__} v{version}", request, version)
+    for way, kind in fields(base):
+        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
+        for name, change in changes.items():
+            if name.startswith(str(MANY)) and (version != newest or request is list_by_time or (request is not fetch and name.endswith("alike"))):
+                continue  # it takes long, and says the same in every version; Kafka is busy for minutes with epochs of the same topic
+            tried = changes["twice the same"] if name.startswith(str(MANY)) else change  # tells as much, in no time
+            if tried(base, version) != plain:
+                where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
+                yield Case(f"{request.__name__} v{version} {where}: {name}", request, version, change)
+
+
+CHANGES = {"str": texts, "int": numbers, "bytes": ids, "list": lists}
+
+
+# What the change of one field cannot say.
+
+
+def fetches() -> Iterator[Case]:
+    def fetch(name: str, ask: Callable[[Place], FetchRequest], *versions: int) -> Iterator[Case]:
+        for version in versions or (17, 12):
+            yield Case(f"fetching v{version}: {name}", ask, version)
+
+    yield from fetch("nothing", lambda at: fetching(at))
+    for level in (0, 1):
+        for offset in (0, 1, 6, 11, 12, 13, -1):
+            yield from fetch(f"offset {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "full", from_(o)), level=i))
+        yield from fetch(f"an empty log, level {level}", lambda at, i=level: fetching(at, wanted(at, "full", from_(0, 1)), level=i))
+        for offset in (0, 4, 5, 6, 11, 12):
+            yield from fetch(f"trimmed from {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "trimmed", from_(o)), level=i))
+        for offset in (0, 3, 4, 5):
+            yield from fetch(f"emptied from {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "emptied", from_(o)), level=i))
+    for level in (2, -1):
+        yield from fetch(f"level {level} of nothing known", lambda at, i=level: fetching(at, wanted(at, "?", from_(0)), level=i))
+        yield from fetch(f"level {level} of something", lambda at, i=level: fetching(at, wanted(at, "?", from_(0)), wanted(at, "full", from_(0)), level=i), 17, 12, 6, 4)
+    for current in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
+        for replica in (-1, 3):
+            yield from fetch(
+                f"current epoch {current} as {replica}",
+                lambda at, c=current, r=replica: fetching(at, wanted(at, "full", from_(0, 0, current=c), from_(0, 1, current=c)), replica=r),
+                17, 16, 15, 12, 9,
+            )
+    for fetched in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
+        for offset in (-1, 0, 3, 4, 5, 8, 9):
+            yield from fetch(f"fetched epoch {fetched}, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "aged", from_(o, fetched=f))))
+        yield from fetch(f"fetched epoch {fetched} of nothing", lambda at, f=fetched: fetching(at, wanted(at, "full", from_(0, 1, fetched=f)), level=1), 12)
+        for offset in (3, 4, 5, 10):
+            yield from fetch(f"fetched epoch {fetched} of trimmed, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "trimmed", from_(o, fetched=f))), 12)
+            yield from fetch(f"fetched epoch {fetched} of emptied, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "emptied", from_(o, fetched=f))), 12)
+    for replica in (-1, -2, -3, 0, 1, 2):
+        yield from fetch(f"as replica {replica}", lambda at, r=replica: fetching(at, wanted(at, "full", from_(0)), wanted(at, "?", from_(0)), replica=r), 17, 15, 14, 4)
+    yield from limited_fetches(fetch)
+    yield from ordered_fetches(fetch)
+
+
+def limited_fetches(fetch: Any) -> Iterator[Case]:
+    size = len(SMALL[0])
+    for most in (0, 1, size - 1, size, size + 1, 3 * size, 6 * size, -1):
+        yield from fetch(f"{most} bytes of a partition", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 0, m), from_(0, 1, m), from_(0, 2, m))))
+        yield from fetch(f"{most} bytes in all", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 1), from_(0, 0), from_(0, 2)), most=m))
+        yield from fetch(f"{most} bytes at the end", lambda at, m=most: fetching(at, wanted(at, "full", from_(12, 0, m)), most=m))
+        yield from fetch(f"at least {most} bytes", lambda at, m=most: fetching(at, wanted(at, "full", from_(10)), least=m))
+        yield from fetch(f"at least {most} of no bytes", lambda at, m=most: fetching(at, wanted(at, "full", from_(12)), least=m))
+    for most in (39_000, 40_000, 41_000, 70_000, 81_000, 120_000, 130_000, 1 << 30):
+        yield from fetch(f"{most} bytes of large batches", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 2, m), from_(0))))
+        yield from fetch(f"{most} bytes of large batches in all", lambda at, m=most: fetching(at, wanted(at, "full", from_(1, 2), from_(0)), most=m))
+        yield from fetch(f"{most} bytes of large batches behind others", lambda at, m=most: fetching(at, wanted(at, "full", from_(0), from_(0, 2)), most=m))
+    yield from fetch("too few for those that are wanted at least", lambda at: fetching(at, wanted(at, "full", from_(0)), least=1000, most=500))
+    yield from fetch("more wanted than the partition may give", lambda at: fetching(at, wanted(at, "full", from_(0, 0, size)), least=2 * size))
+    yield from fetch("a batch that is cut is enough", lambda at: fetching(at, wanted(at, "full", from_(0, 0, size + 5)), least=size + 1))
+    for wait in (0, -1):
+        yield from fetch(f"waiting {wait} ms", lambda at, w=wait: fetching(at, wanted(at, "full", from_(12)), wait=w))
+
+
+def ordered_fetches(fetch: Any) -> Iterator[Case]:
+    yield from fetch("twice the same", lambda at: fetching(at, wanted(at, "full", from_(0), from_(8)), wanted(at, "full", from_(0, 1), from_(10))))
+    yield from fetch("twice the same, between others", lambda at: fetching(at, wanted(at, "full", from_(0)), wanted(at, "aged", from_(0)), wanted(at, "full", from_(10))))
+    yield from fetch("a topic in parts", lambda at: fetching(at, wanted(at, "full", from_(0)), wanted(at, "aged", from_(0)), wanted(at, "full", from_(0, 1))))
+    yield from fetch(
+        "unknown ones between others",
+        lambda at: fetching(at, wanted(at, "?", from_(0)), wanted(at, "full", from_(0, 9), from_(0), from_(0, -1)), wanted(at, "?", from_(0, 1), from_(0, 0))),
+    )
+    yield from fetch("an error beside what is not there yet", lambda at: fetching(at, wanted(at, "full", from_(12), from_(99, 2)), wait=100_000))
+    yield from fetch("unknown beside what is not there yet", lambda at: fetching(at, wanted(at, "full", from_(12)), wanted(at, "?", from_(0))))
+    yield from fetch("deleted", lambda at: fetching(at, wanted(at, "deleted", from_(0))))
+    yield from fetch("a topic without partitions", lambda at: fetching(at, wanted(at, "full"), wanted(at, "?")))
+    for session, epoch in ((0, 0), (0, -1), (5, 0), (5, -1), (0, 1), (5, 1), (-1, 2), (0, -2), (0, (1 << 31) - 1)):
+        yield from fetch(f"session {session}, epoch {epoch}", lambda at, s=session, e=epoch: in_session(fetching(at, wanted(at, "full", from_(0))), s, e), 17, 12, 7)
+        yield from fetch(f"session {session}, epoch {epoch} of nothing", lambda at, s=session, e=epoch: in_session(fetching(at), s, e), 12)
+
+
+def in_session(request: FetchRequest, id: int, epoch: int) -> FetchRequest:
+    request.session_id = id
+    request.session_epoch = epoch
+    return request
+
+
+def listings() -> Iterator[Case]:
+    def listing(name: str, *topics: tuple[str, list[tuple[int, int, int]]], versions: tuple[int, ...] = (10,), level: int = 0, replica: int = -1) -> Iterator[Case]:
+        for version in versions:
+            asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(*one) for one in parts]) for topic, parts in topics]
+            yield Case(f"listing v{version}: {name}", lambda at, asked=asked: ListOffsetsRequest(replica, level, asked, 500), version)
+
+    logs = [(name, index) for name, parts in APPENDED.items() for index in range(len(parts))]
+    for timestamp in (-1, -2, -3, -4, -5, -6, -7):
+        for name, index in logs:
+            yield from listing(f"{timestamp} of {name}-{index}", (name, [(index, -1, timestamp)]), versions=(10, 9, 8, 7, 6, 1) if (name, index) == ("full", 0) else (10,))
+    for after in (*range(-1, 44), 1 << 40):
+        for name, index in logs[:5]:
+            yield from listing(f"time {after} of {name}-{index}", (name, [(index, -1, TIME + after)]))
+    for timestamp in (0, 1, (1 << 63) - 1):
+        for name, index in logs:
+            yield from listing(f"time of {timestamp} of {name}-{index}", (name, [(index, -1, timestamp)]))
+    for current in (-2, -1, 0, 3, 4, 5):
+        yield from listing(f"current epoch {current}", ("full", [(0, current, -1), (9, current, -1)]), versions=(10, 4))
+    for level in (0, 1, 2, -1):
+        yield from listing(f"level {level}", ("full", [(0, -1, -1), (0, -1, -2), (1, -1, -9)]), ("?", [(0, -1, -1)]), versions=(10, 2, 1), level=level)
+        yield from listing(f"level {level} of nothing", level=level)
+    for replica in (-1, -2, -3, 0, 1, 2):
+        yield from listing(f"as replica {replica}", ("full", [(0, -1, -1), (2, -1, -3), (1, 9, -1)]), versions=(10, 1), replica=replica)
+    yield from listing("twice the same", ("full", [(0, -1, -1), (0, -1, -2), (1, -1, -1)]))
+    yield from listing("twice the same topic", ("full", [(0, -1, -1)]), ("aged", [(0, -1, -2)]), ("full", [(0, -1, -1), (2, -1, -1)]))
+    yield from listing("twice what is unknown", ("?", [(0, -1, -1), (0, -1, -1)]), ("", [(0, -1, -1)]), ("full", []))
+    yield from listing("unknown and not to be had", ("?", [(0, -1, -9)]), ("full", [(9, -1, -9), (8, -1, -1), (-1, -1, -1)]))
+    yield from listing("deleted", ("deleted", [(0, -1, -1)]))
+
+
+def epoch_questions() -> Iterator[Case]:
+    def question(name: str, *topics: tuple[str, list[tuple[int, int, int]]], version: int = 4) -> Case:
+        asked = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*one) for one in parts]) for topic, parts in topics]
+        return Case(f"epoch v{version}: {name}", lambda at: OffsetForLeaderEpochRequest(-2, asked), version)
+
+    for epoch in (-(1 << 31), -2, -1, 0, 1, 2, 3, 4, 5, (1 << 31) - 1):
+        for name, parts in APPENDED.items():
+            yield question(f"{epoch} of {name}", (name, [(index, -1, epoch) for index in range(len(parts) + 1)]))
+    for current in (-(1 << 31), -2, -1, 0, 3, 4, 5):
+        yield question(f"current {current}", ("aged", [(0, current, 0), (9, current, 0)]))
+    yield question("a topic in parts", ("full", [(0, -1, 0), (0, -1, 4)]), ("?", [(0, -1, 0)]), ("full", [(1, -1, 0)]))
+    yield question("nothing")
+
+
+# Writing down.
+
+
+def plain(value: Any, place: Place) -> Any:
+    """As JSON has it; what was made has a name, records are told by their offsets, long texts and lists are shortened."""
+    if isinstance(value, Part):
+        names = [name for name in fields_of(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
+        return {name: told(name, getattr(value, name), place) for name in names}
+    if isinstance(value, list):
+        return shortened([plain(item, place) for item in value])
+    if isinstance(value, bytes):
+        names = [name for name, id in place.ids.items() if id == value]
+        return f"<id of {names[0]}>" if names else value.hex()
+    if isinstance(value, str):
+        value = re.sub("\ufffd+", "\ufffd", value)
+        return f"{value[:40]}... ({len(value)} characters)" if len(value) > 80 else value
+    return value
+
+
+def told(name: str, value: Any, place: Place) -> Any:
+    if name == "records" and value:
+        return [[header.base_offset, header.next_offset - 1] for header in iterate(value, 0, whole(value))]
+    if name == "records":
+        return [] if value is not None else None
+    if name == "session_id" and value:
+        return "one"
+    if name == "topics" and value and type(value[0]).__name__ == "ListOffsetsTopicResponse":  # in no order
+        for topic in value:
+            topic.partitions.sort(key=lambda one: one.partition_index)
+        value.sort(key=lambda topic: topic.name)
+    return plain(value, place)
+
+
+def whole(records: bytes) -> int:
+    """Where the last whole batch ends: Kafka cuts at its limit, which readers know."""
+    at = 0
+    while len(records) - at >= 61 and (behind := at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")) <= len(records):
+        at = behind
+    return at
+
+
+def shortened(items: list[Any]) -> list[Any]:
+    """Of a long list how often what stands in it, but for its numbers."""
+    if len(items) <= 8:
+        return items
+    alike = json.loads(re.sub(r"\b\d+", "0", json.dumps(items)))
+    return [f"{len(list(group))} times {re.sub(r'[0-9]+', '#', json.dumps(item))}" for item, group in groupby(alike)]
+
+
+class Asked(Protocol):
+    """Somebody who answers."""
+
+    place: Place
+
+    def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
+        """The frame behind its length, or why there is none."""
+        ...
+
+
+def answer_of(asked: Asked, case: Case) -> Any:
+    key: int = case.request(DRY).API_KEY
+    frame = asked.reply_to(key, case.version, case.body(asked.place))
+    if isinstance(frame, str):
+        return frame
+    reply, end = APIS[key].response.decode(frame, 4 + response_header_version(key, case.version), case.version)
+    assert end == len(frame)
+    return json.loads(json.dumps(plain(reply, asked.place)))
+
+
+# Asking Kafka.
+
+
+class Kafka:
+    def __init__(self, port: int, place: Place) -> None:
+        self.place = place
+        self._port = port
+        self._client = Client(port)
+        self._client.socket.settimeout(SILENCE_SECONDS)
+
+    def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
+        flexible = version >= APIS[key].flexible_from
+        try:
+            self._client.send_frame(pack(">hhih", key, version, 7, 1) + b"c" + b"\0" * flexible + body)
+            return self._client.frame()
+        except OSError as error:
+            self._client.socket.close()
+            self._client = Client(self._port)
+            self._client.socket.settimeout(SILENCE_SECONDS)
+            return NOTHING if isinstance(error, TimeoutError) else CLOSED
+
+    def make(self) -> None:
+        for name, parts in APPENDED.items():
+            reply = self._client.ask(CreateTopicsRequest([CreatableTopic(name, len(parts), 1, [], [])], 5000), 7)
+            assert reply.topics[0].error_code == 0, reply
+            self.place.ids[name] = reply.topics[0].topic_id
+
+    def append(self, epoch: int) -> None:
+        for name, parts in APPENDED.items():
+            for index, by_epoch in enumerate(parts):
+                for one in by_epoch[epoch]:
+                    request = ProduceRequest(None, -1, 5000, [TopicProduceData(name, [PartitionProduceData(index, one)])])
+                    self._until_known(lambda request=request: self._client.ask(request, 9).responses[0].partition_responses[0].error_code)
+
+    def settle(self) -> None:
+        """Every partition has its leader; logs are trimmed and a topic is deleted."""
+        for name, parts in APPENDED.items():
+            for index in range(len(parts)):
+                request = OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, EPOCHS[-1], 0)])])
+                self._until_known(lambda request=request: self._client.ask(request, 4).topics[0].partitions[0].error_code)
+        for name, offset in TRIMMED.items():
+            request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
+            assert self._client.ask(request, 1).topics[0].partitions[0].error_code == 0
+        assert self._client.ask(DeleteTopicsRequest([], ["deleted"], 5000), 5).responses[0].error_code == 0
+        time.sleep(2)
+
+    def _until_known(self, ask: Callable[[], int]) -> None:
+        until = time.monotonic() + KNOWN_SECONDS
+        while error := ask():
+            assert time.monotonic() < until, error
+            time.sleep(0.05)
+
+
+@contextmanager
+def prepared_kafka() -> Iterator[Kafka]:
+    place = Place({})
+    with kafka_folder(**SETTINGS) as (folder, port):
+        for start in range(3):
+            with running_kafka(folder, port):
+                kafka = Kafka(port, place)
+                if start == 0:
+                    kafka.make()
+                kafka.append(start)
+                if start == 2:
+                    kafka.settle()
+                    yield kafka
+
+
+def main() -> None:
+    answers: dict[str, Any] = {}
+    with prepared_kafka() as kafka:
+        for case in every_case():
+            assert case.name not in answers, case.name
+            answers[case.name] = answer_of(kafka, case)
+    alike: dict[str, list[str]] = {}
+    for name, answer in answers.items():
+        alike.setdefault(json.dumps(answer), []).append(name)
+    lines = [f"[{answer}, {json.dumps(names)}]" for answer, names in alike.items()]
+    ANSWERS.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def kafkas_answers() -> dict[str, Any]:
+    """By the names of cases; what is answered alike is written once."""
+    return {name: answer for answer, names in json.loads(ANSWERS.read_text()) for name in names}
+
+
+if __name__ == "__main__":
+    main()

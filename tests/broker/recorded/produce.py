@@ -1,0 +1,240 @@
+"""Every field of Produce, of a record batch and of InitProducerId at its extremes, and what Apache Kafka answers to that.
+
+`python -m tests.broker.recorded.produce all` asks a real Kafka and writes its answers to produce.json, to which
+the broker's are compared; without `all` only new cases are asked. Each case has a partition of its own, so that what it
+left in the log stands alone. Moments are written down by how far they are from now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from struct import pack
+from typing import Any, Final, NamedTuple
+
+import google_crc32c
+
+from protocol.apis import APIS
+from protocol.batch import Record, read_header, records
+from protocol.errors import ProtocolError
+from protocol.headers import response_header_version
+from protocol.message import Part, fields_of
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import ProduceRequest
+from tests.broker.recorded.produce_cases import KINDS, Case, every_case
+from tests.kafka_process import kafka
+from tests.running import Client
+from tests.support.produce_batches import HEADER, HOUR_MS, INT64, NAMES
+
+ANSWERS: Final = Path(__file__).with_name("produce.json")
+SILENCE_SECONDS: Final = 10
+CLOSED, NOTHING = "closed", "no reply"
+SETTINGS: Final = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
+
+
+# Asking.
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+def places() -> dict[str, Place]:
+    """Each case's own partition, in the topic of its kind."""
+    found: dict[str, Place] = {}
+    used = dict.fromkeys(KINDS, 0)
+    for case in every_case():
+        assert case.name not in found, case.name
+        found[case.name] = Place(case.kind, used[case.kind])
+        used[case.kind] += case.key == ProduceRequest.API_KEY
+    return found
+
+
+def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
+    counts = {kind: 1 + max((place.partition for place in number_of.values() if place.topic == kind), default=0) for kind in KINDS}
+    return [
+        CreatableTopic(kind, counts[kind], 1, [], [CreatableTopicConfig(name, value) for name, value in configs.items()])
+        for kind, configs in KINDS.items()
+    ]
+
+
+def frame_of(case: Case, body: bytes, correlation_id: int = 7) -> bytes:
+    flexible = case.key in APIS and case.version >= APIS[case.key].flexible_from
+    return pack(">hhih", case.key, case.version, correlation_id, 6) + b"client" + b"\0" * flexible + body
+
+
+def read_reply(case: Case, frame: bytes) -> Any:
+    at = 4 + response_header_version(case.key, case.version)
+    reply, end = APIS[case.key].response.decode(frame, at, case.version)
+    assert end == len(frame)
+    return reply
+
+
+# Writing down.
+
+
+def moment(value: int, now: int) -> int | str:
+    """How far from now, where that is what a number of milliseconds says."""
+    if abs(value - now + INT64[1]) < 3000:
+        return "<now - the greatest>"
+    for name, offset in {
+        "": 0,
+        "-2h": -2 * HOUR_MS,
+        "+2h": 2 * HOUR_MS,
+        "-10s": -10_000,
+        "+10s": 10_000,
+        "+1h": HOUR_MS,
+        "-100s": -100_000,
+    }.items():
+        if abs(value - now - offset) < 3000:
+            return f"<now{name}>"
+    return value
+
+
+def told(value: Any, now: int) -> Any:
+    if isinstance(value, Part):
+        names = [name for name in fields_of(type(value)) if name != "throttle_time_ms"]
+        return {name: told(getattr(value, name), now) for name in names if not is_default(value, name)}
+    if isinstance(value, list):
+        items = [told(item, now) for item in sorted(value, key=order)]
+        return items if len(items) <= 12 else [*items[:3], f"{len(items)} in all", *items[-2:]]
+    if isinstance(value, int):
+        return moment(value, now)
+    if isinstance(value, str):
+        value = re.sub(r"-?\d{13,}", lambda found: str(moment(int(found[0]), now)), value)
+        return value if len(value) <= 300 else f"{value[:40]}... ({len(value)} characters)"
+    return value
+
+
+def is_default(part: Part, name: str) -> bool:
+    """Left out of what is written down: what stands in nearly every answer."""
+    usual = {"record_errors": [], "error_message": None, "current_leader": None, "node_endpoints": [], "log_append_time_ms": -1}
+    return name in usual and getattr(part, name) == usual[name]
+
+
+def order(item: Any) -> Any:
+    """Kafka answers partitions in the order of a hash table."""
+    return getattr(item, "name", ""), getattr(item, "index", getattr(item, "batch_index", 0))
+
+
+def answered(case: Case, reply: Any, now: int) -> Any:
+    if case.key == InitProducerIdRequest.API_KEY and reply.producer_id >= 0:
+        reply.producer_id = 1_000_000
+    return told(reply, now)
+
+
+def stored(data: bytes, now: int) -> list[Any]:
+    """What a partition holds."""
+    found: list[Any] = []
+    at = 0
+    while len(data) - at >= HEADER.size:
+        header = read_header(data, at)
+        if at + header.size > len(data):
+            break
+        values = {name: moment(getattr(header, name), now) for name in NAMES if name not in ("length", "crc", "magic", "leader_epoch")}
+        checked = google_crc32c.value(data[at + 21 : at + header.size]) == header.crc
+        found.append([values, shown(data, at, now), *["the checksum is wrong"] * (not checked)])
+        at += header.size
+    return found
+
+
+def shown(data: bytes, at: int, now: int) -> Any:
+    try:
+        all_records = records(data, at)
+    except ProtocolError:
+        return "unreadable"
+    listed = [as_text(one, now) for one in all_records]
+    return listed if len(listed) <= 5 else [*listed[:2], f"{len(listed)} in all", listed[-1]]
+
+
+def as_text(one: Record, now: int) -> str:
+    value = one.value if one.value is None or len(one.value) < 20 else f"{len(one.value)} bytes"
+    headers = [*one.headers[:2]] if one.headers else ""
+    return f"{one.offset} {moment(one.timestamp, now)} {one.key!r} {value!r}{headers}"
+
+
+class Asking:
+    """A real Kafka that is asked case by case, each on a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.places = places()
+
+    def prepare(self) -> None:
+        with Client(self.port) as client:
+            client.socket.settimeout(120)
+            reply = client.ask(CreateTopicsRequest(topics_to_create(self.places), 60_000), 5)
+            assert not any(topic.error_code for topic in reply.topics), reply
+            until = time.monotonic() + 60
+            while True:
+                names = [MetadataRequestTopic(name=kind) for kind in KINDS]
+                reply = client.ask(MetadataRequest(names, False), 9)
+                if not any(topic.error_code or any(part.error_code for part in topic.partitions) for topic in reply.topics):
+                    break
+                assert time.monotonic() < until, reply
+                time.sleep(0.1)
+            while client.ask(InitProducerIdRequest(None, 60_000), 5).error_code or client.ask(FindCoordinatorRequest("x"), 2).error_code:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            for kind, place in {place.topic: place for place in self.places.values()}.items():
+                self.held(client, Place(kind, place.partition))
+
+    def ask(self, case: Case) -> dict[str, Any]:
+        place = self.places[case.name]
+        answers: list[Any] = []
+        now = int(time.time() * 1000)
+        with Client(self.port) as client:
+            client.socket.settimeout(SILENCE_SECONDS)
+            for body in case.requests:
+                try:
+                    client.send_frame(frame_of(case, body(place.topic, place.partition, now)))
+                    if case.name.startswith(("acks 0", "two replicas wanted, acks 0")):
+                        client.socket.settimeout(1)
+                    answers.append(answered(case, read_reply(case, client.frame()), now))
+                except OSError as error:
+                    answers.append(NOTHING if isinstance(error, TimeoutError) else CLOSED)
+        found: dict[str, Any] = {"answers": answers}
+        if case.key == ProduceRequest.API_KEY:
+            with Client(self.port) as client:
+                found["stored"] = stored(self.held(client, place), now)
+        return found
+
+    def held(self, client: Client, place: Place) -> bytes:
+        partition = FetchPartition(partition=place.partition, fetch_offset=0, partition_max_bytes=1 << 24)
+        client.socket.settimeout(30)
+        until = time.monotonic() + 30
+        while True:
+            reply = client.ask(
+                FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, topics=[FetchTopic(topic=place.topic, partitions=[partition])]),
+                11,
+            )
+            (got,) = reply.responses[0].partitions
+            if not got.error_code:
+                return got.records or b""
+            assert time.monotonic() < until, got
+            time.sleep(0.1)
+
+
+def main() -> None:
+    known: dict[str, Any] = {} if sys.argv[1:] == ["all"] else json.loads(ANSWERS.read_text())
+    with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
+        asking = Asking(port)
+        asking.prepare()
+        answers = {}
+        for case in every_case():
+            answers[case.name] = known[case.name] if case.name in known else asking.ask(case)
+            print(f"{len(answers)} {case.name}: {json.dumps(answers[case.name])[:160]}", file=sys.stderr)
+    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
+    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Every field of Fetch, ListOffsets and OffsetForLeaderEpoch at its extremes: Kafka's answer to each.
+
+fetch.py has the cases, fetch.json what Kafka answers; the differences that are meant stand here.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from protocol.headers import encode_request
+from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
+from tests.broker.recorded.groups import CLOSED, NOTHING
+from tests.support.fetch_desk import Consumer, FetchDesk
+
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+
+KAFKAS = kafkas_answers()
+
+
+class Deviation(NamedTuple):
+    """A difference that is meant: in the answers to these cases (a pattern) ours is made so, of the match and of Kafka's."""
+
+    cases: str
+    why: str
+    ours: Callable[[re.Match[str], Any], Any]
+
+
+def with_more_records(match: re.Match[str], kafkas: Any) -> Any:
+    ours = copy.deepcopy(kafkas)
+    ours["responses"][0]["partitions"][1]["records"] = [[number, number + 1] for number in range(0, 12, 2)]
+    return ours
+
+
+DEVIATIONS = [
+    Deviation(
+        r"fetch v\d+ cluster_id: (null|not UTF-8|half a surrogate)",
+        "a tagged field that is longer or shorter than its tag says is no message",
+        lambda match, kafkas: CLOSED,
+    ),
+    Deviation(
+        r"fetch v\d+ session_epoch: 0|fetching v\d+: session \d, epoch 0( of nothing)?",
+        "KIP-227 leaves it to the broker to open no session",
+        lambda match, kafkas: kafkas | {"session_id": 0},
+    ),
+    Deviation(
+        r"(fetch v\d+) session_id: the (least|greatest)",
+        "an id that no session can have ends no session, where Kafka fails",
+        lambda match, kafkas: KAFKAS[match[1]],
+    ),
+    Deviation(
+        r"fetching v\d+: (41000|70000) bytes of large batches in all",
+        "batches are sent whole: what the cut one would have taken is the next partition's",
+        with_more_records,
+    ),
+    Deviation(
+        r"listing v10: -3 of emptied-0",
+        "a record before the log's start is there no more, and cannot be its latest",
+        lambda match, kafkas: {"topics": [NO_LATEST]},
+    ),
+]
+NO_LATEST = {"name": "emptied", "partitions": [{"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}]}
+
+
+class Ours:
+    """Our handlers over the same logs."""
+
+    def __init__(self) -> None:
+        self.desk = FetchDesk()
+        self.place = Place({name: self.desk.make(name, len(parts)) for name, parts in APPENDED.items()})
+        for start, epoch in enumerate(EPOCHS):
+            for name, parts in APPENDED.items():
+                for index, appended in enumerate(parts):
+                    while self.desk.partition(name, index).leader_epoch < epoch:
+                        self.desk.new_epoch(name, index)
+                    if appended[start]:
+                        self.desk.append(name, index, *appended[start])
+        for name, offset in TRIMMED.items():
+            self.desk.partition(name).log.delete_before(offset)
+        self.desk.topics.delete("deleted", 0)
+        self._consumer = Consumer(self.desk)
+
+    def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
+        wire, connection = self._consumer.wire, self._consumer.connection
+        self.desk.clock.tick()
+        connection.data_received(encode_request(key, version, 7, "c", body))
+        for passed in range(1_000):
+            if not wire.open:
+                self._consumer = Consumer(self.desk)
+                return CLOSED
+            if wire.data:
+                break
+            if passed and not self.desk.crank.soon:
+                self.desk.crank.lives(0.001)
+            self.desk.turn_ends()
+        while self.desk.crank.soon:
+            self.desk.turn_ends()
+        frames = wire.frames()
+        return frames[0] if frames else NOTHING
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Ours]:
+    ours = Ours()
+    yield ours
+    assert len(ours.desk.fetches) == 0, "somebody waits still"
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in every_case()}
+
+
+def test_every_answer_is_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
+    different = []
+    for name, case in cases.items():
+        answer = answer_of(ours, case)
+        expected = KAFKAS[name]
+        for deviation in DEVIATIONS:
+            if match := re.fullmatch(deviation.cases, name):
+                assert answer != expected, f"{name} is met no more: {deviation.why}"
+                expected = deviation.ours(match, expected)
+        if answer != expected:
+            different.append(f"{name}\n  ours     {json.dumps(answer)}\n  expected {json.dumps(expected)}")
+    assert not different, f"{len(different)} answers are not what they should be:\n" + "\n".join(different[:20])
+
+
+def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.fetch asks again"
+    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

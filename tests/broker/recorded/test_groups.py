@@ -1,0 +1,108 @@
+"""Every field of every group request at its extremes: Kafka's answer to each, and never a partition that stops working.
+
+groups.py has the cases, groups.json what Kafka answers; the differences that are meant stand here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.broker.recorded.groups import ANSWERS, CLOSED, NOTHING, SETTINGS, Case, Peer, every_case, join
+from tests.running import Broker, Client, broker
+from tests.support.peers import defects
+
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+
+REPLY_SECONDS = 10
+KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+
+
+class Deviation(NamedTuple):
+    """Differences that are meant: in the answers to these cases (a pattern), where ours is this."""
+
+    cases: str
+    why: str
+    ours: Any = None
+
+
+REFUSED_JOIN = {"error_code": 23, "generation_id": -1, "member_id": "", "members": []}
+DEVIATIONS = [
+    Deviation(
+        r"join v\d protocols: (twice the same|10000 alike)",
+        "Z7: a protocol that is offered twice is refused at once, where Kafka fails when the join phase ends and leaves its group without an answer",
+        REFUSED_JOIN,
+    ),
+    Deviation(
+        r"join v\d protocols.metadata: two MiB",
+        "Z7: metadata of a consumer that announces more topics than it has is as good as none, where Kafka fails when the join phase ends",
+    ),
+    Deviation(
+        "commit v9: more than a batch",
+        "Z17: what does not fit is refused before anything is applied; Kafka takes it back, and then shows an offset twice that it had before",
+        {"topics": [{"name": "extremes", "partitions": ['300 times {"partition_index": #, "error_code": -#}']}]},
+    ),
+    Deviation(r"delete_offsets v0 topics(.partitions)?: 10000 alike", "the same partition ten thousand times keeps Kafka busy for minutes"),
+]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Broker]:
+    flags = [flag for name, value in SETTINGS.items() for flag in ("--set", f"{name}={value}")]
+    with broker("--profile", "test", *flags, "--set", "log.level=warning") as ours:
+        yield ours
+        assert not defects(ours)
+
+
+@pytest.fixture(scope="module")
+def peer(started: Broker) -> Peer:
+    peer = Peer(started.port, REPLY_SECONDS)
+    peer.prepare()
+    return peer
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in every_case()}
+
+
+@pytest.mark.parametrize("name", KAFKAS)
+def test_the_answer_is_kafkas_and_the_partition_goes_on(peer: Peer, cases: dict[str, Case], name: str) -> None:
+    case = cases[name]
+    answer = json.loads(json.dumps(peer.ask(case)))
+    assert answer["answer"] != NOTHING, "a lost reply"
+    deviation = next((one for one in DEVIATIONS if re.fullmatch(one.cases, name)), None)
+    if deviation is None:
+        assert answer == KAFKAS[name]
+    else:
+        assert answer != KAFKAS[name], f"met no more: {deviation.why}"
+        assert answer["answer"] != CLOSED
+        if deviation.ours is not None:
+            assert deviation.ours.items() <= answer["answer"].items()
+    an_ordinary_group_works(peer, case)
+
+
+def an_ordinary_group_works(peer: Peer, case: Case) -> None:
+    """In the same partition: a member joins, syncs, commits, beats and leaves, and its group is deleted."""
+    group = f"ordinary after {case.name}"[:200]
+    with Client(peer.port) as client:
+        place = peer.settle(client, group, join)
+        assert client.ask(HeartbeatRequest(group, 1, place.member, "instance"), 4).error_code == 0
+        (fetched,) = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)]), 9).groups
+        assert [one.committed_offset for topic in fetched.topics for one in topic.partitions] == [11]
+        left = client.ask(LeaveGroupRequest(group, [MemberIdentity(place.member, "instance")]), 5)
+        assert (left.error_code, left.members[0].error_code) == (0, 0)
+        assert client.ask(DeleteGroupsRequest([group]), 2).results[0].error_code == 0
+
+
+def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.groups asks what is new"
+    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

@@ -1,0 +1,181 @@
+"""Every field of Produce, of a record batch and of InitProducerId at its extremes: Kafka's answer to each, and what it stores.
+
+produce_cases.py has the cases, produce.json what Kafka answers; the differences that are meant stand here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import pytest
+
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.recorded.produce import (
+    ANSWERS,
+    CLOSED,
+    NOTHING,
+    answered,
+    frame_of,
+    places,
+    read_reply,
+    stored,
+    topics_to_create,
+)
+from tests.broker.recorded.produce_cases import Case, every_case, families
+from tests.support.produce_batches import plain_batch
+from tests.support.produce_desk import Caller, Desk
+
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+
+NAMES = [case.name for case in every_case()]
+KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+PLACES = places()
+TOPICS = {topic.name: (topic.num_partitions, {one.name: one.value or "" for one in topic.configs}) for topic in topics_to_create(PLACES)}
+DESK = Desk(TOPICS | {"ordinary": (1, {})})
+
+
+class Deviation(NamedTuple):
+    """Differences that are meant: in the answers to these cases (a pattern), where ours have this error."""
+
+    cases: str
+    why: str
+    error: int
+
+
+DEVIATIONS = [
+    Deviation(
+        r"record: (an offset delta of (?!six).*|offset deltas (0, 0, 0|2, 1, 0|0, 2, 5)(, zstd)?)|.*: records at offsets 0, 0, 5",
+        "offsets in a batch that are not 0, 1, 2, ...: Kafka stores them, numbers them anew or fails with -1, as it happens",
+        87,
+    ),
+    Deviation(
+        r"record: (of length .*|a length that is wrong by .*), zstd|zstd: a byte changed|lz4: twice",
+        "records that no consumer could read: Kafka stores them when they are compressed",
+        87,
+    ),
+    Deviation(r"record: a length of six bytes", "Kafka fails with -1, where it says 87 of other such records", 87),
+    Deviation(r"(gzip|snappy|lz4): a byte behind it|snappy: twice", "what stands behind compressed records is not left out of account", -1),
+    Deviation(r"length 2147483647", "Kafka fails with -1 for a length to which nothing can be added", 87),
+    Deviation(r"null(, v\d+)?", "Kafka never answers a partition without records", 87),
+    Deviation(
+        r"of a producer, transactional, with an id|producer id v\d: .*(a transactional id|of the greatest length)", "no transactions", 53
+    ),
+]
+
+
+def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
+    place = PLACES[case.name]
+    desk.clock.tick()
+    now = desk.clock.wall
+    answers: list[Any] = []
+    for body in case.requests:
+        caller.send(frame_of(case, body(place.topic, place.partition, now)))
+        desk.registry.release()
+        desk.settle()
+        frames = caller.replies()
+        if frames:
+            (frame,) = frames
+            answers.append(answered(case, read_reply(case, frame), now))
+        else:
+            answers.append(CLOSED if caller.closed else NOTHING)
+    found: dict[str, Any] = {"answers": answers}
+    if case.key == ProduceRequest.API_KEY:
+        partition = desk.partitions.find(place.topic, place.partition)
+        assert partition is not None
+        found["stored"] = stored(partition.data, now)
+    return found
+
+
+def difference(name: str, found: dict[str, Any]) -> str:
+    """What is wrong about the answers to a case; nothing, mostly."""
+    found = json.loads(json.dumps(found))
+    deviation = next((one for one in DEVIATIONS if re.fullmatch(one.cases, name)), None)
+    if deviation is None:
+        return "" if found == KAFKAS[name] else f"{name}: {found}, where Kafka has {KAFKAS[name]}"
+    if found == KAFKAS[name]:
+        return f"{name}: met no more: {deviation.why}"
+    right = f'"error_code": {deviation.error},' in json.dumps(found["answers"][-1]) and not found.get("stored")
+    return "" if right else f"{name}: {found}"
+
+
+@pytest.mark.parametrize("family", families())
+def test_the_answers_are_kafkas_and_so_is_what_is_stored(family: str) -> None:
+    wrong = []
+    for case in families()[family]():
+        wrong.append(difference(case.name, ask(case, DESK, DESK.caller())))
+        ordinary(DESK.caller())
+    assert [one for one in wrong if one] == []
+
+
+def ordinary(caller: Caller) -> None:
+    """Whatever came before: what a producer sends is stored."""
+    partition = DESK.partitions.find("ordinary", 0)
+    assert partition is not None
+    before = partition.end_offset
+    request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
+    for number in range(3):  # the last one is read by its shape
+        (topic,) = caller.ask(request, 9).responses
+        (part,) = topic.partition_responses
+        assert (part.error_code, part.base_offset) == (0, before + number)
+
+
+def test_what_can_be_read_by_its_shape_is_answered_and_stored_alike() -> None:
+    """Every case once more, on connections on which two requests of the same topic and version came before."""
+    desk = Desk({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
+    callers: dict[tuple[str, int], LearnedCaller] = {}
+    wrong = []
+    stored_by_shape = 0
+    for case in every_case():
+        if case.key != ProduceRequest.API_KEY or "10000" in case.name or case.version < ProduceRequest.VERSIONS[0]:
+            continue
+        caller = callers.get((case.kind, case.version))
+        if caller is None or caller.closed or caller.connection.shape is not caller.learned:
+            caller = callers[case.kind, case.version] = learned(desk, case)
+        wrong.append(difference(case.name, ask(case, desk, caller)))
+        stored_by_shape += caller.undecoded
+    assert [one for one in wrong if one] == []
+    assert stored_by_shape > 300
+
+
+class LearnedCaller(Caller):
+    """`undecoded`: how many requests were answered by shape since that was asked last."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._answered = 0
+        self.learned: Any = None
+
+    def learn(self) -> None:
+        shape = self.connection.shape
+        assert shape is not None
+
+        def counted(data: bytes, at: int) -> bytes | None:
+            reply = shape(data, at)
+            self._answered += reply is not None
+            return reply
+
+        self.learned = self.connection.shape = counted
+
+    @property
+    def undecoded(self) -> int:
+        answered, self._answered = self._answered, 0
+        return answered
+
+
+def learned(desk: Desk, case: Case) -> LearnedCaller:
+    caller = LearnedCaller(desk)
+    spare = TOPICS[case.kind][0]
+    data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # every topic takes it
+    for _ in range(2):
+        request = ProduceRequest(None, -1, 1500, [TopicProduceData(case.kind, [PartitionProduceData(spare, data)])])
+        (topic,) = caller.ask(request, case.version).responses
+        assert topic.partition_responses[0].error_code == 0
+    caller.learn()
+    return caller
+
+
+def test_every_case_was_asked_of_kafka_and_every_deviation_is_met() -> None:
+    assert set(NAMES) == KAFKAS.keys(), "python -m tests.broker.recorded.produce asks what is new"
+    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in NAMES)] == []

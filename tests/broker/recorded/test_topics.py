@@ -1,0 +1,173 @@
+"""Every field of every request about topics and their settings at its extremes: Kafka's answer to each, and what comes of it.
+
+topics.py has the cases, topics.json what Kafka answers; the differences that are meant stand here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.broker.recorded.groups import CLOSED, NOTHING
+from tests.broker.recorded.topics import ANSWERS, SETTINGS, Case, Peer, every_case
+from tests.running import Broker, broker
+from tests.support.peers import defects
+
+pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+
+REPLY_SECONDS = 10
+KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+
+
+class Deviation(NamedTuple):
+    """Differences that are meant: in what follows from these cases, at this place (a pattern each), where ours is this."""
+
+    cases: str
+    place: str
+    why: str
+    ours: str = ".*"
+
+
+GREAT = r"of (the greatest length|a great length in UTF-16)"
+DEVIATIONS = [
+    Deviation(
+        rf"(create|create_assigned|alter|change) .*: {GREAT}|configs v\d resources.resource_name: {GREAT}",
+        r"answer.*error_(code|message)",
+        "a message too long for a reply is cut, where Kafka fails with error -1",
+        "40|17|said",
+    ),
+    Deviation(
+        r"(create|create_assigned) v7 validate_only: the other|creating: (the name (x 249 times|'(-|_|\.\.\.)'))",
+        r"answer.topics\[\d+\].topic_id",
+        "a topic that was only validated has no id, where Kafka makes one up",
+        "0{32}",
+    ),
+    Deviation(
+        ".*",
+        r"answer.*\.configs\.min\.insync\.replicas\[(2|4)\]",
+        "min.insync.replicas is shown as a default, not as set for the cluster",
+        r"5|\[\{'name': 'min.insync.replicas', 'value': '1', 'source': 5\}\]",
+    ),
+    Deviation(
+        "describing: (some of a broker.*|type (16|32) name 'some'|several|a group.*)",
+        r"answer.*\.configs\..*\[1\]",
+        "settings of the broker stand while it runs, and there are no groups and metrics with settings: they are shown as read only",
+        "True",
+    ),
+    Deviation(
+        "describing: some of a broker(, v1)?",
+        r"answer.*\.configs\.node\.id\[4\]",
+        "node.id has a default here",
+        r".*'source': 4.*'source': 5.*",
+    ),
+    Deviation(
+        "(altering|changing): (broker '1?' (log.cleaner.threads|nope)=1|client metrics|a group(, a wrong name)?|append to a broker's)|changing: loggers of broker '1'",
+        r"answer.responses\[0\].error_(code|message)",
+        "nothing of the broker, and of what is not served, can be changed while it runs",
+        "42|said",
+    ),
+    Deviation(
+        r"(change v\d .*config_operation: .*|changing: operation .*)",
+        r"answer.responses\[0\].error_(code|message)",
+        "an operation that nobody knows is an invalid request, where Kafka fails with error -1",
+        "42|said",
+    ),
+    Deviation(
+        r"growing: to (10004|2147483647), only validated",
+        r"answer.results\[0\].error_(code|message)",
+        "more partitions than one request may add are refused as in CreateTopics, where Kafka fails with error -1",
+        "44|said",
+    ),
+    Deviation(
+        "creating: two that collide",
+        "answer.topics.*",
+        "of two names in one request that differ in '.' and '_' the second collides with the first, where Kafka makes both",
+    ),
+    Deviation(
+        r"describe_partitions v0 cursor.partition_index: the greatest",
+        "answer.next_cursor",
+        "behind the last partition there is nothing, where Kafka's sum is negative",
+        "None",
+    ),
+    Deviation(
+        "describing_partitions: the name ''",
+        "answer.topics.*",
+        "an empty name is invalid as any other that is, where Kafka fails with error -1",
+        "17|3576",
+    ),
+    Deviation(
+        "of_the_offsets_topic: (let it grow|let it shrink|alter it|delete it)",
+        "answer.*error_(code|message)|answer.*topic_id|then.*",
+        "groups live in the partitions of the offsets topic and by its settings: it stays as it is, where Kafka loses their offsets",
+        "17|42|said|absent|<id>",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Broker]:
+    flags = [flag for name, value in SETTINGS.items() for flag in ("--set", f"{name}={value}")]
+    with broker("--profile", "test", *flags, "--set", "log.level=warning", "--set", "partitions.max=100000") as ours:
+        yield ours
+        assert not defects(ours)
+
+
+@pytest.fixture(scope="module")
+def peer(started: Broker) -> Iterator[Peer]:
+    peer = Peer(started.port, REPLY_SECONDS)
+    peer.prepare()
+    yield peer
+    peer.close()
+
+
+def differences(mine: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(mine, dict) and isinstance(kafkas, dict):
+        for name in mine | kafkas:
+            yield from differences(mine.get(name, "absent"), kafkas.get(name, "absent"), f"{place}.{name}".lstrip("."))
+    elif isinstance(mine, list) and isinstance(kafkas, list) and len(mine) == len(kafkas):
+        for number, (one, other) in enumerate(zip(mine, kafkas, strict=True)):
+            yield from differences(one, other, f"{place}[{number}]")
+    elif mine != kafkas:
+        yield place, mine, kafkas
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in every_case()}
+
+
+@pytest.mark.parametrize("about", dict.fromkeys(re.split("[ :]", name)[0] for name in KAFKAS))
+def test_the_answers_are_kafkas(peer: Peer, cases: dict[str, Case], about: str) -> None:
+    wrong = []
+    for name, case in cases.items():
+        if re.split("[ :]", name)[0] == about:
+            wrong += [f"{name}: {problem}" for problem in problems(name, json.loads(json.dumps(peer.ask(case))))]
+    assert not wrong, "\n".join(wrong)
+
+
+def problems(name: str, ours: Any) -> Iterator[str]:
+    kafkas = KAFKAS[name]
+    if ours["answer"] in (NOTHING, CLOSED):
+        yield f"{ours['answer']}"
+        return
+    if kafkas["answer"] == NOTHING:
+        return
+    deviations = {one for one in DEVIATIONS if re.fullmatch(one.cases, name)}
+    met = set()
+    for place, mine, theirs in differences(ours, kafkas):
+        found = {one for one in deviations if re.fullmatch(one.place, place) and re.fullmatch(one.ours, str(mine))}
+        met |= found
+        if not found:
+            yield f"{place}: ours {mine!r}, Kafka's {theirs!r}"
+    for one in deviations - met:
+        if one.cases != ".*":
+            yield f"met no more: {one.why}"
+
+
+def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.topics asks what is new"
+    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

@@ -1,0 +1,362 @@
+"""Every field of every request about topics and their settings at its extremes, and what Apache Kafka answers to that.
+
+`python -m tests.broker.recorded.topics all` asks a real Kafka and writes its answers to topics.json, to which the
+broker's are compared. Without `all` only new cases are asked. Each case has a topic of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from struct import pack
+from typing import Any, NamedTuple
+
+from broker.topics.registry import CONSUMER_OFFSETS
+from protocol.apis import APIS
+from protocol.batch import build_facts
+from protocol.errors import ProtocolError
+from protocol.headers import response_header_version
+from protocol.message import Part, fields_of
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.recorded.groups import CLOSED, MANY, NOTHING, Change, Way, booleans, no_list, numbers, shortened, texts, to
+from tests.broker.recorded.topic_cases import (
+    ASKED,
+    DRY,
+    NO_ID,
+    PARTITIONS,
+    RETENTION_MS,
+    TOPIC,
+    UNKNOWN_ID,
+    Place,
+    Request,
+    create,
+    create_assigned,
+    special_cases,
+)
+from tests.kafka_process import kafka
+from tests.running import Client
+
+ANSWERS = Path(__file__).with_name("topics.json")
+SETTINGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
+KNOWN_SECONDS = 20
+SILENCE_SECONDS = 4  # Kafka is quiet for longer only where it will never answer
+LATER_SECONDS = 0.2  # until Kafka's broker has seen what its controller changed
+READING = ("describe", "describing", "configs", "log_dirs", "of_the_offsets_topic: describe", "of_the_offsets_topic: its")
+RECORDS = 6  # in the first partition of each case that is about records, in three batches
+LEADERS = (6, 3, 5)  # what Kafka answers until a new topic's leader is there
+
+
+# Kafka is busy with these for minutes.
+WOUNDING = {
+    f"create v7 topics: {MANY} alike",
+    f"create_assigned v7 topics: {MANY} alike",
+    f"create_assigned v7 topics.assignments: {MANY} different",
+    f"grow v3 topics: {MANY} alike",
+    f"delete_by_id v6 topics: {MANY} different",
+    f"log_dirs v4 topics: {MANY} alike",
+}
+
+
+class Case(NamedTuple):
+    name: str
+    request: Request
+    version: int
+    change: Change | None = None
+
+    def body(self, place: Place) -> bytes:
+        request = self.request(place)
+        return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
+
+
+def every_case() -> Iterator[Case]:
+    for request, versions in ASKED:
+        for version in versions:
+            yield from cases(request, version, versions[0])
+    for name, version, request in special_cases():
+        yield Case(name, request, version)
+
+
+def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
+    base = request(DRY)
+    plain = base.encode(version)
+    yield Case(f"{request.__name__} v{version}", request, version)
+    for way, kind in fields(base):
+        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
+        for name, change in changes.items():
+            if name.startswith(str(MANY)) and version != newest:
+                continue  # it takes long, and says the same in every version
+            where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
+            case = Case(f"{request.__name__} v{version} {where}: {name}", request, version, change)
+            tried = case._replace(change=changes["twice the same"]) if name.startswith(str(MANY)) else case  # tells as much, in no time
+            if case.name not in WOUNDING and is_readable(tried) and tried.body(DRY) != plain:
+                yield case
+
+
+def is_readable(case: Case) -> bool:
+    """What is not makes Kafka's broker ask its controller again and again; that connections end with it is told elsewhere."""
+    request = case.request(DRY)
+    try:
+        type(request).decode(case.body(DRY), 0, case.version)
+    except ProtocolError:
+        return False
+    return True
+
+
+def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
+    """Every field of a message, of what stands in it, and of the first of each list in it, with the kind of its value."""
+    for name in fields_of(type(part)):
+        value = getattr(part, name)
+        at = (*way, name)
+        if isinstance(value, list):
+            if not value:
+                continue
+            yield at, "list"
+            if isinstance(value[0], Part):
+                yield from fields(value[0], (*at, 0))
+            else:
+                yield (*at, 0), type(value[0]).__name__
+        elif isinstance(value, Part):
+            yield from fields(value, at)
+        else:
+            yield at, "str" if value is None else type(value).__name__
+
+
+def ids(way: Way, flexible: bool) -> dict[str, Change]:
+    return {"none": to(way, NO_ID), "unknown": to(way, UNKNOWN_ID), "the greatest": to(way, b"\xff" * 16)}
+
+
+def lists(way: Way, flexible: bool) -> dict[str, Change]:
+    return {
+        "empty": to(way, []),
+        "null": no_list(way, flexible),
+        "twice the same": to(way, lambda items: items[:1] * 2),
+        f"{MANY} alike": to(way, lambda items: items[:1] * MANY),
+        f"{MANY} different": to(way, lambda items: [different(items[0], number) for number in range(MANY)]),
+    }
+
+
+def different(item: Any, number: int) -> Any:
+    if isinstance(item, Part):
+        item = copy.copy(item)
+        names = fields_of(type(item))
+        name = next((name for name in names if isinstance(getattr(item, name), str)), names[0])
+        if getattr(item, name) is None:
+            name = "topic_id"
+        setattr(item, name, different(getattr(item, name), number))
+        return item
+    if isinstance(item, list):
+        return item
+    if isinstance(item, bytes):
+        return number.to_bytes(16, "big")
+    return f"{item}-{number}" if isinstance(item, str) else number
+
+
+CHANGES = {"str": texts, "int": numbers, "bytes": ids, "bool": booleans, "list": lists}
+
+
+# Asking.
+
+
+class Peer:
+    """A broker that is asked; what it is told to change can be seen `later`, in seconds."""
+
+    def __init__(self, port: int, seconds: float, later: float = 0) -> None:
+        self.port = port
+        self.seconds = seconds
+        self.later = later
+        self._cases = 0
+        self._client = Client(port)
+
+    def close(self) -> None:
+        self._client.socket.close()
+
+    def again(self) -> None:
+        self.close()
+        self._client = Client(self.port)
+
+    def prepare(self) -> None:
+        until = time.monotonic() + KNOWN_SECONDS
+        while self._client.ask(FindCoordinatorRequest("extremes"), 2).error_code or self.known(CONSUMER_OFFSETS)[0]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        self.make("compacted", 1, ("cleanup.policy", "compact"))
+        self.make("both", 1, ("cleanup.policy", "compact,delete"))
+        self._read = self.make("x_reads", PARTITIONS, ("retention.ms", RETENTION_MS))
+        self.fill(self._read)
+
+    def make(self, name: str, partitions: int, *settings: tuple[str, str]) -> Place:
+        configs = [CreatableTopicConfig(*setting) for setting in settings]
+        reply = self._client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs)], 5000), 7)
+        assert reply.topics[0].error_code in (0, 36), reply
+        until = time.monotonic() + KNOWN_SECONDS
+        while self.known(name)[0]:  # Kafka's brokers learn of it later
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return Place(name, reply.topics[0].topic_id)
+
+    def known(self, name: str) -> tuple[int, int]:
+        """The error of the topic, and how many partitions it has."""
+        reply = self._client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
+        return reply.topics[0].error_code, len(reply.topics[0].partitions)
+
+    def fill(self, place: Place) -> None:
+        now = round(time.time() * 1000)  # for what is old goes
+        for number in range(RECORDS // 2):
+            batch = build_facts([(b"k%d" % number, b"v"), (b"l%d" % number, b"w")], now)
+            request = ProduceRequest(None, -1, 5000, [TopicProduceData(place.topic, partition_data=[PartitionProduceData(0, batch)])])
+            until = time.monotonic() + KNOWN_SECONDS
+            while (answer := self._client.ask(request, 9).responses[0].partition_responses[0]).error_code in LEADERS:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert (answer.error_code, answer.base_offset) == (0, 2 * number), answer
+        assert self.first_offsets(place) == [0] * PARTITIONS
+
+    def first_offsets(self, place: Place) -> list[int]:
+        partitions = [ListOffsetsPartition(number, -1, -2) for number in range(PARTITIONS)]
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(place.topic, partitions)])
+        until = time.monotonic() + KNOWN_SECONDS
+        reply = self._client.ask(request, 5)
+        while any(one.error_code for one in reply.topics[0].partitions):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+            reply = self._client.ask(request, 5)
+        return [one.offset for one in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
+
+    def ask(self, case: Case) -> dict[str, Any]:
+        """The answer to the case, and what is seen of its topic afterwards."""
+        if case.name.startswith(READING):  # all of them the same
+            reply = self.reply_to(case, self._read)
+            return {"answer": reply if isinstance(reply, str) else plain(reply, self._read)}
+        self._cases += 1
+        name = f"x_{self._cases:05}"
+        makes = case.request in (create, create_assigned)
+        place = Place(name, NO_ID) if makes else self.make(name, PARTITIONS, ("retention.ms", RETENTION_MS))
+        about_records = case.name.startswith(("delete_records", "deleting_records"))
+        if about_records:
+            self.fill(place)
+        reply = self.reply_to(case, place)
+        answer = {"answer": reply if isinstance(reply, str) else plain(reply, place)}
+        time.sleep(self.later)
+        then = list(self.what_is_there(f"{name}-new" if makes else name))
+        if about_records and then[0] == [0, PARTITIONS]:
+            then.append(self.first_offsets(place))
+        if then != [[0, PARTITIONS], {"retention.ms": RETENTION_MS}]:
+            answer["then"] = then
+        return answer
+
+    def reply_to(self, case: Case, place: Place) -> Any:
+        key = case.request(DRY).API_KEY
+        flexible = case.version >= APIS[key].flexible_from
+        client = self._client
+        client.socket.settimeout(self.seconds)
+        try:
+            client.send_frame(pack(">hhih", key, case.version, 7, 1) + b"c" + b"\0" * flexible + case.body(place))
+            frame = client.frame()
+        except OSError as error:
+            self.again()
+            return NOTHING if isinstance(error, TimeoutError) else CLOSED
+        at = 4 + response_header_version(key, case.version)
+        reply, end = APIS[key].response.decode(frame, at, case.version)
+        assert end == len(frame)
+        return reply
+
+    def what_is_there(self, name: str) -> Iterator[Any]:
+        """Of the topic its error and how many partitions, and the settings of its own."""
+        error, partitions = self.known(name)
+        yield [error, partitions]
+        if not error:
+            result = self._client.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None)]), 4).results[0]
+            yield {one.name: one.value for one in result.configs if one.config_source == 1}
+
+
+# Writing down.
+
+# Where Kafka answers in any order.
+UNORDERED = {
+    "CreatableTopicResult",
+    "CreatePartitionsTopicResult",
+    "DeletableTopicResult",
+    "DeleteRecordsTopicResult",
+    "DeleteRecordsPartitionResult",
+    "DescribeLogDirsTopic",
+    "DescribeLogDirsPartition",
+    "DescribeConfigsResult",
+    "AlterConfigsResourceResponse",
+}
+
+# What differs from one time or machine to the next, or is told in words of our own.
+SAID = {"error_message", "documentation"}
+SIZES = {"total_bytes", "usable_bytes"}
+
+
+def plain(value: Any, place: Place) -> Any:
+    """As JSON has it; ids that were made are named, long texts and long lists are shortened."""
+    if isinstance(value, Part):
+        return {name: told(name, getattr(value, name), place) for name in fields_of(type(value)) if name != "throttle_time_ms"}
+    if isinstance(value, list):
+        items = [plain(item, place) for item in value if not is_of_others(item, place)]
+        if items and type(value[0]).__name__ in ("DescribeConfigsResourceResult", "CreatableTopicConfigs"):
+            return {item["name"]: list(item.values())[1:] for item in sorted(items, key=lambda item: str(item["name"]))}
+        return shortened(sorted(items, key=json.dumps) if type(value[0]).__name__ in UNORDERED else items) if items else []
+    if isinstance(value, bytes):
+        return value.hex() if value in (NO_ID, UNKNOWN_ID) else "<id>"
+    if isinstance(value, str):
+        value = re.sub("\ufffd+", "\ufffd", value.replace(place.topic, "<topic>").replace(place.topic.replace("_", "."), "<colliding>"))
+        return f"{value[:40]}... ({len(value)} characters)" if len(value) > 80 else value
+    return value
+
+
+def told(name: str, value: Any, place: Place) -> Any:
+    if name in SAID:
+        return "said" if value else value
+    if name in SIZES:
+        return "some" if value > 0 else value
+    if name == "log_dir":
+        return "<folder>"
+    return plain(value, place)
+
+
+def is_of_others(item: Any, place: Place) -> bool:
+    """A topic of another case, where all are listed."""
+    listed = type(item).__name__ in ("DescribeLogDirsTopic", "DescribeTopicPartitionsResponseTopic")
+    return listed and item.name.startswith("x_") and not item.name.startswith(place.topic)
+
+
+def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
+    """Takes the cases one after the other; where Kafka never answers again another one is started for the rest."""
+    with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
+        peer = Peer(port, SILENCE_SECONDS, LATER_SECONDS)
+        peer.prepare()
+        while cases:
+            case = cases.pop(0)
+            try:
+                answers[case.name] = peer.ask(case)
+            except OSError:
+                answers[case.name] = {"answer": NOTHING}
+                break
+            print(f"{len(answers)} {case.name}: {json.dumps(answers[case.name])[:150]}", file=sys.stderr)
+        peer.close()
+
+
+def main() -> None:
+    """Ask Kafka, and write down its answers: to what it was not asked yet, or with `all` to everything."""
+    answers: dict[str, Any] = {} if sys.argv[1:] == ["all"] else json.loads(ANSWERS.read_text())
+    cases = [case for case in every_case() if case.name not in answers]
+    while cases:
+        ask_kafka(cases, answers)
+    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
+    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The clock on machines whose wall clock is right, wrong, set, or drifts, and on those that sleep."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.runtime.clock import NOT_YET, Clock, boot_clock
+
+BEGIN = 1_700_000_000_000
+MINUTE = 60_000
+DAY = 86_400_000
+SETTLE = 10 * MINUTE
+
+
+class Machine:
+    """Its wall clock, the monotonic one, and how long it slept, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.wall = BEGIN
+        self.monotonic = 50_000
+        self.slept = 7_000  # before the broker was started
+        self.clock = self.start()
+
+    def start(self, last_use: int | None = None) -> Clock:
+        """The broker, with a new data directory or one that was in use."""
+        self.clock = Clock(
+            lambda: self.wall * 1_000_000,
+            lambda: self.monotonic * 1_000_000,
+            lambda: (self.monotonic + self.slept) * 1_000_000,
+            SETTLE,
+        )
+        if last_use is not None:
+            self.clock.start_after(last_use)
+        return self.clock
+
+    def lives(self, ms: int, step: int = 1_000, drift: float = 0.0) -> None:
+        """Goes on, and is looked at now and then."""
+        while ms > 0:
+            passed = min(ms, step)
+            ms -= passed
+            self.monotonic += passed
+            self.wall += round(passed * (1 + drift))
+            self.clock.deletion_ms()
+
+    def is_set(self, by: int) -> None:
+        self.wall += by
+        self.clock.deletion_ms()
+
+    def sleeps(self, ms: int) -> None:
+        self.slept += ms
+        self.wall += ms
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def times(machine: Machine) -> tuple[int, int]:
+    """The time of deadlines since the start, and that of the records since then."""
+    machine.clock.deletion_ms()
+    return machine.clock.now - 50_000, machine.clock.wall - BEGIN
+
+
+def test_deadlines_follow_the_monotonic_clock_and_records_the_wall_clock(machine: Machine) -> None:
+    assert times(machine) == (0, 0)
+    machine.lives(1_500)
+    assert times(machine) == (1_500, 1_500)
+    assert machine.clock.deletion_ms() == BEGIN + 1_500
+    assert machine.clock.steady_ms == BEGIN
+    assert machine.clock.trouble == ""
+
+
+@pytest.mark.parametrize("step", [-MINUTE, -1_000, 1_000, MINUTE])
+def test_a_small_step_of_the_wall_clock_counts_at_once(machine: Machine, step: int) -> None:
+    machine.is_set(step)
+    machine.lives(1_000)
+    assert times(machine) == (1_000, 1_000 + step)
+    assert machine.clock.settled
+
+
+@pytest.mark.parametrize("days", [8, 1, -1, -8])
+def test_two_seconds_of_a_wrong_clock_delete_nothing(machine: Machine, days: int) -> None:
+    machine.lives(MINUTE)
+    machine.is_set(days * DAY)
+    assert machine.clock.deletion_ms() == NOT_YET  # at the first look
+    assert machine.clock.steady_ms == NOT_YET
+    machine.lives(2_000)
+    machine.is_set(-days * DAY)
+    machine.lives(SETTLE - 1)
+    assert machine.clock.deletion_ms() == NOT_YET
+    machine.lives(1)
+    assert machine.clock.deletion_ms() == BEGIN + MINUTE + 2_000 + SETTLE
+    assert machine.clock.steady_ms == BEGIN + MINUTE + 2_000
+
+
+def test_a_clock_that_was_set_ahead_is_followed_at_once_and_counts_when_it_has_settled(machine: Machine) -> None:
+    machine.is_set(DAY)
+    assert times(machine) == (0, DAY)
+    machine.lives(SETTLE - 1)
+    assert not machine.clock.settled
+    machine.lives(1)
+    assert machine.clock.deletion_ms() == BEGIN + DAY + SETTLE
+
+
+def test_a_clock_that_was_set_back_is_followed_when_it_has_settled(machine: Machine) -> None:
+    """Otherwise what is stored meanwhile would be old when it is put right."""
+    machine.is_set(-DAY)
+    machine.lives(1_000)
+    assert times(machine) == (1_000, 1_000)
+    machine.lives(SETTLE - 1_001)
+    assert times(machine) == (SETTLE - 1, SETTLE - 1)
+    machine.lives(1)
+    assert times(machine) == (SETTLE, SETTLE - DAY)
+    assert machine.clock.steady_ms == BEGIN - DAY
+
+
+def test_what_is_stored_after_a_clock_came_back_has_the_right_time(machine: Machine) -> None:
+    machine.is_set(8 * DAY)
+    machine.lives(2_000)
+    assert times(machine) == (2_000, 8 * DAY + 2_000)
+    machine.is_set(-8 * DAY)
+    assert times(machine) == (2_000, 2_000)
+
+
+def test_a_further_step_begins_the_wait_anew(machine: Machine) -> None:
+    machine.is_set(DAY)
+    machine.lives(SETTLE - 1_000)
+    machine.is_set(2 * MINUTE)
+    machine.lives(SETTLE - 1_000)
+    assert not machine.clock.settled
+    machine.is_set(-2 * MINUTE)
+    machine.lives(SETTLE - 1)
+    assert not machine.clock.settled
+    machine.lives(1)
+    assert machine.clock.settled
+
+
+def test_steps_that_come_again_and_again_never_settle(machine: Machine) -> None:
+    for _ in range(5):
+        machine.is_set(DAY)
+        machine.lives(SETTLE // 2)
+        machine.is_set(-DAY)
+        machine.lives(SETTLE // 2)
+        assert machine.clock.deletion_ms() == NOT_YET
+    assert times(machine) == (5 * SETTLE, 5 * SETTLE)
+
+
+def test_small_steps_add_up(machine: Machine) -> None:
+    machine.is_set(MINUTE - 1)
+    machine.lives(DAY, MINUTE)
+    assert machine.clock.settled
+    machine.is_set(2)
+    machine.clock.deletion_ms()
+    assert not machine.clock.settled
+
+
+@pytest.mark.parametrize("drift", [0.001, -0.001])
+def test_a_slow_drift_adds_up_to_a_step(machine: Machine, drift: float) -> None:
+    machine.lives(60_000_000, drift=drift)
+    assert machine.clock.settled
+    machine.lives(1_000, drift=drift)
+    assert not machine.clock.settled
+    machine.lives(SETTLE, drift=drift)
+    assert machine.clock.settled
+    machine.lives(59_000_000, drift=drift)
+    assert machine.clock.settled
+    machine.lives(1_001_000, drift=drift)
+    assert not machine.clock.settled
+
+
+def test_drift_during_the_wait_begins_it_anew_only_beyond_a_minute(machine: Machine) -> None:
+    machine.is_set(DAY)
+    machine.lives(SETTLE, drift=0.09)
+    assert machine.clock.settled
+    machine.is_set(DAY)
+    machine.lives(SETTLE, drift=0.11)
+    assert not machine.clock.settled
+
+
+@pytest.mark.parametrize("slept", [30_000, 9 * DAY])
+def test_the_sleep_of_a_machine_is_no_step(machine: Machine, slept: int) -> None:
+    for _ in range(5):
+        machine.lives(1_000)
+        machine.sleeps(slept)
+    assert times(machine) == (5_000, 5_000 + 5 * slept)  # no deadline has come nearer
+    assert machine.clock.deletion_ms() == BEGIN + 5_000 + 5 * slept
+
+
+def test_a_clock_that_is_set_while_the_machine_sleeps_is_a_step(machine: Machine) -> None:
+    machine.sleeps(DAY)
+    machine.wall += 2 * MINUTE
+    assert machine.clock.deletion_ms() == NOT_YET
+    machine.sleeps(DAY)  # sleep neither ends the wait nor begins it anew
+    machine.lives(SETTLE - 1)
+    assert machine.clock.deletion_ms() == NOT_YET
+    machine.lives(1)
+    assert machine.clock.deletion_ms() == BEGIN + 2 * DAY + 2 * MINUTE + SETTLE
+
+
+def test_a_clock_set_back_during_the_wait_is_held_where_it_was_trusted_sleep_included(machine: Machine) -> None:
+    machine.is_set(-DAY)
+    machine.clock.deletion_ms()
+    machine.sleeps(3 * MINUTE)
+    assert times(machine) == (0, 3 * MINUTE)
+
+
+# Starts.
+
+
+@pytest.mark.parametrize("away", [-MINUTE, 0, MINUTE])
+def test_a_start_soon_after_the_last_use_deletes_at_once(machine: Machine, away: int) -> None:
+    assert machine.start(BEGIN - away).deletion_ms() == BEGIN
+
+
+@pytest.mark.parametrize("away", [-8 * DAY, -MINUTE - 1, MINUTE + 1, 8 * DAY])
+def test_a_start_long_after_or_before_the_last_use_waits(machine: Machine, away: int) -> None:
+    clock = machine.start(BEGIN - away)
+    assert clock.deletion_ms() == NOT_YET
+    assert "suspended until 2023-11-" in clock.trouble
+    machine.lives(SETTLE - 1)
+    assert clock.deletion_ms() == NOT_YET
+    machine.lives(1)
+    assert clock.deletion_ms() == BEGIN + SETTLE
+    assert clock.steady_ms == BEGIN
+
+
+def test_a_start_before_the_last_use_stores_nothing_older_than_that(machine: Machine) -> None:
+    clock = machine.start(BEGIN + DAY)
+    machine.lives(1_000)
+    assert clock.wall == BEGIN + DAY + 1_000
+    machine.is_set(DAY)  # put right: a step
+    machine.lives(1_000)
+    assert clock.wall == BEGIN + DAY + 2_000
+    machine.lives(SETTLE)
+    assert clock.deletion_ms() == BEGIN + DAY + 2_000 + SETTLE
+
+
+def test_a_start_that_knows_no_last_use_waits_at_the_time_of_the_clock(machine: Machine) -> None:
+    clock = machine.start(NOT_YET)
+    assert (clock.deletion_ms(), clock.wall) == (NOT_YET, BEGIN)
+    machine.lives(SETTLE)
+    assert clock.deletion_ms() == BEGIN + SETTLE
+
+
+def test_a_wait_of_0_lets_every_time_count_at_once(machine: Machine) -> None:
+    clock = machine.clock = Clock(lambda: machine.wall * 1_000_000, lambda: machine.monotonic * 1_000_000)
+    machine.is_set(DAY)
+    assert clock.deletion_ms() == BEGIN + DAY
+    machine.is_set(-2 * DAY)
+    assert clock.deletion_ms() == BEGIN - DAY
+
+
+def test_a_clock_from_before_or_beyond_all_calendars_can_be_told(machine: Machine) -> None:
+    for wall in (-(1 << 60), 1 << 60):
+        machine.wall = wall
+        assert machine.clock.deletion_ms() == NOT_YET
+        assert machine.clock.trouble
+
+
+def test_this_machine_has_a_clock_that_counts_its_sleep() -> None:
+    boot = boot_clock()
+    first = boot()
+    assert 0 < first <= boot()
+
+
+def test_what_is_far_from_the_last_use_or_was_set_is_told_once(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.start(BEGIN - 8 * DAY)
+    machine.lives(5_000)
+    machine.is_set(-DAY)
+    machine.lives(SETTLE)
+    told = [line for line in capsys.readouterr().out.splitlines() if "deletion by time" in line]
+    assert [("691200" in line, "86400" in line, "goes on" in line) for line in told] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]

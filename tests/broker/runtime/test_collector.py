@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from broker.runtime.collector import LOOK_SECONDS, MEMBERS_MORE, Collector
+from tests.support.group_logs import Loop
+
+LOOK_MS = LOOK_SECONDS * 1000
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.members = 0
+        self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
+
+    def passes(self) -> bool:
+        """Whether anything was taken out of sight meanwhile."""
+        keep = [[] for _ in range(10)]  # type: ignore[var-annotated]
+        before = gc.get_freeze_count()
+        self.loop.pass_ms(LOOK_MS)
+        assert keep
+        return gc.get_freeze_count() > before
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.collector.close()
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_nothing_is_collected_while_partitions_load(desk: Desk) -> None:
+    desk.collector.pause()
+    assert not gc.isenabled()
+    desk.loop.pass_ms(10 * LOOK_MS)
+    assert not gc.isenabled()
+    desk.collector.go_on()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
+
+
+def test_what_grows_by_much_is_taken_out_of_sight_again(desk: Desk) -> None:
+    desk.members = 80_000
+    desk.collector.go_on()
+    assert not desk.passes()
+    desk.members = 89_999
+    assert not desk.passes()
+    desk.members = 90_000
+    assert desk.passes()
+    assert not desk.passes()
+
+
+def test_a_few_members_more_are_no_reason(desk: Desk) -> None:
+    desk.collector.go_on()
+    desk.members = MEMBERS_MORE - 1
+    assert not desk.passes()
+    desk.members = MEMBERS_MORE
+    assert desk.passes()
+
+
+def test_while_something_loads_again_it_waits(desk: Desk) -> None:
+    desk.collector.go_on()
+    desk.collector.pause()
+    desk.members = 10 * MEMBERS_MORE
+    assert not desk.passes()
+
+
+def test_it_looks_no_more_once_it_is_closed(desk: Desk) -> None:
+    desk.collector.go_on()
+    desk.collector.close()
+    desk.members = 10 * MEMBERS_MORE
+    assert not desk.passes()

@@ -1,0 +1,496 @@
+"""What one connection, journal, actor or callback raises ends that one alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.groups.journal import spoiled
+from broker.net.long_replies import LongReplies
+from broker.runtime.clock import Clock
+from broker.runtime.contain import DEFECTS, Contained, Defects, alone, broken, run, uncontained
+from broker.runtime.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
+from broker.topics.retention import Rounds
+from broker.topics.waiting_fetches import Fetches
+from coordinator.hold import Hold, Parts
+from tests.broker.runtime.test_turn import Crank
+
+
+class Planted(Exception):
+    """What the tests raise where nothing should."""
+
+
+class World:
+    """A turn whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.loop = Crank()
+        self.clock = Clock(lambda: int(self.loop.wall * 1e9), lambda: int(self.loop.monotonic * 1e9))
+        self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
+
+    def run(self, seconds: float = 0.0, passes: int = 6) -> None:
+        self.loop.lives(seconds)
+        for _ in range(passes):
+            self.loop.pass_once()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def planted() -> Callable[[], int]:
+    """How many defects were noted since."""
+    before = DEFECTS.count
+    return lambda: DEFECTS.count - before
+
+
+class Part:
+    """Work for the end of a turn, and something with a deadline; the calls named raise."""
+
+    name = "part"
+    error = 0
+
+    def __init__(self, *raising: str) -> None:
+        self.raising = raising
+        self.called: list[str] = []
+        self.at = NEVER
+        self.period = 0
+
+    def _call(self, name: str) -> None:
+        self.called.append(name)
+        if name in self.raising:
+            raise Planted(name)
+
+    @property
+    def wake_at(self) -> int:
+        if "wake_at" in self.raising:
+            self._call("wake_at")
+        return self.at
+
+    def end_turn(self) -> None:
+        self._call("end_turn")
+
+    def advance(self, now: int) -> None:
+        self._call("advance")
+        self.at = now + self.period if self.period else NEVER
+
+    def broken(self) -> None:
+        self._call("broken")
+
+
+@pytest.mark.parametrize("give", ["touch", "later"])
+def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
+    first, bad, last = Part(), Part("end_turn"), Part()
+    other = Part()
+    for part in (first, bad, last):
+        getattr(world.turn, give)(part)
+    world.turn.later(other)
+    world.run()
+    assert bad.called == ["end_turn", "broken"]
+    assert first.called == last.called == other.called == ["end_turn"]
+    assert planted() == 1
+    getattr(world.turn, give)(first)
+    world.run()
+    assert first.called == ["end_turn"] * 2, "there are turns afterwards"
+
+
+def test_what_deals_with_a_fault_may_raise_too(world: World, planted: Callable[[], int]) -> None:
+    bad, last = Part("end_turn", "broken"), Part()
+    world.turn.touch(bad)
+    world.turn.touch(last)
+    world.run()
+    assert (last.called, planted()) == (["end_turn"], 2)
+
+
+@pytest.mark.parametrize("raising", ["advance", "wake_at"])
+def test_an_actor_that_raises_keeps_no_other_from_its_deadline(world: World, planted: Callable[[], int], raising: str) -> None:
+    bad, good = Part(), Part()
+    bad.at = good.at = world.clock.now + 100
+    good.period = 100
+    world.turn.attend(bad)
+    world.turn.attend(good)
+    bad.raising = (raising,)
+    for _ in range(10):
+        world.run(0.101)
+    assert good.called.count("advance") == 10
+    assert bad.called.count("broken") == planted()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_deadlines_go_on_after_the_clock_has_raised(
+    world: World, planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    part = Part()
+    part.at = world.clock.now + 100
+    part.period = 100
+    world.turn.attend(part)
+
+    def tick(clock: Clock) -> int:
+        raise Planted
+
+    seconds = 0.101 + late
+    if late:  # its second reading: input is read first
+        monkeypatch.setattr(Turn, "_advance", tick)
+    else:
+        monkeypatch.setattr(Clock, "tick", tick)
+    world.run(seconds)
+    monkeypatch.undo()
+    assert (part.called, planted()) == ([], 1)
+    for _ in range(4):
+        world.run(REST_MS_MIN / 1000 + 0.001)
+    assert part.called.count("advance") >= 2
+
+
+def test_an_actor_that_raises_each_time_is_asked_less_and_less(world: World, planted: Callable[[], int]) -> None:
+    bad = Part("advance")
+    bad.at = world.clock.now
+    world.turn.attend(bad)
+    seconds = 120
+    for _ in range(seconds * 20):
+        world.run(0.05, passes=1)
+        world.turn.wake_by(bad.at)  # as its callers do, who know of nothing
+    rests = 0
+    spent = 0
+    while spent < seconds * 1000:
+        spent += min(REST_MS_MIN << rests, REST_MS_MAX)
+        rests += 1
+    assert rests - 1 <= planted() <= rests + 1
+    bad.raising = ()
+    world.run(REST_MS_MAX / 1000)
+    assert bad.called[-1] == "advance"
+    assert bad.at == NEVER
+    bad.raising, bad.at = ("advance",), world.clock.now
+    before = planted()
+    world.turn.wake_by(bad.at)
+    world.run(0.001)
+    world.run(REST_MS_MIN / 1000 + 0.001)
+    assert planted() - before == 2, "after it was well it rests as briefly as at first"
+
+
+class Writer:
+    """A connection with a long reply."""
+
+    def __init__(self, raising: bool = False) -> None:
+        self.raising = raising
+        self.left = 3
+        self.ended = False
+
+    @property
+    def writes_on(self) -> bool:
+        return self.left > 0
+
+    def write_piece(self, bytes_max: int) -> int:
+        if self.raising:
+            raise Planted
+        self.left -= 1
+        return 1
+
+    def broken(self) -> None:
+        self.ended = True
+
+
+def test_a_long_reply_that_raises_ends_alone(world: World, planted: Callable[[], int]) -> None:
+    replies = LongReplies(world.turn)
+    writers = [Writer(), Writer(True), Writer()]
+    for writer in writers:
+        replies.go_on(writer)
+    world.run()
+    assert [writer.left for writer in writers] == [0, 3, 0]
+    assert [writer.ended for writer in writers] == [False, True, False]
+    assert planted() == 1
+
+
+class Waiter:
+    """A connection and its fetch in one; `raising` names the call that does."""
+
+    def __init__(self, raising: str = "") -> None:
+        self.raising = raising
+        self.leave: Any = None
+        self.completed = self.ended = False
+
+    def enough(self, grown: Any) -> bool:
+        if self.raising == "enough":
+            raise Planted
+        return True
+
+    def complete(self) -> None:
+        if self.raising == "complete":
+            raise Planted
+        self.completed = True
+
+    def broken(self) -> None:
+        self.ended = True
+
+
+class Place:
+    """A partition as far as waiting goes."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[Any, None] = {}
+
+
+@pytest.mark.parametrize("raising", ["enough", "complete"])
+@pytest.mark.parametrize("due", [False, True])
+def test_a_waiting_fetch_that_raises_ends_alone(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
+    fetches = Fetches(world.turn, world.clock)
+    world.turn.attend(fetches)
+    place: Any = Place()
+    waiters = [Waiter(), Waiter(raising), Waiter()]
+    for waiter in waiters:
+        fetches.park(waiter, [place], waiter, 50)  # type: ignore[arg-type]
+    if due:
+        world.run(0.06)
+    else:
+        for waiting in list(place.waiters):
+            waiting.grown(place)
+        world.run()
+    assert [waiter.completed for waiter in waiters] == [True, due and raising == "enough", True]
+    assert [waiter.ended for waiter in waiters] == [False, not waiters[1].completed, False]
+    assert planted() == waiters[1].ended
+    assert len(fetches) == 0
+    assert not place.waiters
+
+
+class Reply:
+    """A held reply with its connection."""
+
+    def __init__(self, raising: str = "") -> None:
+        self.raising = raising
+        self.connection = Waiter()
+        self.heard: list[str] = []
+
+    def release(self) -> None:
+        self._hear("release")
+
+    def fail(self, error: int) -> None:
+        self._hear("fail")
+
+    def refuse_part(self, part: int, error: int) -> None: ...
+
+    def complete(self) -> None:
+        self._hear("release")
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        if what == self.raising:
+            raise Planted
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("together", [False, True])
+def test_a_reply_that_raises_keeps_no_other_from_leaving(planted: Callable[[], int], at: int, together: bool) -> None:
+    hold = Hold()
+    replies = [Reply("release" if number == at else "") for number in range(3)]
+    for reply in replies:
+        hold.emit([(b"key", b"value")])
+        hold.reply(Parts(reply, 1).part(0) if together else reply)
+    hold.emit([(b"key", b"value")])
+    behind = Reply()
+    hold.reply(behind)
+    hold.take(0)
+    hold.confirm(3, spoiled)
+    assert [reply.heard for reply in replies] == [["release"]] * 3
+    assert [reply.connection.ended for reply in replies] == [number == at for number in range(3)]
+    assert (behind.heard, planted()) == ([], 1)
+    hold.confirm(4, spoiled)
+    assert behind.heard == ["release"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refusal_that_raises_keeps_no_other_from_leaving(planted: Callable[[], int], late: bool) -> None:
+    hold = Hold()
+    replies = [Reply(), Reply("fail"), Reply()]
+    for reply in replies:
+        hold.emit([(b"key", b"value")])
+        hold.reply(reply)
+    hold.take(0)
+    if late:
+        hold.late(3, 7, spoiled)
+    else:
+        hold.fail(7, spoiled)
+    assert [reply.heard for reply in replies] == [["fail"]] * 3
+    assert [reply.connection.ended for reply in replies] == [False, True, False]
+    assert planted() == 1
+
+
+def test_a_contained_callback_is_followed_by_what_goes_on_without_it(planted: Callable[[], int]) -> None:
+    heard: list[object] = []
+
+    def raising(*arguments: object) -> None:
+        raise Planted
+
+    Contained(heard.append, lambda: heard.append("after"))(1)
+    assert (heard, planted()) == ([1], 0)
+    Contained(raising, lambda: heard.append("after"))(2)
+    assert (heard, planted()) == ([1, "after"], 1)
+    Contained(raising, raising)(3)
+    assert planted() == 3
+    assert "Planted" in DEFECTS.last
+
+
+class Listed:
+    """Partitions of which one cannot be told, and how far a round came."""
+
+    def __init__(self) -> None:
+        self.raising = False
+        self.rounds = 0
+
+    def __iter__(self) -> Any:
+        self.rounds += 1
+        yield from [Part() for _ in range(3)]
+        if self.raising:
+            raise Planted
+
+
+class Timers:
+    """A loop that keeps what is to be called later."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.calls.append(callback)
+
+    def run(self) -> None:
+        calls, self.calls = self.calls, []
+        assert len(calls) == 1, "there is always one next call"
+        calls[0]()
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_a_round_that_raises_is_over_and_the_next_one_comes(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
+    if sliced:
+        monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
+    loop, partitions = Timers(), Listed()
+    worked: list[Part] = []
+    Rounds(loop, partitions, 1_000, worked.append)  # type: ignore[arg-type]
+    partitions.raising = True
+    while partitions.rounds < 3:
+        loop.run()
+    partitions.raising = False
+    while partitions.rounds < 4:
+        loop.run()
+    assert planted() in (2, 3)
+    assert len(worked) >= 9
+
+
+def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Callable[[], int]) -> None:
+    loop, partitions = Timers(), Listed()
+    worked: list[Part] = []
+
+    def job(part: Part) -> None:
+        worked.append(part)
+        if len(worked) == 2:
+            raise Planted
+
+    Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
+    while len(worked) < 3:  # a slice ends early on a busy machine
+        loop.run()
+    assert planted() == 1
+
+
+def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> None:
+    """Warnings are errors here: work that was made and never awaited would be one."""
+    begun: list[int] = []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+
+    async def two() -> None:
+        task = asyncio.ensure_future(alone(work, 1))
+        task.cancel()
+        await asyncio.gather(task, alone(work, 2), return_exceptions=True)
+
+    asyncio.run(two())
+    assert begun == [2]
+
+
+def test_health_says_how_many_defects_there_were_and_which_was_the_last() -> None:
+    defects = Defects()
+    assert (defects.count, defects.last, defects.text) == (0, "", "")
+    defects.note("a callback failed", ValueError("two\nlines and\t a tab"))
+    assert re.fullmatch(r"defects: 1, last: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, a callback failed: ValueError: two lines and a tab", defects.text)
+    defects.note("once more", ZeroDivisionError("a bell \a rings"))
+    assert defects.text.startswith("defects: 2, last: ")
+    assert defects.text.endswith(", once more: ZeroDivisionError: a bell ? rings")
+    defects.note("long", ValueError("x" * 1_000))
+    assert defects.last.endswith(", long: ValueError: " + "x" * (200 - len("ValueError: ")))
+
+
+class Callbacks:
+    """What is called back, in each of the ways in which it is handed over."""
+
+    def method(self, *arguments: object) -> None:
+        raise Planted
+
+    def __call__(self, *arguments: object) -> None:
+        raise Planted
+
+
+@pytest.mark.parametrize(
+    ("callback", "name"),
+    [
+        (Callbacks().method, "Callbacks.method"),
+        (partial(partial(Callbacks().method, 1), 2), "Callbacks.method"),
+        (Callbacks(), "Callbacks"),
+    ],
+)
+def test_a_callback_that_fails_is_named_however_it_is_wrapped(
+    capsys: pytest.CaptureFixture[str], callback: Callable[..., object], name: str
+) -> None:
+    assert run(callback) is False
+    assert ", a callback failed inside the broker: Planted:" in DEFECTS.last
+    assert re.search(rf"callback={re.escape(name)}\s", capsys.readouterr().out)
+    assert run(lambda: None) is True
+
+
+def test_a_callback_whose_func_is_a_word_is_named_by_its_class(capsys: pytest.CaptureFixture[str]) -> None:
+    class Node(Callbacks):
+        func = "a name"
+
+    run(Node())
+    assert "Node" in capsys.readouterr().out.partition("callback=")[2].split("\n", 1)[0]
+
+
+def test_what_a_task_raises_is_noted_and_ends_nothing(planted: Callable[[], int]) -> None:
+    async def work() -> None:
+        raise Planted
+
+    asyncio.run(alone(work))
+    assert planted() == 1
+
+
+def test_what_cannot_be_told_that_it_is_broken_is_left_alone(planted: Callable[[], int]) -> None:
+    broken(object(), "the end of a turn failed", Planted())
+    assert planted() == 1
+
+
+class HandledBy:
+    """A loop's own handler of exceptions."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.heard.append(context)
+
+
+def test_what_reaches_the_loop_is_a_defect_unless_it_is_of_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+    loop = HandledBy()
+    loops: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
+    for context in loops:
+        uncontained(loop, context)  # type: ignore[arg-type]
+    assert (loop.heard, planted()) == (loops, 0)
+    uncontained(loop, {"exception": Planted(), "message": "in a callback"})  # type: ignore[arg-type]
+    assert (loop.heard, planted()) == (loops, 1)
+    assert ", an exception reached the event loop: Planted:" in DEFECTS.last
+    assert "what='in a callback'" in capsys.readouterr().out
+    uncontained(loop, {"exception": Planted()})  # type: ignore[arg-type]
+    assert "what=\n" in capsys.readouterr().out

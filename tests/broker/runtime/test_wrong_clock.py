@@ -1,0 +1,226 @@
+"""A started broker whose wall clock is wrong for a moment: nothing is gone then or later, and what is really old goes in the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.health import probe
+from protocol.batch import Record, build
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.running import PACKAGES, Broker, Client
+from tests.support.lasting import COMMIT, LastingBroker, stored_offsets
+from tests.support.peers import eventually
+
+pytestmark = pytest.mark.once  # time more than Python
+
+DAY = 86_400
+SETTLE_MS = 1_500
+FAKE_CLOCK = """\
+import os, time
+real_wall, real_seconds, real_clock, real_clock_ns = time.time_ns, time.time, time.clock_gettime, time.clock_gettime_ns
+def fake(name):
+    with open(os.path.join({folder!r}, name)) as file:
+        return int(file.read() or 0)
+def clock_gettime_ns(id):
+    return real_clock_ns(id) + (fake("slept") * 10**9 if id == time.CLOCK_BOOTTIME else 0)
+time.time_ns = lambda: real_wall() + fake("wall") * 10**9
+time.time = lambda: time.time_ns() / 1e9
+time.clock_gettime_ns = clock_gettime_ns
+"""
+
+
+class Place:
+    """A broker whose clocks a test sets, its data, and what must stay in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.set_clock(0)
+        self.sleep_for(0)
+        (folder / "code").mkdir()
+        (folder / "code/sitecustomize.py").write_text(FAKE_CLOCK.format(folder=str(folder)))
+        self.lasting = LastingBroker(
+            folder / "data",
+            f"clock.settle.ms={SETTLE_MS}",
+            "log.retention.check.interval.ms=100",
+            "offsets.retention.check.interval.ms=100",
+            "producer.id.expiration.check.interval.ms=100",
+            "log.segment.delete.delay.ms=0",
+        )
+        self.groups: list[str] = []
+        self.records = 0
+
+    def _put(self, name: str, seconds: int) -> None:
+        (self.folder / f"{name}.new").write_text(str(seconds))
+        os.replace(self.folder / f"{name}.new", self.folder / name)
+
+    def set_clock(self, ahead: int) -> None:
+        self.ahead = ahead
+        self._put("wall", ahead)
+
+    def sleep_for(self, seconds: int) -> None:
+        self._put("slept", seconds)
+
+    def start(self) -> Broker:
+        return self.lasting.start(PYTHONPATH=f"{self.folder / 'code'}{os.pathsep}{PACKAGES}")
+
+    def create(self, name: str, **settings: str) -> None:
+        configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()]
+        with Client(self.lasting.port) as client:
+            assert client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 5_000), 5).topics[0].error_code == 0
+
+    def write(self, topic: str, age_seconds: int = 0, sequence: int = -1) -> int:
+        """One record, as old as that by the right clock; its offset."""
+        record = Record(0, int((time.time() - age_seconds) * 1000), b"k", b"v", [])
+        batch = build([record], producer_id=77, producer_epoch=0, base_sequence=sequence) if sequence >= 0 else build([record])
+        with Client(self.lasting.port) as client:
+            request = ProduceRequest(None, -1, 5_000, [TopicProduceData(topic, [PartitionProduceData(0, bytes(batch))])])
+            reply = client.ask(request, 7).responses[0].partition_responses[0]
+            while reply.error_code == 6:  # it is still opened
+                reply = client.ask(request, 7).responses[0].partition_responses[0]
+        assert reply.error_code == 0, reply
+        return int(reply.base_offset)
+
+    def use(self) -> None:
+        """Records and offsets that must stay, made now, whatever the broker takes for now."""
+        for topic in ("plain", "stamped"):
+            self.write(topic)
+        self.records += 1
+        group = f"group-{len(self.groups)}"
+        with Client(self.lasting.port) as client:
+            topic = OffsetCommitRequestTopic("plain", [OffsetCommitRequestPartition(0, self.records, -1, "")])
+            reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [topic]), COMMIT)
+        assert reply.topics[0].partitions[0].error_code == 0
+        self.groups.append(group)
+
+    def ends(self, topic: str) -> tuple[int, int]:
+        """The first offset and the next."""
+        found = []
+        with Client(self.lasting.port) as client:
+            for timestamp in (-2, -1):
+                asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])], 500)
+                found.append(client.ask(asked, 5).topics[0].partitions[0])
+        return (found[0].offset, found[1].offset) if not any(one.error_code for one in found) else (-1, -1)
+
+    def everything_is_there(self) -> None:
+        for topic in ("plain", "stamped"):
+            assert eventually(lambda topic=topic: self.ends(topic)[0] >= 0)  # type: ignore[misc]
+            assert self.ends(topic) == (0, self.records)
+        for number, group in enumerate(self.groups):
+            assert stored_offsets(self.lasting.port, group) == {("plain", 0): (number + 1, "")}, group
+
+    def pass_time(self, seconds: float) -> None:
+        """Rounds of retention come by."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.everything_is_there()
+            time.sleep(0.1)
+
+    def health(self) -> str:
+        return probe("127.0.0.1", self.lasting.port, 5.0)[1]
+
+    def settles(self) -> None:
+        assert eventually(lambda: self.health() == "is ready")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    found = Place(tmp_path)
+    try:
+        found.start()
+        found.create("plain")
+        found.create("stamped", message_timestamp_type="LogAppendTime")
+        found.use()
+        yield found
+    finally:
+        found.lasting.kill()
+
+
+COURSES = {
+    "ahead": (8 * DAY, None),
+    "back": (-8 * DAY, None),
+    "ahead, killed and started while it is wrong": (8 * DAY, "wrong"),
+    "back, killed and started while it is wrong": (-8 * DAY, "wrong"),
+    "ahead, killed and started when it is right again": (8 * DAY, "right"),
+    "back, stopped and started when it is right again": (-8 * DAY, "stopped"),
+}
+
+
+IN_EACH_RUN = "ahead, killed and started while it is wrong"
+
+
+@pytest.mark.parametrize("course", [IN_EACH_RUN, *(pytest.param(one, marks=pytest.mark.clients) for one in COURSES if one != IN_EACH_RUN)])
+def test_a_clock_that_is_wrong_for_a_moment_costs_nothing(place: Place, course: str) -> None:
+    ahead, restart = COURSES[course]
+    place.set_clock(ahead)
+    assert eventually(lambda: "deletion by time is suspended until" in place.health())
+    place.use()
+    place.pass_time(0.3)
+    if restart == "wrong":
+        place.lasting.kill()
+        said = place.start()
+        said.await_line("deletion by time is suspended: the clock is far from when the data directory was last in use")
+        place.use()
+        place.pass_time(0.3)
+    place.set_clock(0)
+    if restart in ("right", "stopped"):
+        place.lasting.kill() if restart == "right" else place.lasting.stop()
+        place.start()
+    place.use()
+    place.pass_time(0.3)
+    place.settles()
+    place.pass_time(0.3)
+    place.lasting.stop()
+    place.start()
+    place.use()
+    place.pass_time(0.3)
+
+
+@pytest.mark.clients
+def test_after_the_wait_the_new_time_counts(place: Place) -> None:
+    """Of a clock that was wrong and is right now: what is really old goes, and nothing else."""
+    place.create("old")
+    place.set_clock(-30 * DAY)
+    assert eventually(lambda: "suspended" in place.health())
+    for age in (30 * DAY, 9 * DAY):
+        place.write("old", age)
+    place.pass_time(0.3)
+    assert place.ends("old") == (0, 2)
+    place.set_clock(0)
+    place.health()
+    place.pass_time(SETTLE_MS / 1000 - 1)
+    assert place.ends("old") == (0, 2)
+    place.settles()
+    assert eventually(lambda: place.ends("old") == (2, 2))
+    place.everything_is_there()
+
+
+@pytest.mark.clients
+def test_a_machine_that_slept_deletes_what_has_become_old_at_once(place: Place) -> None:
+    place.create("old")
+    place.write("old", 6 * DAY)
+    place.sleep_for(2 * DAY)
+    place.set_clock(2 * DAY)
+    assert eventually(lambda: place.ends("old") == (1, 1))
+    assert place.health() == "is ready"
+    place.everything_is_there()
+
+
+def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(place: Place) -> None:
+    place.create("orders", retention_ms="-1")
+    first = place.write("orders", 30 * DAY, sequence=0)
+    time.sleep(0.5)  # some rounds
+    assert place.write("orders", 30 * DAY, sequence=0) == first
+    place.lasting.kill()
+    place.start()
+    time.sleep(0.5)
+    assert place.write("orders", 30 * DAY, sequence=0) == first
+    assert place.write("orders", 30 * DAY, sequence=1) == first + 1
+    assert place.ends("orders") == (0, 2)

@@ -1,0 +1,129 @@
+"""FindCoordinator and the partition of a group: section 19 of the conformance catalogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import Operation, Resource
+from coordinator import partition_of
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from storage import NodeInfo
+from tests.coordinator.scenarios import row, scenario
+from tests.support.group_desk import DIALLED, Desk, Peer, Refusing
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def peer(desk: Desk) -> Peer:
+    return Peer(desk)
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [
+        row("FC-01", "", 0),
+        row("FC-01", "g", 3),
+        row("FC-01", "my-group", 12),
+        row("FC-01", "test-group", 12),
+        row("FC-01", "connect-cluster", 13),
+        row("FC-01", "console-consumer-12345", 6),
+        row("FC-01", "group-1", 49),
+        row("FC-01", "group-2", 0),
+        row("FC-02", "polygenelubricants", 0),
+        row("FC-03", "\N{LATIN SMALL LETTER E WITH ACUTE}t\N{LATIN SMALL LETTER E WITH ACUTE}", 42),
+        row("FC-03", "\N{GRINNING FACE}", 49),
+    ],
+)
+def test_the_partition_of_a_group_is_javas_hash_of_its_name(group: str, partition: int) -> None:
+    assert partition_of(group, 50) == partition
+
+
+def find(peer: Peer, *keys: str, kind: int = 0, version: int) -> Any:
+    if version < 4:
+        return peer.ask(FindCoordinatorRequest(keys[0], kind), version)
+    return peer.ask(FindCoordinatorRequest("", kind, list(keys)), version).coordinators
+
+
+@pytest.mark.parametrize(("version", "message"), [row("FC-04", 0, ""), row("FC-04", 1, "NONE"), row("FC-04", 3, "NONE")])
+def test_old_versions_find_one_coordinator(peer: Peer, version: int, message: str) -> None:
+    reply = find(peer, "g", version=version)
+    assert (reply.error_code, reply.error_message, reply.node_id, reply.host, reply.port) == (0, message, 1, DIALLED.host, DIALLED.port)
+
+
+@pytest.mark.parametrize("version", [row("FC-05", version) for version in (4, 5, 6)])
+def test_newer_versions_find_several_in_the_order_of_the_question(peer: Peer, version: int) -> None:
+    found = find(peer, "x", "y", "x", version=version)
+    assert [(one.key, one.error_code, one.error_message, one.node_id) for one in found] == [(key, 0, "", 1) for key in ("x", "y", "x")]
+
+
+def unowned(desk: Desk, group: str) -> None:
+    """Nobody owns the group's partition."""
+    desk.cluster.owners[desk.shards.of(group).partition] = None
+
+
+@pytest.mark.parametrize("version", [row("FC-06", version) for version in range(4)])
+def test_while_nobody_owns_a_partition_its_groups_have_no_coordinator(desk: Desk, peer: Peer, version: int) -> None:
+    unowned(desk, "g")
+    reply = find(peer, "g", version=version)
+    assert (reply.error_code, reply.node_id, reply.host, reply.port) == (15, -1, "", -1)
+    assert bool(reply.error_message) == (version >= 1)
+
+
+@scenario("FC-06")
+def test_of_several_only_those_without_an_owner_have_no_coordinator(desk: Desk, peer: Peer) -> None:
+    unowned(desk, "g")
+    other = next(name for name in map(str, range(100)) if desk.shards.of(name) is not desk.shards.of("g"))
+    found = find(peer, "g", other, version=6)
+    assert [(one.key, one.error_code, one.node_id, one.host, one.port) for one in found] == [
+        ("g", 15, -1, "", -1),
+        (other, 0, 1, DIALLED.host, DIALLED.port),
+    ]
+
+
+def test_a_coordinator_elsewhere_is_named_by_its_address_for_the_listener_that_was_dialled(desk: Desk, peer: Peer) -> None:
+    other = NodeInfo(7, ((DIALLED.name, "there.example", 19092), ("INSIDE", "10.0.0.7", 9)))
+    desk.cluster.owners[desk.shards.of("g").partition] = other
+    (found,) = find(peer, "g", version=4)
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, 7, "there.example", 19092)
+
+
+@scenario("FC-06")
+def test_an_owner_that_is_not_on_the_listener_that_was_dialled_is_no_coordinator(desk: Desk, peer: Peer) -> None:
+    desk.cluster.owners[desk.shards.of("g").partition] = NodeInfo(7, (("INSIDE", "10.0.0.7", 9),))
+    (found,) = find(peer, "g", version=4)
+    assert (found.error_code, found.node_id) == (15, -1)
+
+
+@scenario("FC-07")
+def test_the_first_who_asks_finds_a_coordinator(peer: Peer) -> None:
+    """Z18: the topic of offsets is there from the first start, where Kafka makes it for the first who asks and answers 15."""
+    assert find(peer, "g", version=2).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [row("FC-08", 9, 3), row("FC-08", 9, 6), row("FC-08", -1, 2), row("FC-09", 2, 5), row("FC-09", 2, 3)]
+)
+def test_kinds_of_keys_that_are_not_known(peer: Peer, kind: int, version: int) -> None:
+    reply = find(peer, "g", kind=kind, version=version)
+    if version >= 4:
+        (reply,) = reply
+    assert (reply.error_code, reply.node_id, reply.host, reply.port) == (42, -1, "", -1)
+
+
+@scenario("FC-10")
+@pytest.mark.parametrize("version", [4, 6])
+def test_nothing_asked_is_nothing_found(peer: Peer, version: int) -> None:
+    assert find(peer, version=version) == []
+
+
+def test_a_group_that_may_not_be_seen_has_no_coordinator() -> None:
+    peer = Peer(Desk(Refusing((Operation.DESCRIBE, Resource.GROUP, "hidden"))))
+    found = find(peer, "hidden", "g", version=4)
+    assert [(one.error_code, one.node_id) for one in found] == [(30, -1), (0, 1)]
+    assert find(peer, "hidden", version=3).error_code == 30

@@ -1,0 +1,274 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete with topics, rights and versions: rows of sections 14, 16 and 18 of the catalogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.security.authorizer import Operation, Resource
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from tests.broker.api.test_groups import stable
+from tests.broker.api.test_refusals import codes_of_commit
+from tests.coordinator.scenarios import row, scenario
+from tests.support.group_desk import Desk, Peer, Refusing
+
+READ_GROUP, DESCRIBE_GROUP, DELETE_GROUP = [(one, Resource.GROUP) for one in (Operation.READ, Operation.DESCRIBE, Operation.DELETE)]
+READ_TOPIC, DESCRIBE_TOPIC = [(one, Resource.TOPIC) for one in (Operation.READ, Operation.DESCRIBE)]
+Offsets = dict[tuple[str, int], int]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def peer(desk: Desk) -> Peer:
+    return Peer(desk)
+
+
+def commit(
+    peer: Peer,
+    offsets: Offsets,
+    group: str = "g",
+    *,
+    generation: int = -1,
+    id: str = "",
+    epoch: int = -1,
+    metadata: str | None = "",
+    retention: int = -1,
+    version: int = 9,
+) -> dict[tuple[str, int], int]:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset, epoch, metadata))
+    wanted = [OffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
+    return codes_of_commit(peer.ask(OffsetCommitRequest(group, generation, id, None, retention, wanted), version))
+
+
+def fetch(
+    peer: Peer,
+    wanted: dict[str, list[int]] | None,
+    group: str = "g",
+    *,
+    version: int = 7,
+    stable_only: bool = False,
+    member: str | None = None,
+) -> Any:
+    """The reply of version 7 or before, the group's part from version 8 on."""
+    if version < 8:
+        topics = None if wanted is None else [OffsetFetchRequestTopic(name, partitions) for name, partitions in wanted.items()]
+        return peer.ask(OffsetFetchRequest(None, group, topics, stable_only), version)
+    several = None if wanted is None else [OffsetFetchRequestTopics(name, partitions) for name, partitions in wanted.items()]
+    request = OffsetFetchRequest([OffsetFetchRequestGroup(group, member, -1, several)], require_stable=stable_only)
+    return peer.ask(request, version).groups[0]
+
+
+def shown(reply: Any) -> dict[tuple[str, int], tuple[int, int, str, int]]:
+    return {
+        (topic.name, one.partition_index): (one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+        for topic in reply.topics
+        for one in topic.partitions
+    }
+
+
+NOTHING = (-1, -1, "", 0)
+
+
+# OffsetCommit
+
+
+@scenario("OC-02")
+@pytest.mark.parametrize(("version", "code"), [(9, 69), (8, 22), (2, 22)])
+def test_a_generation_of_a_group_that_is_not_there(peer: Peer, version: int, code: int) -> None:
+    assert commit(peer, {("t", 0): 1}, generation=5, id="m", version=version) == {("t", 0): code}
+
+
+@scenario("OC-12")
+def test_metadata_that_is_too_long_keeps_its_own_partition_back(desk: Desk, peer: Peer) -> None:
+    long = OffsetCommitRequestPartition(0, 5, -1, "m" * 4_097)
+    request = OffsetCommitRequest("g", -1, "", None, -1, [OffsetCommitRequestTopic("t", [long, OffsetCommitRequestPartition(1, 6)])])
+    assert codes_of_commit(peer.ask(request, 9)) == {("t", 0): 12, ("t", 1): 0}
+    assert shown(fetch(peer, {"t": [0, 1]})) == {("t", 0): NOTHING, ("t", 1): (6, -1, "", 0)}
+
+
+@scenario("OC-13")
+@pytest.mark.parametrize("version", [2, 8])
+def test_no_metadata_comes_back_as_empty(peer: Peer, version: int) -> None:
+    commit(peer, {("t", 0): 5}, metadata=None, version=version)
+    assert shown(fetch(peer, {"t": [0]})) == {("t", 0): (5, -1, "", 0)}
+
+
+@scenario("OC-14")
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_retention_is_taken_from_the_versions_that_have_it(desk: Desk, peer: Peer, version: int) -> None:
+    commit(peer, {("t", 0): 5}, retention=1_000, version=version)
+    value = desk.shards.of("g").shard.groups["g"].offsets["t"].values[0]
+    assert value[:2] == b"\0\1"
+    assert int.from_bytes(value[-8:], "big") == desk.clock.now + 1_000
+
+
+@scenario("OC-18")
+def test_partitions_that_do_not_exist_are_refused_and_the_others_kept(peer: Peer) -> None:
+    codes = commit(peer, {("t", 0): 1, ("t", 3): 2, ("t", -1): 3, ("nowhere", 0): 4, ("u", 1): 5})
+    assert codes == {("t", 0): 0, ("t", 3): 3, ("t", -1): 3, ("nowhere", 0): 3, ("u", 1): 0}
+    assert shown(fetch(peer, None)) == {("t", 0): (1, -1, "", 0), ("u", 1): (5, -1, "", 0)}
+
+
+@scenario("OC-19")
+def test_without_rights_to_any_topic_the_group_is_not_looked_at() -> None:
+    desk = Desk(Refusing((*READ_TOPIC, None)))
+    assert commit(Peer(desk), {("t", 0): 1, ("u", 0): 2}, generation=99, id="nobody") == {("t", 0): 29, ("u", 0): 29}
+    assert desk.shards.of("g").shard.groups == {}
+
+
+def test_without_rights_to_one_topic_the_others_are_kept() -> None:
+    peer = Peer(Desk(Refusing((*READ_TOPIC, "u"))))
+    assert commit(peer, {("u", 0): 1, ("t", 0): 2}) == {("u", 0): 29, ("t", 0): 0}
+
+
+def test_without_rights_to_the_group_nothing_else_is_looked_at() -> None:
+    peer = Peer(Desk(Refusing((*READ_GROUP, "g"))))
+    assert commit(peer, {("nowhere", 0): 1, ("t", 0): 2}) == {("nowhere", 0): 30, ("t", 0): 30}
+
+
+@scenario("OC-20")
+def test_a_group_without_a_name_has_offsets_as_any_other(peer: Peer) -> None:
+    assert commit(peer, {("t", 0): 5}, group="") == {("t", 0): 0}
+    assert shown(fetch(peer, {"t": [0]}, group="")) == {("t", 0): (5, -1, "", 0)}
+    assert fetch(peer, None, group="", version=9).error_code == 0
+
+
+# OffsetFetch
+
+
+@scenario("OF-01")
+@pytest.mark.parametrize("version", [1, 5, 7, 9])
+def test_what_was_never_committed_is_no_error(peer: Peer, version: int) -> None:
+    reply = fetch(peer, {"t": [0], "nowhere": [7]}, version=version)
+    assert shown(reply) == {("t", 0): NOTHING, ("nowhere", 7): NOTHING}
+    assert reply.error_code == 0
+
+
+@scenario("OF-02")
+@pytest.mark.parametrize("version", [2, 7, 9])
+def test_everything_that_was_committed(peer: Peer, version: int) -> None:
+    commit(peer, {("t", 0): 1, ("t", 2): 2, ("u", 1): 3})
+    assert {where: what[0] for where, what in shown(fetch(peer, None, version=version)).items()} == {("t", 0): 1, ("t", 2): 2, ("u", 1): 3}
+
+
+@scenario("OF-03")
+@pytest.mark.parametrize("version", [2, 7, 9])
+def test_no_topics_are_none_not_all(peer: Peer, version: int) -> None:
+    commit(peer, {("t", 0): 1})
+    reply = fetch(peer, {}, version=version)
+    assert (reply.error_code, reply.topics) == (0, [])
+
+
+@scenario("OF-04")
+def test_version_1_has_a_groups_error_on_each_partition() -> None:
+    """Z19: Kafka hides it, and an empty success makes a consumer reset its position."""
+    reply = fetch(Peer(Desk(Refusing((*DESCRIBE_GROUP, "g")))), {"t": [0, 1]}, version=1)
+    assert shown(reply) == {("t", 0): (-1, -1, "", 30), ("t", 1): (-1, -1, "", 30)}
+
+
+@pytest.mark.parametrize("version", [row("OF-05", version) for version in range(2, 8)])
+def test_from_version_2_a_groups_error_stands_at_the_top(version: int) -> None:
+    reply = fetch(Peer(Desk(Refusing((*DESCRIBE_GROUP, "g")))), {"t": [0]}, version=version)
+    assert (reply.error_code, reply.topics) == (30, [])
+
+
+@pytest.mark.parametrize("version", [row("OF-06", version) for version in (8, 9)])
+def test_from_version_8_each_group_has_its_own_error(version: int) -> None:
+    peer = Peer(Desk(Refusing((*DESCRIBE_GROUP, "y"))))
+    for group in ("x", "y", "z"):
+        commit(peer, {("t", 0): 5}, group=group)
+    groups = [OffsetFetchRequestGroup(group, None, -1, [OffsetFetchRequestTopics("t", [0])]) for group in ("z", "y", "x")]
+    replies = peer.ask(OffsetFetchRequest(groups), version).groups
+    assert [(one.group_id, one.error_code, len(one.topics)) for one in replies] == [("z", 0, 1), ("y", 30, 0), ("x", 0, 1)]
+
+
+@scenario("OF-08")
+def test_topics_that_may_not_be_seen_are_named_when_asked_for_and_left_out_of_all() -> None:
+    peer = Peer(Desk(Refusing((*DESCRIBE_TOPIC, "u"))))
+    commit(peer, {("t", 0): 1, ("u", 0): 2})
+    reply = fetch(peer, {"u": [0], "t": [0]})
+    assert [topic.name for topic in reply.topics] == ["t", "u"]
+    assert shown(reply) == {("t", 0): (1, -1, "", 0), ("u", 0): (-1, -1, "", 29)}
+    assert shown(fetch(peer, None)) == {("t", 0): (1, -1, "", 0)}
+
+
+@scenario("OF-09")
+@pytest.mark.parametrize("stable_only", [False, True])
+def test_a_fetch_behind_a_commit_shows_it_once_it_is_in_the_log(desk: Desk, peer: Peer, stable_only: bool) -> None:
+    """Z17: every fetch waits, where Kafka shows the old offset to those that do not ask for stable ones."""
+    commit(peer, {("t", 0): 5})
+    log = desk.log_of("g")
+    log.waiting = True
+    writer = Peer(desk)
+    writer.send(OffsetCommitRequest("g", -1, "", None, -1, [OffsetCommitRequestTopic("t", [OffsetCommitRequestPartition(0, 6)])]), 9)
+    peer.send(OffsetFetchRequest(None, "g", [OffsetFetchRequestTopic("t", [0])], stable_only), 7)
+    assert peer.reply() is None
+    log.succeed()
+    desk.loop.run()
+    assert shown(peer.reply()) == {("t", 0): (6, -1, "", 0)}
+
+
+@scenario("OF-10")
+def test_who_fetches_is_not_looked_at(desk: Desk, peer: Peer) -> None:
+    stable(desk, peer)
+    commit(peer, {("t", 0): 1}, group="g2")
+    assert fetch(peer, {"t": [0]}, group="g2", version=9, member="nobody").error_code == 0
+    assert fetch(peer, {"t": [0]}, group="g", version=9, member="nobody").error_code == 0
+
+
+@pytest.mark.parametrize(("version", "epoch"), [row("OF-11", 4, -1), row("OF-11", 5, 9)])
+def test_leader_epochs_are_shown_from_version_5(peer: Peer, version: int, epoch: int) -> None:
+    commit(peer, {("t", 0): 1}, epoch=9)
+    assert shown(fetch(peer, {"t": [0]}, version=version)) == {("t", 0): (1, epoch, "", 0)}
+
+
+# OffsetDelete
+
+
+def delete(peer: Peer, *wanted: tuple[str, int]) -> Any:
+    topics = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(partition)]) for name, partition in wanted]
+    reply = peer.ask(OffsetDeleteRequest("g", topics), 0)
+    return reply.error_code, codes_of_commit(reply)
+
+
+@scenario("AD-01")
+def test_a_missing_group_is_an_error_at_the_top_whatever_was_wrong_with_topics(peer: Peer) -> None:
+    assert delete(peer, ("t", 0)) == (69, {})
+    assert delete(peer, ("nowhere", 0)) == (69, {})
+    assert delete(peer) == (69, {})
+
+
+@scenario("AD-04")
+def test_offsets_of_a_group_without_members_go(peer: Peer) -> None:
+    commit(peer, {("t", 0): 1, ("t", 1): 2})
+    codes = {("t", 0): 0, ("t", 2): 0, ("nowhere", 0): 3, ("u", 9): 3, ("u", -1): 3}
+    assert delete(peer, *codes) == (0, codes)
+    assert list(shown(fetch(peer, None))) == [("t", 1)]
+
+
+def test_deleting_offsets_takes_rights_to_the_group_and_to_the_topic() -> None:
+    peer = Peer(Desk(Refusing((*DELETE_GROUP, "other"), (*READ_TOPIC, "u"))))
+    commit(peer, {("t", 0): 1})
+    assert delete(peer, ("u", 0), ("t", 0)) == (0, {("u", 0): 29, ("t", 0): 0})
+    assert Peer(Desk(Refusing((*DELETE_GROUP, "g")))).ask(OffsetDeleteRequest("g", []), 0).error_code == 30
+
+
+@scenario("AD-03")
+def test_offsets_of_others_than_consumers_stay_while_members_are_there(desk: Desk, peer: Peer) -> None:
+    stable(desk, peer)
+    desk.shards.of("g").shard.groups["g"].protocol_type = "connect"
+    assert delete(peer, ("t", 0), ("nowhere", 0)) == (68, {})

@@ -1,0 +1,209 @@
+"""When descriptors run out: accepting pauses, and those who are served do not notice."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.config import load_config
+from broker.settings.descriptors import CONNECTION_BYTES, FIXED, memory_bytes, shared_out, with_connections
+from protocol.batch import Record, build
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.running import Broker, Client, broker
+from tests.support.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, defects, entries, eventually, kept_in, readable, start
+
+pytestmark = [
+    pytest.mark.once,  # the system more than Python
+    pytest.mark.skipif(sys.platform != "linux", reason="limits one process with prlimit and looks into /proc"),
+]
+
+DESCRIPTORS = 128
+PEERS = 110  # more than may be served, fewer than descriptors
+
+
+@contextmanager
+def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, list[socket.socket]]]:
+    """A broker that may open few files, and more peers than that, each with a request."""
+    arguments = kept_in(directory, f"event.loop={loop}", "offsets.flush=always")
+    with broker(*arguments, command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started, ExitStack() as stack:
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(PEERS)]
+        for peer in peers:
+            peer.sendall(NO_TOPIC)
+        started.await_line("accepting pauses")
+        yield started, peers
+
+
+def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
+    """Those who have an answer to read after so long."""
+    time.sleep(seconds)
+    return readable(peers)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path: Path, loop: str) -> None:
+    with short_of_descriptors(tmp_path, loop) as (started, peers):
+        at_first, later = -1, 0
+        until = time.monotonic() + 15
+        # Whoever was accepted is answered, however busy the machine is; then it looks once a second whether a descriptor became free.
+        while (later <= 30 or later != at_first) and time.monotonic() < until:
+            before = cpu_seconds(started)
+            at_first, later = later, len(served(peers, 1.3))
+        assert cpu_seconds(started) - before < 0.2
+        assert at_first == shared_out(DESCRIPTORS, 2).connections
+        assert later == at_first, "the reserve is given away bit by bit"
+        assert len(entries(started, "accepting pauses")) == 1
+        assert f"{at_first} connections are open" in entries(started, "accepting pauses")[0]["reason"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_those_who_are_served_have_descriptors_for_their_requests(tmp_path: Path, loop: str) -> None:
+    with broker(*kept_in(tmp_path, f"event.loop={loop}"), command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started:
+        with Client(started.port) as client, ExitStack() as stack:
+            for _ in range(PEERS):
+                stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10))
+            started.await_line("accepting pauses")
+            for number in range(20):
+                assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
+            assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) <= DESCRIPTORS - 20
+        assert started.stop() == 0
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_whoever_waited_is_served_as_others_leave(tmp_path: Path, loop: str) -> None:
+    with short_of_descriptors(tmp_path, loop) as (started, peers):
+        while peers:
+            assert eventually(lambda: bool(served(peers, 0)))
+            for peer in served(peers, 0):
+                peer.close()
+                peers.remove(peer)
+        assert eventually(lambda: len(entries(started, "accepting goes on")) == 1)
+        assert len(entries(started, "accepting pauses")) == 1
+        with Client(started.port) as client:
+            assert answered(client)
+        assert eventually(lambda: len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < 30), "descriptors leak"
+
+
+def test_a_limit_that_is_too_small_is_said_at_start(tmp_path: Path) -> None:
+    process = start(*kept_in(tmp_path), command=("prlimit", "--nofile=50:50"))
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == ExitCode.PLATFORM
+    assert "50 open files are allowed, and a broker needs 66: raise the limit (ulimit -n, LimitNOFILE)" in said
+
+
+def test_the_smallest_limit_that_is_allowed_serves_somebody(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
+        clients = [stack.enter_context(Client(started.port)) for _ in range(shared_out(66, 2).connections)]
+        for number, client in enumerate(clients):
+            assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
+        write_everywhere(clients[0])
+        assert started.stop() == 0
+
+
+def test_when_not_one_descriptor_is_left_accepting_pauses_until_there_is(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path)) as started, Client(started.port) as before:
+        assert answered(before)
+        resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
+        with Client(started.port) as late:
+            late.send(MetadataRequest([]), 12)
+            assert "no descriptor is free" in started.await_line("accepting pauses")
+            used = cpu_seconds(started)
+            assert answered(before)
+            assert served([late.socket], 0.3) == []
+            assert cpu_seconds(started) - used < 0.1
+            resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (256, 256))
+            assert late.receive(MetadataRequest([]), 12).brokers
+        assert len(entries(started, "accepting pauses")) == 1
+
+
+# Many logs beside many connections
+
+
+def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) -> None:
+    """One batch to each partition of a topic, and a commit of each group: everything is accepted."""
+    assert client.ask(create("wide", partitions), 7).topics[0].error_code == 0
+    records = build([Record(0, 1_000, b"key", b"value", [])])
+    until = time.monotonic() + 20
+    for index in range(partitions):
+        data = TopicProduceData("wide", [PartitionProduceData(index, records)])
+        while (code := client.ask(ProduceRequest(None, -1, 10_000, [data]), 8).responses[0].partition_responses[0].error_code) == 6:
+            assert time.monotonic() < until
+        assert code == 0, index
+    for number in range(groups):
+        commit = OffsetCommitRequestTopic("wide", [OffsetCommitRequestPartition(0, number)])
+        request = OffsetCommitRequest(f"group-{number}", -1, topics=[commit])
+        while (code := client.ask(request, 8).topics[0].partitions[0].error_code) in (14, 16):
+            assert time.monotonic() < until
+        assert code == 0, number
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("limit", [80, 256])
+def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(tmp_path: Path, loop: str, limit: int) -> None:
+    fits = shared_out(limit, 2).connections
+    arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
+    with broker(*arguments, command=("prlimit", f"--nofile={limit}:{limit}")) as started, ExitStack() as stack:
+        with Client(started.port) as client:
+            idle = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(fits + 20)]
+            started.await_line("accepting pauses")
+            write_everywhere(client)
+        with Client(started.port) as late:  # somebody who never said anything makes room
+            assert answered(late)
+            assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))
+        for peer in idle:
+            peer.close()
+        with Client(started.port) as after:
+            assert answered(after)
+        assert defects(started) == []
+        assert started.stop() == 0
+    assert not [entry for entry in entries(started) if entry["event"] in ("partition cannot be written", "log suspended")]
+
+
+def test_a_file_is_opened_for_which_another_gives_its_descriptor(tmp_path: Path) -> None:
+    """The limit is lowered below what is open: files of logs that nobody uses are closed, and the next can be opened."""
+    with broker(*kept_in(tmp_path)) as started, Client(started.port) as client:
+        write_everywhere(client, 40, 0)
+        opened = [int(entry.name) for entry in Path(f"/proc/{started.pid}/fd").iterdir()]
+        assert len(opened) > 50
+        lowered = max(opened) + 1
+        resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (lowered, lowered))
+        for name in ("more", "still-more"):
+            assert client.ask(create(name, 60), 7).topics[0].error_code == 0
+            records = build([Record(0, 1_000, b"key", b"value", [])])
+            for index in range(60):
+                data = TopicProduceData(name, [PartitionProduceData(index, records)])
+                assert client.ask(ProduceRequest(None, -1, 10_000, [data]), 8).responses[0].partition_responses[0].error_code == 0, index
+        assert defects(started) == []
+
+
+def test_what_the_limit_allows_is_shared_out() -> None:
+    assert shared_out(66, 2)[1:] == (8, 12, 46)
+    assert shared_out(1_024, 2)[1:] == (225, 677, 928)
+    assert shared_out(65_536, 2)[1:] == (512, 64_902, 65_440)
+    for limit in range(66, 3_000):
+        shared = shared_out(limit, 2)
+        assert shared.connections > 0
+        assert FIXED + 2 + shared.logs + shared.connections == shared.reserve_from
+    with pytest.raises(StartError, match="65 open files are allowed, and a broker needs 66"):
+        shared_out(65, 2)
+
+
+def test_by_default_as_many_connections_are_served_as_fit_and_more_are_never_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    shared = shared_out(1_024, 2)
+    by_default = with_connections(load_config(), shared, 1 << 40)
+    assert (by_default.max_connections, by_default.given["max.connections"]) == (677, "677")
+    assert with_connections(load_config(), shared, 100 * CONNECTION_BYTES).max_connections == 100
+    assert with_connections(load_config(settings=["max.connections=500"]), shared, 1).max_connections == 500
+    assert capsys.readouterr().out == ""
+    assert with_connections(load_config(settings=["max.connections=5000"]), shared, 1 << 40).max_connections == 677
+    assert "max.connections is lowered to what the open-file limit allows" in capsys.readouterr().out
+    assert memory_bytes() > 1 << 26

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from broker.settings.config import COARSER, Config, ConfigError, load_config, parse
+from broker.settings.kafka_names import KNOWN
+from broker.settings.table import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS
+from docs import configuration
+
+FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_listener_names", "log_dirs"} | {
+    name.replace(".", "_") for name in COARSER
+}
+DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices", "given"}
+# Kafka's type or default is another one here, and settings.py says why.
+OTHER_DEFAULT = {
+    "listeners",
+    "listener.security.protocol.map",
+    "node.id",
+    "log.dirs",
+    "socket.listen.backlog.size",
+    # There they have none, and those in a coarser unit do.
+    "log.retention.ms",
+    "log.retention.minutes",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
+}
+
+
+def test_config_has_a_field_for_every_setting() -> None:
+    fields = {field.name for field in dataclasses.fields(Config)}
+    assert fields == {setting.field for setting in SETTINGS} - FOLDED | DERIVED
+
+
+def test_every_default_is_within_its_own_limits() -> None:
+    for setting in SETTINGS:
+        default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+        assert parse(setting, default) == setting.default
+
+
+def test_defaults_are_kafkas_unless_that_is_said() -> None:
+    different = set()
+    for setting in SETTINGS:
+        if setting.name in KNOWN:
+            default = ",".join(setting.default) if isinstance(setting.default, tuple) else str(setting.default)
+            default = default.lower() if setting.kind == "boolean" else default
+            if default != ("" if KNOWN[setting.name][1] == "-" else KNOWN[setting.name][1]):
+                different.add(setting.name)
+    assert different == OTHER_DEFAULT
+
+
+def test_kinds_are_kafkas() -> None:
+    kinds = {"BOOLEAN": "boolean", "INT": "int", "LONG": "long", "DOUBLE": "double", "LIST": "list", "STRING": "string"}
+    wrong = {setting.name for setting in SETTINGS if setting.name in KNOWN and kinds[KNOWN[setting.name][0]] != setting.kind}
+    assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # texts with commas there
+
+
+def test_no_setting_is_both_honoured_and_refused() -> None:
+    honoured = {setting.name for setting in SETTINGS} | set(ALIASES)
+    assert not honoured & set(GUARDS)
+    assert not any(name.startswith(tuple(GUARDED_PREFIXES)) for name in honoured)
+    assert set(GUARDS) <= set(KNOWN)
+    assert set(ALIASES) <= set(KNOWN)
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_every_name_of_kafkas_is_honoured_or_refused_or_said_to_have_no_effect(name: str) -> None:
+    default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
+    number = name in ("node.id", "broker.id", "process.roles") or (name in OTHER_DEFAULT and name.endswith((".ms", ".minutes")))
+    value = "1" if number else default
+    problems, notices = outcome(name, value)
+    guarded = name.startswith(tuple(GUARDED_PREFIXES))
+    if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # 3 copies; no directory
+        assert len(problems) == 1
+        assert name in problems[0]
+        assert "no such setting" not in problems[0]
+    else:
+        assert not problems
+        honoured = ALIASES.get(name, name) in {setting.name for setting in SETTINGS}
+        assert honoured != any(notice.startswith(f"{name}=") and "has no effect here" in notice for notice in notices)
+
+
+def outcome(name: str, value: str) -> tuple[list[str], tuple[str, ...]]:
+    try:
+        return [], load_config(settings=[f"{name}={value}"], advertise=["h:1"] if name == "listeners" else []).notices
+    except ConfigError as refused:
+        return refused.problems, ()
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_profiles_are_sound(profile: str) -> None:
+    assert load_config(profile=profile).profile == profile
+
+
+@pytest.mark.parametrize("name", sorted(configuration.HARMLESS))
+def test_what_the_page_calls_harmless_is_accepted(name: str) -> None:
+    said = configuration.HARMLESS[name]
+    kafka_default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
+    assert load_config(settings=[f"{name}={kafka_default if said.startswith('Kafka') else said.strip('`')}"])
+
+
+def test_the_page_about_settings_is_current() -> None:
+    assert configuration.PAGE.read_text() == configuration.render(), "run python -m docs.configuration"

@@ -1,0 +1,31 @@
+"""A copy of a stopped broker's directory is a backup: it serves the same, and members go on from it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients.people import People
+from tests.support.lasting import LastingBroker
+from tests.support.write_directory import served
+
+
+@pytest.mark.once  # the system more than Python
+def test_a_copy_of_a_stopped_directory_serves_the_same(tmp_path: Path) -> None:
+    with LastingBroker(tmp_path / "data") as original:
+        people = People(original.port)
+        people.settle()
+        before = served(original.port)
+        original.stop()
+    subprocess.run(["cp", "-r", tmp_path / "data", tmp_path / "copy"], check=True)
+    with LastingBroker(tmp_path / "copy") as copy:
+        assert served(copy.port) == before
+        people.move(copy.port)
+        people.keep_their_seats()
+        assert served(copy.port) != before
+        # Nothing ties the copy to the original, which is still what it was, beside it.
+        with LastingBroker(tmp_path / "data") as original:
+            assert served(original.port) == before
+        people.close()

@@ -1,0 +1,89 @@
+"""A data directory that an earlier build of this version wrote: it opens, with everything in it, and little of it is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.runtime.start import ExitCode
+from tests.support.lasting import LastingBroker
+from tests.support.peers import start
+from tests.support.write_directory import WRITTEN, served
+
+pytestmark = pytest.mark.once  # processes and a directory
+
+# It was written some time ago, and nothing in it shall be forgotten for that.
+FOR_EVER = ("offsets.retention.minutes=2147483647", "offsets.retention.check.interval.ms=9000000000000")
+BYTES_MAX = 100_000
+
+Snapshot = dict[str, tuple[bytes, int]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(WRITTEN / "data", tmp_path / "data"))
+
+
+def snapshot(folder: Path) -> Snapshot:
+    """Every file with its bytes and the moment it was written."""
+    return {str(file.relative_to(folder)): (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.is_file()}
+
+
+def written() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((WRITTEN / "served.json").read_text())
+    return found
+
+
+def test_the_directory_holds_every_kind_of_group_and_is_small() -> None:
+    groups = written()["groups"]
+    members = [member for group in groups.values() for member in group["members"].values()]
+    assert {group["state"] for group in groups.values()} == {"Stable", "Empty"}
+    assert {bool(member[0]) for member in members} == {True, False}
+    assert {"simple", "expiring", "emptied"} <= groups.keys()
+    assert "deleted" not in groups
+    assert {"orders", "payments", "__consumer_offsets"} == written()["topics"].keys()
+    assert sum(len(data) for data, _ in snapshot(WRITTEN).values()) < BYTES_MAX
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly stop", "after a crash"])
+def test_it_serves_the_same_groups_offsets_topics_and_ids(data: Path, clean: bool) -> None:
+    if not clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    with LastingBroker(data, *FOR_EVER) as lasting:
+        assert served(lasting.port) == written()
+
+
+def test_opening_and_stopping_rewrites_no_more_than_it_must(data: Path) -> None:
+    before = snapshot(data)
+    with LastingBroker(data, *FOR_EVER) as lasting:
+        lasting.stop()
+    after = snapshot(data)
+    assert before.keys() - after.keys() == set()
+    changed = {name for name in after if after[name] != before.get(name)}
+    # The marker of an orderly stop comes and goes, the lock names its holder, and notes are taken of who loaded the partitions.
+    # The build that wrote it kept no topic id beside the partitions yet.
+    allowed = re.compile(r"\.kafka_cleanshutdown|\.lock|recovery-point-offset-checkpoint|__coordinator_notes-\d/.*|.*/partition\.metadata")
+    assert [name for name in sorted(changed) if not allowed.fullmatch(name)] == []
+    for name, (stored, _) in before.items():
+        if name.startswith("__coordinator_notes") and name.endswith(".log"):
+            assert after[name][0].startswith(stored)
+
+
+@pytest.mark.parametrize("format", ["2", "1000"])
+def test_a_newer_format_is_refused_in_a_line_and_left_as_it_is(data: Path, format: str) -> None:
+    (data / "tenure.format").write_text(f"{format}\n")
+    os.utime(data, (0, 0))
+    before = snapshot(data)
+    process = start("--data", str(data), "--listen", "127.0.0.1:0", "--set", "log.level=error")
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (ExitCode.DATA, "")
+    said = f"tenure: data directory {data} has format {format} and this version reads up to 1; start the version that wrote it"
+    assert errors.splitlines() == [said]
+    assert snapshot(data) == before
+    assert data.stat().st_mtime == 0

@@ -1,0 +1,394 @@
+"""With `offsets.flush=always`: one flush for what a turn appended to many logs, and nothing lost whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from random import Random
+from typing import cast
+
+import google_crc32c
+import pytest
+
+from broker.runtime.start import ExitCode, StartError
+from broker.stores import turn_flushes
+from broker.stores.local import LocalStore
+from broker.stores.owned import LocalLog
+from broker.stores.turn_flushes import LOGS_MIN
+from broker.topics.registry import NOTES_LOG
+from protocol.batch import build_facts
+from storage import AppendFailed, LogId, Unreadable
+from storage.turn_format import file_header
+from storage.turn_log import is_turn_log
+from tests.broker.stores.test_local import Machine, config
+from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.storage.logs import overwrite, read
+
+MANY = LOGS_MIN + 2
+
+
+class Writers(Machine):
+    """A store with many logs, and what somebody was told is in each."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__(disk, "always")
+        self.logs = self.more_logs(MANY)
+        self.told: list[list[bytes]] = [[] for _ in self.logs]
+        self.numbers = itertools.count()
+
+    def append(self, *wanted: int) -> None:
+        """To these logs, in one turn."""
+        for which in wanted or range(MANY):
+            key = b"%d" % next(self.numbers)
+
+            def heard(result: int | AppendFailed, which: int = which, key: bytes = key) -> None:
+                if not isinstance(result, AppendFailed):
+                    self.told[which].append(key)
+
+            self.logs[which].append(build_facts([(key, b"value")], 1), 1, heard)
+        self.loop.end_turn()
+
+    def crash(self) -> None:
+        """The power goes; everything is opened anew."""
+        self.disk.crash()
+        self.start()
+        self.logs = self.more_logs(MANY)
+
+    def stored(self) -> list[list[bytes]]:
+        return [keys(log) for log in self.logs]
+
+    @property
+    def files(self) -> list[str]:
+        return [name for name in self.disk.list("/data") if is_turn_log(name)]
+
+
+def keys(log: LocalLog) -> list[bytes]:
+    return [key for some in log.replay() for key, _ in some]
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk(Random(7))
+
+
+@pytest.fixture
+def writers(disk: FaultyDisk) -> Writers:
+    return Writers(disk)
+
+
+def test_many_logs_are_safe_after_one_flush(writers: Writers) -> None:
+    writers.append()
+    assert (len(writers.threads.jobs), writers.told) == (1, [[]] * MANY)
+    before = writers.disk.syncs
+    writers.threads.run()
+    assert writers.disk.syncs == before + 1
+    assert (writers.told, writers.threads.jobs) == ([[b"%d" % number] for number in range(MANY)], [])
+    assert [log.durable_offset for log in writers.logs] == [1] * MANY
+    assert writers.stored() == writers.told
+    told = writers.told
+    writers.crash()
+    assert writers.stored() == told
+    writers.threads.run_all()
+    assert writers.files == []  # the logs have everything
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_what_is_appended_meanwhile_goes_with_the_next(writers: Writers) -> None:
+    writers.append(0, 1, 2, 3)
+    writers.append(4, 5)
+    writers.append(4, 5)
+    assert len(writers.threads.jobs) == 1
+    writers.threads.run()
+    assert [len(told) for told in writers.told] == [1, 1, 1, 1, 0, 0]
+    assert len(writers.threads.jobs) == 1
+    writers.threads.run()
+    assert [len(told) for told in writers.told] == [1, 1, 1, 1, 2, 2]
+    told = writers.told
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_a_log_may_be_flushed_alone_and_with_others_in_turn(writers: Writers) -> None:
+    for wanted in ((0,), (), (0, 1), (), (1,)):
+        writers.append(*wanted)
+        writers.threads.run_all()
+    told = writers.told
+    assert [len(one) for one in told] == [4, 4, 2, 2, 2, 2]
+    writers.crash()
+    assert writers.stored() == told
+
+
+@pytest.mark.parametrize("fault", ["fail_writes", "fail_syncs", "fail_folder_syncs"])
+def test_where_the_file_cannot_be_written_each_log_is_flushed_and_later_it_is_tried_again(
+    writers: Writers, fault: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1_000.0
+    monkeypatch.setattr(turn_flushes.time, "monotonic", lambda: seconds)
+    if fault != "fail_folder_syncs":
+        writers.append()
+        writers.threads.run_all()
+    writers.append()
+    setattr(writers.disk, fault, 1)
+    writers.threads.run_all()
+    rounds = 1 + (fault != "fail_folder_syncs")
+    assert [len(one) for one in writers.told] == [rounds] * MANY
+    assert [log.log.flushed_offset for log in writers.logs] == [rounds] * MANY
+    assert writers.files == []
+    writers.append()
+    assert len(writers.threads.jobs) > 1
+    writers.threads.run_all()
+    seconds += turn_flushes.RETRY_SECONDS
+    writers.append()
+    assert len(writers.threads.jobs) == 1
+    writers.threads.run_all()
+    told = writers.told
+    assert [len(one) for one in told] == [rounds + 2] * MANY
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_a_file_that_has_grown_goes_when_its_logs_are_flushed(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_flushes, "BYTES_MAX", 1_000)
+    seen = set()
+    for _ in range(20):
+        writers.append()
+        writers.threads.run_all()
+        seen |= set(writers.files)
+        assert sum(writers.disk.open(f"/data/{name}").size() for name in writers.files) <= 2_000
+    assert len(seen) > 5
+    told = writers.told
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_a_file_stays_while_a_log_cannot_be_flushed(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_flushes, "BYTES_MAX", 0)
+    writers.append()
+    writers.threads.run()  # it is full now
+    writers.disk.fail_syncs = 1
+    writers.threads.run_all()
+    assert "turns.1" in writers.files
+    told = writers.told
+    assert [len(one) for one in told] == [1] * MANY
+    writers.crash()
+    assert writers.stored() == told
+
+
+@pytest.mark.parametrize("flushed_before", [0, 1])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_a_failed_flush_lost_is_repaired_from_the_file(writers: Writers, flushed_before: int, dropped: bool) -> None:
+    for _ in range(flushed_before):
+        writers.append(0)
+        writers.threads.run_all()
+    writers.append()
+    writers.append()
+    writers.threads.run_all()
+    told = [list(one) for one in writers.told]
+    heard: list[AppendFailed | None] = []
+    writers.disk.fail_syncs = 1
+    log = writers.logs[0]
+    log.flusher.flush(heard.append)
+    writers.threads.run_all()
+    assert isinstance(heard.pop(), AppendFailed)
+    if dropped:
+        content = writers.disk._content(f"{log.log.folder}/{0:020}.log")
+        content.cached = bytearray(content.durable)
+    log.recover(heard.append)
+    writers.threads.run_all()
+    assert heard == [None]
+    assert writers.stored() == told
+    writers.append()
+    writers.threads.run_all()
+    told = writers.told
+    assert len(told[0]) == flushed_before + 3
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_an_orderly_stop_leaves_none(writers: Writers) -> None:
+    writers.append()
+    writers.threads.run_all()
+    assert writers.files == ["turns.1"]
+    problems: list[str] = []
+    writers.store.finish(True, problems.append)
+    while not problems:
+        writers.threads.run_all()
+    assert (problems, writers.files) == ([""], [])
+    told = writers.told
+    writers.crash()
+    assert writers.store.directory.clean
+    assert writers.stored() == told
+
+
+def test_one_that_cannot_be_read_stops_the_start(writers: Writers) -> None:
+    writers.append()
+    writers.threads.run_all()
+    writers.disk.crash()
+    writers.disk.unreadable = "turns."
+    with pytest.raises(Exception, match="data directory /data: Input/output error"):
+        writers.start()
+    assert not writers.disk.locks
+    writers.disk.unreadable = ""
+    told = writers.told
+    writers.crash()
+    assert writers.stored() == told
+
+
+def test_the_file_stays_until_every_log_in_it_was_opened(writers: Writers) -> None:
+    writers.append()
+    writers.threads.run_all()
+    told = writers.told
+    for opened in (0, 1, MANY - 1):
+        writers.disk.crash()
+        writers.start()
+        writers.more_logs(opened)
+        writers.threads.run_all()
+        assert writers.files == ["turns.1"]
+    writers.crash()
+    assert writers.stored() == told
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_somebody_was_told_of_is_there_wherever_the_power_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of few and of many logs, flushes that fail, files that are given up; and the power goes before some change."""
+    random = Random(seed)
+    monkeypatch.setattr(turn_flushes, "BYTES_MAX", random.choice([0, 300, 3_000]))
+    monkeypatch.setattr(turn_flushes, "RETRY_SECONDS", random.choice([0.0, 15.0]))
+    disk = FaultyDisk(random)
+    disk.failed_sync_loses = random.choice([True, False])
+    writers = Writers(disk)
+    for _ in range(3):
+        disk.crash_at = random.randrange(150)
+        try:
+            for _ in range(30):
+                if random.random() < 0.1:
+                    disk.fail_syncs = 1
+                usable = [which for which, log in enumerate(writers.logs) if log.log.usable]
+                if usable:
+                    writers.append(*sorted(random.sample(usable, random.randint(1, len(usable)))))
+                for _ in range(random.randint(0, 3)):
+                    if writers.threads.jobs:
+                        writers.threads.run()
+        except Crashed:
+            pass
+        told = [list(one) for one in writers.told]
+        writers.crash()
+        assert [[key for key in stored if key in promised] for stored, promised in zip(writers.stored(), told, strict=True)] == told
+
+
+# A file that is damaged
+
+
+def lose_unsynced(disk: FaultyDisk) -> None:
+    """The power goes, and nothing that was not synced arrived."""
+    disk.random = Random(0)
+    disk.random.randint = lambda a, b: a  # type: ignore[method-assign]
+    disk.crash()
+
+
+def acquired(writers: Writers) -> dict[int, LocalLog | Unreadable]:
+    """Each log as a restart finds it."""
+    found: dict[int, LocalLog | Unreadable] = {}
+    for number in range(MANY):
+
+        def heard(log: object, number: int = number) -> None:
+            found[number] = cast("LocalLog | Unreadable", log)
+
+        writers.store.acquire(LogId("values", number + 1), heard)
+        writers.threads.run_all()
+    return found
+
+
+def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    clean = b""
+    refusals = set()
+    for at in range(30, 3_000, 41):
+        disk = FaultyDisk(Random(7))
+        writers = Writers(disk)
+        writers.append()
+        writers.threads.run_all()
+        writers.append(0, 1, 2, 3)
+        writers.threads.run_all()
+        last = len(read(disk, "/data/turns.1"))
+        writers.append(1, 2, 3, 4)
+        writers.threads.run_all()
+        told = [list(one) for one in writers.told]
+        lose_unsynced(disk)
+        clean = read(disk, "/data/turns.1")
+        if at >= last:
+            break
+        data = bytearray(clean)
+        data[at] ^= 0x10
+        overwrite(disk, "/data/turns.1", bytes(data))
+        for restart in range(2):  # nothing changes by itself
+            writers.start()
+            found = acquired(writers)
+            refused = {number for number, log in found.items() if isinstance(log, Unreadable)}
+            for number, log in found.items():
+                if isinstance(log, Unreadable):
+                    assert log.damaged
+                    assert "/data/turns.1 is damaged at byte" in log.reason
+                else:
+                    assert keys(log) == told[number]
+            assert "log of turns is damaged" in capfd.readouterr().out
+            problems: list[str] = []
+            writers.store.finish(True, problems.append)
+            while not problems:
+                writers.threads.run_all()
+            assert read(disk, "/data/turns.1") == bytes(data)
+            if restart == 0:
+                disk.locks.clear()
+        refusals.add(frozenset(refused))
+        assert refused
+    assert len(refusals) > 5, "one bit in a batch concerns one log"
+    assert len(clean) > 1_000
+
+
+def test_a_registry_that_may_lack_something_stops_the_start_and_notes_are_not_concerned(disk: FaultyDisk) -> None:
+    writers = Writers(disk)
+    writers.append()
+    writers.threads.run_all()
+    lose_unsynced(disk)
+    data = bytearray(read(disk, "/data/turns.1"))
+    data[30] ^= 1  # the head of the only turn: nobody knows which logs were in it
+    overwrite(disk, "/data/turns.1", bytes(data))
+    with pytest.raises(StartError, match="a turn cannot be read, and may have more of values-0 than the log"):
+        writers.start()
+    disk.locks.clear()
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, writers.loop), disk)
+    notes: list[object] = []
+    store.acquire(LogId(NOTES_LOG, 0), notes.append)
+    assert isinstance(notes[0], LocalLog)
+    store.close()
+
+
+def test_a_damaged_end_of_a_log_is_completed_from_the_file(disk: FaultyDisk, capfd: pytest.CaptureFixture[str]) -> None:
+    writers = Writers(disk)
+    writers.append(0)
+    writers.threads.run_all()
+    writers.append()
+    writers.threads.run_all()
+    told = writers.told
+    path = f"{writers.logs[0].log.folder}/{0:020}.log"
+    data = bytearray(read(disk, path))
+    data[-1] ^= 1
+    overwrite(disk, path, bytes(data))
+    disk.locks.clear()
+    writers.start()
+    found = acquired(writers)
+    assert [keys(log) for log in found.values() if isinstance(log, LocalLog)] == told
+    assert "damaged end of a log cut off and kept" in capfd.readouterr().out
+    assert len(disk.list("/data/set-aside")) == 1
+
+
+def test_a_file_of_a_newer_version_stops_the_start(disk: FaultyDisk) -> None:
+    Writers(disk).store.close()
+    disk.locks.clear()
+    header = bytearray(file_header(0, 0)[:-4])
+    header[5] += 1
+    overwrite(disk, "/data/turns.7", bytes(header) + google_crc32c.value(bytes(header)).to_bytes(4, "big"))
+    with pytest.raises(StartError, match="it has version 2 and this version reads up to 1") as caught:
+        LocalStore(config("always"), cast(asyncio.AbstractEventLoop, None), disk)
+    assert caught.value.code == ExitCode.DATA
+    assert not disk.locks

@@ -1,0 +1,241 @@
+"""The processes that check batches: what they find is what checking in the loop finds, and they may die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.topics import batch_checker as checker
+from broker.topics.batch_checker import Checker, Job
+from broker.topics.batch_checker_process import CheckFailed, Outcome, outcome_of, result_bytes
+from broker.topics.batch_checks import UNLIMITED, Checked, Refusal, TooMuchWork, check
+from broker.topics.settings import LogSettings, log_settings
+from protocol.batch import DECOMPRESSED_BYTES_MAX
+from protocol.compression import compress
+from tests.protocol.nasty_batches import LAYOUTS, body
+from tests.support.produce_batches import THEN, batch, record, varint
+
+COUNT = 5_000
+WAIT_SECONDS = 30
+
+
+def settings(**own: str) -> LogSettings:
+    return log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
+
+
+PLAIN = settings()
+
+
+def counted(raw: bytes, count: int, codec: int = 0, **fields: int) -> bytes:
+    return batch(raw=compress(raw, codec), attributes=codec, record_count=count, last_offset_delta=count - 1, **fields)
+
+
+def nasty() -> dict[str, tuple[bytes, LogSettings]]:
+    found = {}
+    for codec in range(5):
+        for name, layout in LAYOUTS.items():
+            found[f"{name}, codec {codec}"] = (counted(body(layout, COUNT), COUNT, codec), PLAIN)
+    tiny = body(LAYOUTS["tiny"], COUNT)
+    found |= {
+        "a count too large": (counted(tiny, COUNT + 1, 4), PLAIN),
+        "a count too small": (counted(tiny, COUNT - 1, 4), PLAIN),
+        "cut short": (counted(tiny[:-3], COUNT, 4), PLAIN),
+        "a wrong checksum": (counted(tiny, COUNT, 4, crc=1), PLAIN),
+        "too large": (counted(tiny, COUNT), settings(max_message_bytes="1000")),
+        "too large when unpacked": (counted(tiny, COUNT, 4), settings(max_message_bytes="1000", compression_type="uncompressed")),
+        "repacked": (counted(tiny, COUNT, 4), settings(compression_type="gzip")),
+        "without keys": (counted(tiny, COUNT, 4), settings(cleanup_policy="compact")),
+        "out of time": (counted(tiny, COUNT), settings(message_timestamp_after_max_ms="1000")),
+        "many headers": (counted(record(headers=varint(9_000) + b"\0\1" * 9_000), 1), PLAIN),
+        "zeros": (counted(record(value=bytes(20 << 20)), 1, 4), PLAIN),
+        "more zeros than may be": (counted(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
+        "empty parts of gzip": (batch(raw=b"".join([counted(b"", 1, 1)[61:]] * 3_000), attributes=1, record_count=1, last_offset_delta=0), PLAIN),
+    }
+    return found
+
+
+def shown(outcome: Outcome) -> tuple[Any, ...]:
+    if isinstance(outcome, Refusal):
+        return outcome.error, outcome.message, outcome.records, outcome.start_told
+    return tuple(outcome) if isinstance(outcome, Checked) else (type(outcome), str(outcome))
+
+
+def here(data: bytes, own: LogSettings, now: int) -> Outcome:
+    try:
+        return check(data, 0, len(data), own, now, "t-0", UNLIMITED)
+    except (Refusal, TooMuchWork) as outcome:
+        return outcome
+
+
+class Asked:
+    """Jobs and what came of them, in the order of their ends."""
+
+    def __init__(self, made: Checker) -> None:
+        self.checker = made
+        self.ended: list[tuple[str, Outcome]] = []
+        self._changed = asyncio.Event()
+
+    def ask(self, data: bytes, name: str = "t-0", own: LogSettings = PLAIN, asker: object = 0, wanted: bool = True) -> None:
+        def done(outcome: Outcome) -> None:
+            self.ended.append((name, outcome))
+            self._changed.set()
+
+        self.checker.submit(Job(asker, data, own, THEN, "t-0", done, lambda: wanted))
+
+    async def await_ended(self, count: int) -> list[tuple[str, Outcome]]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.ended) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.ended
+
+    async def await_pids(self, count: int) -> list[int]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.checker.pids) < count:
+                await asyncio.sleep(0.005)
+        return self.checker.pids
+
+
+def with_checker(play: Callable[[Asked], Awaitable[None]], command: tuple[str, ...] = checker.COMMAND) -> None:
+    async def run() -> None:
+        made = Checker(asyncio.get_running_loop(), command)
+        try:
+            await play(Asked(made))
+        finally:
+            await made.stop()
+        assert made.pids == []
+
+    asyncio.run(run())
+
+
+def test_another_process_finds_what_is_found_here() -> None:
+    batches = nasty()
+
+    async def play(asked: Asked) -> None:
+        for name, (data, own) in batches.items():
+            asked.ask(data, name, own, asker=name)
+        for name, outcome in await asked.await_ended(len(batches)):
+            assert shown(outcome) == shown(here(*batches[name], THEN)), name
+
+    with_checker(play)
+
+
+def test_every_outcome_survives_the_way_back() -> None:
+    found = [here(data, own, THEN) for data, own in nasty().values()]
+    for outcome in (*found, TooMuchWork(), CheckFailed("why")):
+        assert shown(outcome_of(result_bytes(outcome)[8:])) == shown(outcome)
+
+
+LONG = counted(body(LAYOUTS["keys null and empty in turn"], 300_000), 300_000, 4)
+SHORT = counted(body(LAYOUTS["keys null and empty in turn"], COUNT), COUNT, 4)
+
+
+def test_a_batch_that_takes_long_does_not_hold_up_the_others() -> None:
+    async def play(asked: Asked) -> None:
+        asked.ask(LONG, "long", asker=1)
+        for number in range(3):
+            asked.ask(SHORT, f"short {number}", asker=2)
+        assert [name for name, _ in await asked.await_ended(4)] == ["short 0", "short 1", "short 2", "long"]
+        assert len(asked.checker.pids) == 2
+
+    with_checker(play)
+
+
+def test_connections_take_turns() -> None:
+    async def play(asked: Asked) -> None:
+        for number in range(3):
+            asked.ask(SHORT, f"many {number}", asker=1)
+        asked.ask(SHORT, "one", asker=2)
+        assert [name for name, _ in await asked.await_ended(4)] == ["many 0", "one", "many 1", "many 2"]
+
+    with_checker(play)
+
+
+def test_what_nobody_wants_any_more_is_not_checked() -> None:
+    async def play(asked: Asked) -> None:
+        asked.ask(SHORT, wanted=False)
+        ((_, outcome),) = await asked.await_ended(1)
+        assert isinstance(outcome, CheckFailed)
+        assert asked.checker.pids == []
+
+    with_checker(play)
+
+
+def test_a_process_that_is_killed_is_replaced_and_its_batch_checked_again() -> None:
+    async def play(asked: Asked) -> None:
+        asked.ask(LONG, "long")
+        before = await asked.await_pids(2)
+        os.kill(before[1], signal.SIGKILL)
+        ((_, outcome),) = await asked.await_ended(1)
+        assert shown(outcome) == shown(here(LONG, PLAIN, THEN))
+        after = asked.checker.pids
+        assert after[0] == before[0]
+        assert after[1] != before[1]
+
+    with_checker(play)
+
+
+@pytest.mark.parametrize("command", [(sys.executable, "-c", "pass"), ("/nowhere/at/all",), (sys.executable, "-c", "print('x' * 99)")])
+def test_a_process_that_cannot_work_fails_the_batch_and_the_next_is_tried_again(command: tuple[str, ...]) -> None:
+    async def play(asked: Asked) -> None:
+        for number in range(2):
+            asked.ask(SHORT, str(number))
+        for _, outcome in await asked.await_ended(2):
+            assert isinstance(outcome, CheckFailed)
+
+    with_checker(play, command)
+
+
+def test_a_process_that_hangs_is_ended_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(asked: Asked) -> None:
+        asked.ask(SHORT)
+        await asked.await_ended(1)
+        (pid,) = asked.checker.pids
+        os.kill(pid, signal.SIGSTOP)
+        with monkeypatch.context() as hasty:
+            hasty.setattr(checker, "JOB_SECONDS", 0.2)
+            hasty.setattr(checker, "GRACE_SECONDS", 0.1)
+            asked.ask(SHORT)
+            _, (_, outcome) = await asked.await_ended(2)
+            assert "longer than 0.2 s" in str(outcome)
+        assert asked.checker.pids == []
+        asked.ask(SHORT)
+        assert isinstance((await asked.await_ended(3))[-1][1], Checked)
+
+    with_checker(play)
+
+
+def test_processes_that_nobody_needs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "IDLE_SECONDS", 0.01)
+
+    async def play(asked: Asked) -> None:
+        for count in (1, 2):
+            asked.ask(SHORT)
+            await asked.await_ended(count)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while asked.checker.pids:
+                    await asyncio.sleep(0.005)
+
+    with_checker(play)
+
+
+def test_a_stop_ends_the_processes_in_the_midst_of_their_work() -> None:
+    pids: list[int] = []
+
+    async def play(asked: Asked) -> None:
+        asked.ask(LONG, "long")
+        pids.extend(await asked.await_pids(2))
+        await asked.checker.stop()
+        asked.ask(SHORT)
+        assert asked.ended == []
+
+    with_checker(play)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -1,0 +1,199 @@
+"""What becomes of a batch on its way to the log, beyond what a real Kafka was asked (recorded/test_produce.py)."""
+
+from __future__ import annotations
+
+import random
+
+import cramjam
+import pytest
+
+from broker.topics.batch_checks import (
+    INLINE,
+    RECORD_ERRORS_MAX,
+    Refusal,
+    TooMuchWork,
+    Unreadable,
+    alone,
+    batch_size,
+    is_transactional,
+    prepare,
+)
+from broker.topics.settings import log_settings
+from protocol.batch import DECOMPRESSED_BYTES_MAX, LOG_APPEND_TIME, BatchHeader, read_header, records, validate
+from protocol.compression import SNAPPY_HEADER, Compression
+from protocol.errors import ErrorCode
+from tests.support.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three, varint
+
+CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
+
+
+def prepared(data: bytes, now: int = THEN, **settings: str) -> tuple[bytes, BatchHeader]:
+    """Settings have underscores for dots."""
+    own = {name.replace("_", "."): value for name, value in settings.items()}
+    kept = bytes(data)
+    ready, header = prepare(data, 0, len(data), log_settings(own, {}), now, "t-0")
+    assert data == kept
+    validate(bytes(ready), 0, len(ready))
+    stored = read_header(ready, 0)
+    for field in ("size", *(name for name in NAMES if name != "length")):
+        assert getattr(header, field) == getattr(stored, field), field
+    return bytes(ready), header
+
+
+def refused(data: bytes, **settings: str) -> ErrorCode:
+    with pytest.raises(Refusal) as refusal:
+        prepared(data, **settings)
+    return refusal.value.error
+
+
+@pytest.mark.parametrize("codec", CODECS.values())
+def test_what_needs_no_change_is_stored_as_it_came(codec: int) -> None:
+    for data in (batch(record(0), record(1, timestamp=5), codec=codec, max_timestamp=THEN + 5), of_producer(3, 4)):
+        assert prepared(data)[0] == data
+
+
+def test_the_batch_is_taken_from_among_other_bytes() -> None:
+    data = three()
+    ready, header = prepare(b"before" + data + b"behind", 6, len(data), log_settings({}, {}), THEN, "t-0")
+    assert ready == data
+    assert header.record_count == 3
+
+
+def test_the_newest_timestamp_is_that_of_the_records() -> None:
+    ready, header = prepared(three(max_timestamp=THEN + 1000))
+    assert header.max_timestamp == THEN + 5
+    assert [one.timestamp for one in records(ready, 0)] == [THEN, THEN + 5, THEN + 3]
+
+
+def test_where_the_broker_sets_the_time_every_record_has_it() -> None:
+    ready, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
+    assert header.attributes == LOG_APPEND_TIME
+    assert {one.timestamp for one in records(ready, 0)} == {THEN + 77}
+
+
+@pytest.mark.parametrize("to", CODECS)
+@pytest.mark.parametrize("codec", CODECS.values())
+def test_a_topic_with_a_compression_of_its_own_keeps_the_records(codec: int, to: str) -> None:
+    parts = [record(number, key=None if number % 3 else b"k", value=bytes(number), timestamp=-number) for number in range(300)]
+    data = batch(*parts, codec=codec, producer_id=7, producer_epoch=2, base_sequence=11)
+    ready, header = prepared(data, compression_type=to)
+    assert header.compression == CODECS[to]
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta) == (7, 2, 11, 299)
+    assert records(ready, 0) == records(data, 0)
+    assert (ready == data) == (CODECS[to] == codec)
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("zstd", "-1000", "19")])
+def test_a_topics_level_of_compression_counts(codec: str, low: str, high: str) -> None:
+    text = b" ".join(b"%d" % (number * number) for number in range(5_000))
+    sizes = [
+        len(prepared(batch(record(0, value=text)), **{"compression_type": codec, f"compression_{codec}_level": level})[0])
+        for level in (low, high)
+    ]
+    assert sizes[0] != sizes[1]
+
+
+def test_a_few_bytes_that_would_become_more_than_may_be_are_refused() -> None:
+    codec = Compression.ZSTD
+    assert prepared(batch(record(0, value=bytes(DECOMPRESSED_BYTES_MAX // 2)), codec=codec))
+    assert refused(batch(record(0, value=bytes(DECOMPRESSED_BYTES_MAX)), codec=codec)) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_what_grows_over_the_limits_when_the_broker_packs_it_is_refused() -> None:
+    packed = batch(record(0, value=bytes(5_000)), codec=Compression.GZIP)
+    assert len(packed) < 1_000
+    limits = {"compression_type": "uncompressed"}
+    assert refused(packed, **limits, max_message_bytes="2000") == ErrorCode.MESSAGE_TOO_LARGE
+    assert prepared(packed, max_message_bytes="2000")[0] == packed
+
+
+def test_many_errors_are_told_one_by_one_and_the_first_in_the_message() -> None:
+    data = batch(*[record(number, key=None if number % 2 else b"k") for number in range(20)])
+    with pytest.raises(Refusal) as refusal:
+        prepared(data, cleanup_policy="compact")
+    assert [one.record for one in refusal.value.records] == list(range(1, 20, 2))
+    assert refusal.value.message is not None
+    assert "10 record errors" in refusal.value.message
+    assert refusal.value.message.count("RecordError(") == 3
+
+
+def test_a_reply_names_so_many_refused_records_and_counts_all() -> None:
+    data = batch(*[record(number, key=None) for number in range(RECORD_ERRORS_MAX + 5)])
+    with pytest.raises(Refusal) as refusal:
+        prepared(data, cleanup_policy="compact")
+    assert [one.record for one in refusal.value.records] == list(range(RECORD_ERRORS_MAX))
+    assert f"{RECORD_ERRORS_MAX + 5} record errors in total" in (refusal.value.message or "")
+
+
+@pytest.mark.parametrize("ahead", [-1, 0, 1])
+def test_the_limits_of_time_are_exact(ahead: int) -> None:
+    limits = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
+    for edge, direction in ((THEN + 500, 1), (THEN - 1000, -1)):
+        data = batch(record(0), base_timestamp=edge + direction * ahead)
+        if ahead > 0:
+            assert refused(data, **limits) == ErrorCode.INVALID_TIMESTAMP
+        else:
+            assert prepared(data, **limits)[0] == data
+
+
+def test_a_record_without_a_timestamp_is_never_out_of_time() -> None:
+    limits = {"message_timestamp_before_max_ms": "1000"}
+    assert prepared(batch(record(0), record(1, timestamp=-THEN - 1)), **limits)[1].max_timestamp == THEN
+    assert refused(batch(record(0), record(1, timestamp=-THEN)), **limits) == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_the_first_batch_is_found_by_its_size() -> None:
+    data = plain_batch()
+    assert batch_size(data, 0) == batch_size(data + b"behind", 0) == len(data)
+    assert [batch_size(data[:size], 0) for size in range(len(data))] == [0] * len(data)
+    for wrong in (plain_batch(length=13), plain_batch(magic=3), bytes(12)):
+        with pytest.raises(Unreadable):
+            batch_size(wrong, 0)
+
+
+def test_only_batches_of_transactions_are_transactional() -> None:
+    for data, expected in ((plain_batch(), False), (of_producer(0, attributes=16), True), (plain_batch(magic=1, attributes=16), False)):
+        assert is_transactional(data, batch_size(data, 0)) is expected
+
+
+def test_zstd_is_refused_to_those_whose_readers_may_not_know_it() -> None:
+    data = batch(record(), codec=Compression.ZSTD)
+    alone(data, len(data), 7)
+    with pytest.raises(Refusal) as refusal:
+        alone(data, len(data), 6)
+    assert refusal.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+MANY = INLINE.changed_records + 1
+BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
+    "its own size": (batch(record(value=bytes(INLINE.batch_bytes))), {"max_message_bytes": "100000000"}),
+    "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE.gzip_bytes)), codec=1), {}),
+    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
+    "what it unpacks to": (batch(record(value=bytes(INLINE.unpacked_bytes)), codec=4), {}),
+    "what raw snappy unpacks to": (
+        batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
+    ),
+    "records that differ": (batch(*[record(number, value=bytes(number % 2)) for number in range(INLINE.survey_steps + 1)]), {}),
+    "headers": (batch(record(headers=varint(INLINE.survey_steps) + b"\0\1" * INLINE.survey_steps)), {}),
+    "records to be packed": (batch(*[record(number) for number in range(MANY)]), {"compression_type": "gzip"}),
+    "bytes to be packed": (batch(record(value=bytes(INLINE.changed_bytes))), {"compression_type": "zstd"}),
+    "bytes to be packed at a slow level": (
+        batch(record(value=bytes(INLINE.changed_bytes // 16))), {"compression_type": "zstd", "compression_zstd_level": "19"},
+    ),
+    "records to be refused": (batch(*[record(number, key=None) for number in range(MANY)]), {"cleanup_policy": "compact"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beyond", BEYOND)
+def test_what_is_too_much_work_is_known_before_it_is_done(beyond: str) -> None:
+    data, own = BEYOND[beyond]
+    settings = log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
+    with pytest.raises(TooMuchWork):
+        prepare(data, 0, len(data), settings, THEN, "t-0", INLINE)
+
+
+def test_what_ordinary_producers_send_is_not_too_much_work() -> None:
+    alike = batch(*[record(number, value=bytes(100)) for number in range(9_000)])
+    unlike = [record(number, value=bytes(number % 300)) for number in range(300)]
+    for data in (alike, *[batch(*unlike, codec=codec) for codec in range(5)]):
+        assert prepare(data, 0, len(data), log_settings({}, {}), THEN, "t-0", INLINE)[0] == data

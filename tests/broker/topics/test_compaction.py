@@ -1,0 +1,397 @@
+"""When logs are cleaned, and what a cleaner that fails, hangs or is killed leaves behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from broker.topics import compaction as module
+from broker.topics.compaction import Cleaning, CleaningRules
+from protocol.batch import build_facts
+from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
+from storage.checkpoints import read_offsets
+
+pytestmark = pytest.mark.once  # the system more than Python
+
+ORDERS, PAYMENTS = LogId("__consumer_offsets", 0), LogId("__consumer_offsets", 1)
+SEGMENT_BYTES = 1 << 20
+BOUND = 50_000
+CLEANER = (sys.executable, "-P", "-m", "storage.cleaner")
+LIMIT_SECONDS = 30.0
+
+
+class Machine:
+    """A data directory, logs in it, and their cleaning; flushes happen here and now."""
+
+    def __init__(self, path: Path, command: tuple[str, ...] = CLEANER, time_limit_seconds: float = 60.0) -> None:
+        self.disk = OsDisk()
+        self.directory = DataDirectory.open(self.disk, str(path), 1, "", "a test", lambda: "id")
+        self.logs: dict[LogId, Log] = {}
+        self.failures: list[AppendFailed] = []
+        self.now = 1_000_000
+        rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND, time_limit_seconds=time_limit_seconds)
+        self.cleaning = Cleaning(asyncio.get_running_loop(), self.disk, self.directory, rules, lambda: self.now, command)
+
+    def open(self, id: LogId, watch: bool = True) -> Log:
+        log, _ = Log.open(Handles(self.disk), self.directory.log_folder(*id), SEGMENT_BYTES, 0, False)
+        self.logs[id] = log
+
+        def flush(done: Callable[[Any], None]) -> None:
+            log.flush()
+            self.cleaning.flushed(log)
+            done(None)
+
+        if watch:
+            self.cleaning.watch(id, log, flush, self.failures.append)
+        return log
+
+    async def end(self) -> None:
+        await self.cleaning.stop()
+        self.directory.close()
+
+
+def write(log: Log, count: int, keys: int = 10) -> None:
+    for number in range(count):
+        log.append(build_facts([(b"k%d" % (number % keys), b"v%d" % number + bytes(200))], 1_000 + number), log.epoch)
+
+
+def state(log: Log) -> dict[bytes, bytes | None]:
+    return {key: value for some in log.facts() for key, value in some}
+
+
+def reopened(log: Log) -> Log:
+    return Log.open(Handles(OsDisk()), log.folder, SEGMENT_BYTES, 0, False)[0]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "RETRY_SECONDS_MIN", 0.1)
+    monkeypatch.setattr(module, "HOUSE_SECONDS", 0.05)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    def run(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop) as runner:
+            runner.run(main)
+
+    return run
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        cleaning = machine.cleaning
+        small, large = machine.open(ORDERS), machine.open(PAYMENTS)
+        write(small, 50)
+        write(large, 120)
+        await asyncio.sleep(0.1)
+        assert (cleaning.cleanings, large.closed) == (0, [])  # not yet
+        write(large, 200)
+        expected = state(large)
+        await until(lambda: cleaning.cleanings)
+        assert (state(large), state(reopened(large))) == (expected, expected)
+        assert (len(large.closed), small.closed) == (1, [])
+        assert large.size < 10 * 300
+        assert (cleaning.live_bytes, cleaning.dirty_bytes) == (large.size, small.size)
+        assert read_offsets(machine.disk, f"{tmp_path}/cleaner-offset-checkpoint") == {PAYMENTS: 320}
+        assert not [name for name in os.listdir(large.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        await machine.end()
+        assert (cleaning.cleanings, cleaning.failures, machine.failures) == (1, 0, [])
+
+    run(main())
+
+
+def test_logs_that_keep_much_may_be_as_dirty_as_they_are_large(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        log = machine.open(ORDERS)
+        write(log, 1_000, keys=1_000)
+        await until(lambda: machine.cleaning.cleanings)
+        live = machine.cleaning.live_bytes
+        assert live > 4 * BOUND
+        write(log, 500)
+        assert machine.cleaning.dirty_bytes > 2 * BOUND
+        await asyncio.sleep(0.1)
+        assert machine.cleaning.cleanings == 1
+        write(log, 700)
+        await until(lambda: machine.cleaning.cleanings == 2)
+        assert machine.cleaning.live_bytes < live + 10 * 300
+        await machine.end()
+
+    run(main())
+
+
+def test_what_was_cleaned_before_a_restart_is_known_behind_it(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        write(machine.open(ORDERS), 400, keys=400)
+        await until(lambda: machine.cleaning.cleanings)
+        live = machine.cleaning.live_bytes
+        await machine.end()
+        machine = Machine(tmp_path)
+        machine.open(ORDERS)
+        assert (machine.cleaning.live_bytes, machine.cleaning.dirty_bytes) == (live, 0)
+        await machine.end()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "reason"),
+    [
+        ("sys.exit('no room')", 60.0, "no room"),
+        ("sys.exit(5)", 60.0, "exit code 5"),
+        ("os.kill(os.getpid(), 9)", 60.0, "killed by signal 9"),
+        ("time.sleep(60)", 0.2, "longer than"),
+        ("print('nonsense')", 60.0, "Expecting value"),
+        ("print('{}')", 60.0, "no report"),
+        ('print(\'{"cleaned": [[0, 9, 9, [0]]], "clean_to": 1, "bytes_before": 1, "bytes_after": 1}\')', 60.0, "No such file"),
+    ],
+)
+def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
+) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path, (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {code}"), limit)
+        log = machine.open(ORDERS)
+        write(log, 400)
+        expected = state(log)
+        reasons: list[str] = []
+        module.log.warning = lambda event, **told: reasons.append(told["reason"])  # type: ignore[method-assign]
+        try:
+            await until(lambda: machine.cleaning.failures >= 2)
+        finally:
+            del module.log.warning
+        assert all(reason in told for told in reasons), reasons
+        assert (state(log), state(reopened(log))) == (expected, expected)
+        assert (log.bytes_since(0), machine.cleaning.cleanings, machine.failures) == (log.size, 0, [])
+        write(log, 1)
+        machine.cleaning._command = CLEANER
+        machine.cleaning._rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
+        await until(lambda: machine.cleaning.cleanings)
+        assert len(state(log)) == 10
+        await machine.end()
+
+    run(main())
+
+
+def test_a_program_that_is_not_there_is_a_failure_like_others(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path, ("/nowhere/python",))
+        write(machine.open(ORDERS), 400)
+        await until(lambda: machine.cleaning.failures)
+        await machine.end()
+
+    run(main())
+
+
+# Writes its pid and goes on when a file is there.
+WAITING = (
+    sys.executable,
+    "-c",
+    "import os, sys, time, storage.cleaner\n"
+    "folder = os.path.dirname(sys.argv[1])\n"
+    "while not os.nice(0): time.sleep(0.01)\n"
+    "open(folder + '/pid.new', 'w').write(str(os.getpid()))\n"
+    "os.rename(folder + '/pid.new', folder + '/pid')\n"
+    "while not os.path.exists(folder + '/go'): time.sleep(0.01)\n"
+    "sys.exit(storage.cleaner.main())",
+)
+
+
+def test_stopping_ends_the_cleaner(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path, WAITING)
+        log = machine.open(ORDERS)
+        write(log, 400)
+        expected = state(log)
+        await until(lambda: (tmp_path / "pid").exists())  # so it is nice
+        begun = asyncio.get_running_loop().time()
+        await machine.end()
+        assert asyncio.get_running_loop().time() - begun < 3  # it would go on for ever, and is slow to end when others want the processor
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+        assert state(log) == state(reopened(log)) == expected
+        assert machine.cleaning.failures == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["repaired", "unusable", "given away", "appended to", "read"])
+def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_path: Path, run: Run, what: str) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path, WAITING)
+        cleaning = machine.cleaning
+        log = machine.open(ORDERS)
+        write(log, 400)
+        reader = log.facts()
+        await until(lambda: (tmp_path / "pid").exists())
+        if what == "repaired":
+            with pytest.raises(AssertionError):
+                log.start_repair(log.next_offset)
+            cleaning.give_up(log)
+            await until(lambda: not log.busy)
+            log.recover(keep_unflushed=True)
+        elif what == "unusable":
+            log.usable = False
+        elif what == "given away":
+            cleaning.forget(ORDERS)
+        elif what == "appended to":
+            write(log, 30)
+        else:
+            next(reader)
+        expected = state(log)
+        (tmp_path / "go").touch()
+        if what in ("unusable", "given away"):
+            await until(lambda: cleaning.failures)
+            assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+            if what == "unusable":
+                log.recover(keep_unflushed=True)
+                await until(lambda: cleaning.cleanings)
+        else:
+            await until(lambda: cleaning.cleanings)
+        assert state(log) == expected
+        seen = {key: value for some in reader for key, value in some}
+        assert seen.items() <= expected.items() or what == "appended to"
+        log.append(build_facts([(b"new", b"1")], 5_000), log.epoch)
+        log.flush()
+        await machine.end()
+        assert state(reopened(log)) == expected | {b"new": b"1"}
+
+    run(main())
+
+
+def test_an_exchange_that_the_disk_refuses_is_told_to_the_owner_of_the_log(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        log = machine.open(ORDERS)
+        write(log, 400)
+        expected = state(log)
+        renames = 0
+        rename = OsDisk.rename
+
+        def refuse(disk: OsDisk, old: str, new: str) -> None:
+            nonlocal renames
+            renames += 1
+            if renames == 5:  # promoting takes three, and the old log is out of the way
+                raise OSError(5, "Input/output error")
+            rename(disk, old, new)
+
+        monkeypatch.setattr(OsDisk, "rename", refuse)
+        await until(lambda: machine.failures)
+        assert not log.usable
+        assert "Input/output error" in str(machine.failures[0])
+        log.recover(keep_unflushed=True)
+        assert state(log) == expected
+        assert log.size < 10 * 300  # it was promoted, so it counts
+        await machine.end()
+
+    run(main())
+
+
+def test_a_log_that_is_never_flushed_is_rolled_all_the_same(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        log = machine.open(ORDERS)
+
+        def flush(done: Callable[[Any], None]) -> None:
+            """Somebody appends while it runs, always."""
+            flush = log.start_flush()
+            write(log, 1)
+            flush.run()
+            log.finish_flush(flush, None)
+            machine.cleaning.flushed(log)
+            done(None)
+
+        machine.cleaning.watch(ORDERS, log, flush, machine.failures.append)
+        write(log, 400)
+        await until(lambda: machine.cleaning.cleanings)
+        await machine.end()
+
+    run(main())
+
+
+def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        cleaning = machine.cleaning
+        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
+        large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
+        for log, count in ((large, 500), (small, 30), (one, 3)):
+            log.segment_bytes = 20_000
+            write(log, count)
+            log.flush()
+            cleaning.keep_for(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
+        kept = sum(log.size for log in (small, one))
+        machine.now = -1  # the clock has nothing to do with it
+        await until(lambda: large.size + kept <= 60_000)
+        assert large.size + kept > 39_000
+        assert (small.start_offset, one.start_offset) == (0, 0)
+        assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
+        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
+        await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
+        await machine.end()
+        assert (machine.failures, reopened(large).start_offset) == ([], 500)
+
+    run(main())
+
+
+def test_a_log_that_is_kept_for_a_time_loses_what_is_older(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        log = machine.open(ORDERS, watch=False)
+        for number in range(3):
+            write(log, 10)
+            log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
+            log.flush()
+            assert log.roll(0)
+        machine.cleaning.keep_for(ORDERS, log, 900_000, machine.failures.append)
+        await asyncio.sleep(0.1)
+        assert log.start_offset == 11
+        machine.now += 1
+        await until(lambda: log.start_offset == 22)
+        starts = f"{tmp_path}/log-start-offset-checkpoint"
+        await until(lambda: read_offsets(machine.disk, starts) == {ORDERS: 22})
+        assert not [name for name in os.listdir(log.folder) if name.endswith(".deleted")]
+        await machine.end()
+        assert reopened(log).start_offset == 22
+
+    run(main())
+
+
+def test_recovery_points_are_written_while_it_runs(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        machine = Machine(tmp_path)
+        log = machine.open(ORDERS)
+        path = f"{tmp_path}/recovery-point-offset-checkpoint"
+        write(log, 5)
+        log.flush()
+        await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 5})
+        write(log, 5)
+        await asyncio.sleep(0.15)
+        assert read_offsets(machine.disk, path) == {ORDERS: 5}
+        log.flush()
+        await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 10})
+        await machine.end()
+
+    run(main())

@@ -1,0 +1,288 @@
+"""Which topic's log is compacted when, and that the process which does it leaves the newest record of each key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker.runtime.contain import DEFECTS
+from broker.stores.owned import LocalLog
+from broker.topics import compaction as module
+from broker.topics.compaction import Cleaning, CleaningRules
+from broker.topics.compaction_order import LOG, STEP, Due, TopicLogs
+from broker.topics.partition import Partition
+from broker.topics.registry import Topic
+from broker.topics.settings import log_settings
+from protocol.batch import Record, build, read_header
+from storage import AppendFailed, DataDirectory, Handles, Log, OsDisk
+from storage.checkpoints import CLEANER_POINTS, read_offsets
+from tests.storage.faulty_disk import FaultyDisk
+
+HOUR = 3_600_000
+
+
+class Owned:
+    """A log as its partition has it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.epoch = log.epoch
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.failures: list[AppendFailed] = []
+
+    def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
+        self.failures.append(failure)
+
+    def rolled(self, partition: Partition) -> None: ...
+
+
+class Logs:
+    """Partitions of compacted topics, each record a batch of its own at a time of its own."""
+
+    def __init__(self, disk: FaultyDisk | OsDisk, path: str) -> None:
+        self.disk = disk
+        self.directory = DataDirectory.open(disk, path, 1, "", "a test", lambda: "id")
+        self.partitions: list[Partition] = []
+        self.topics = TopicLogs(lambda: self.partitions, self.directory)
+        self.keeper = Keeper()
+
+    def add(self, name: str, **settings: str) -> Partition:
+        given = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
+        partition = Partition(Topic(name, name.encode().ljust(16), 1, 0, given), 0, log_settings(given, {}), self.keeper)
+        log, _ = Log.open(Handles(self.disk), self.directory.log_folder(name, 0), 2_000, 0, False, deferred=True, producers=partition.producers)
+        partition.use(cast(LocalLog, Owned(log)))
+        self.partitions.append(partition)
+        return partition
+
+    def most_urgent(self, now: int, time: float) -> Due | None:
+        """What a look finds, at once."""
+        for _ in self.topics.look(now, time):
+            pass
+        return self.topics.next_due(now)
+
+    def due(self, now: int = 0) -> str:
+        due = self.most_urgent(now, 0.0)
+        return due.partition.topic.name if due is not None else ""
+
+
+def write(partition: Partition, count: int, keys: int = 3, timestamp: int = 0, producer_id: int = -1) -> None:
+    """Some 200 bytes each: nine in a segment."""
+    for number in range(count):
+        record = Record(0, timestamp, b"k%d" % (number % keys), b"%d" % partition.end_offset + bytes(130), [])
+        data = bytearray(build([record], producer_id=producer_id, producer_epoch=0, base_sequence=number))
+        partition.append(data, read_header(data, 0))
+
+
+@pytest.fixture
+def logs() -> Logs:
+    return Logs(FaultyDisk(), "/data")
+
+
+def test_the_log_of_which_the_largest_part_is_new_is_first(logs: Logs) -> None:
+    large, small = logs.add("large"), logs.add("small")
+    write(large, 100)
+    write(small, 20)
+    due = logs.most_urgent(0, 0.0)
+    assert due is not None
+    assert due.urgency == 1.0
+    due.cleaned.clean_to = due.end
+    write(large, 20)
+    write(small, 20)
+    assert logs.due() == "small"
+
+
+def test_only_what_is_closed_counts(logs: Logs) -> None:
+    partition = logs.add("orders")
+    write(partition, 5)
+    assert logs.due() == ""
+    write(partition, 10)
+    assert logs.due() == "orders"
+
+
+def test_a_log_that_is_not_to_be_compacted_or_cannot_be_used_never_is(logs: Logs) -> None:
+    write(logs.add("orders", cleanup_policy="delete"), 50)
+    broken = logs.add("payments")
+    write(broken, 50)
+    broken.error = 56
+    assert logs.due() == ""
+
+
+def test_the_new_part_must_be_more_than_the_ratio(logs: Logs) -> None:
+    partition = logs.add("orders", min_cleanable_dirty_ratio="0.8")
+    write(partition, 60)
+    due = logs.most_urgent(0, 0.0)
+    assert due is not None
+    due.cleaned.clean_to = partition.log.closed[3].base
+    assert logs.due() == ""
+    due.cleaned.clean_to = partition.log.closed[1].base
+    assert logs.due() == "orders"
+
+
+def test_what_is_young_is_left_for_later(logs: Logs) -> None:
+    partition = logs.add("orders", min_compaction_lag_ms=str(HOUR))
+    write(partition, 20, timestamp=1)
+    write(partition, 20, timestamp=HOUR)
+    assert logs.due(HOUR) == ""
+    due = logs.most_urgent(HOUR + 1, 0.0)
+    assert due is not None
+    assert 0 < due.end <= 20
+    later = logs.most_urgent(2 * HOUR, 0.0)
+    assert later is not None
+    assert later.end == partition.log.last_base
+
+
+def test_what_has_waited_too_long_is_compacted_however_little_it_is(logs: Logs) -> None:
+    partition = logs.add("orders", min_cleanable_dirty_ratio="1", max_compaction_lag_ms=str(HOUR))
+    write(partition, 20, timestamp=1)
+    assert logs.due(HOUR) == ""
+    assert logs.due(HOUR + 2) == "orders"
+
+
+def test_a_log_that_failed_rests(logs: Logs) -> None:
+    write(logs.add("orders"), 20)
+    due = logs.most_urgent(0, 0.0)
+    assert due is not None
+    due.cleaned.not_before = 5.0
+    assert logs.most_urgent(0, 4.9) is None
+    assert logs.most_urgent(0, 5.0) is not None
+
+
+def test_what_was_compacted_before_the_start_is_known(logs: Logs) -> None:
+    partition = logs.add("orders")
+    write(partition, 40)
+    logs.directory.checkpoint_cleaned({("orders", 0): partition.log.last_base})
+    assert logs.due() == ""
+
+
+def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
+    asked: list[int] = []
+    logs.add("orders")
+    write(logs.partitions[0], 50)
+    plain = logs.add("plain", cleanup_policy="delete")
+
+    def many() -> Iterator[Partition]:
+        for number in range(10 * STEP):
+            asked.append(number)
+            yield logs.partitions[0] if number % 2 else plain
+
+    logs.topics = TopicLogs(many, logs.directory)
+    each = []
+    for _ in logs.topics.look(0, 0.0):
+        each.append(len(asked))
+        asked.clear()
+    assert 10 < len(each) < 10 * (LOG + 10)
+    assert max(each) <= 2 * STEP / (LOG + 2)
+
+
+def test_what_is_due_comes_one_after_the_other_and_only_while_it_is(logs: Logs) -> None:
+    for name, count in (("small", 20), ("large", 100), ("gone", 100), ("broken", 100), ("kept", 100), ("again", 100)):
+        write(logs.add(name, max_compaction_lag_ms=str(HOUR)), count)
+    first = logs.most_urgent(2 * HOUR, 0.0)
+    assert first is not None
+    by_name = {partition.topic.name: partition for partition in logs.partitions}
+    by_name["gone"].error = 3
+    by_name["broken"].log.usable = False
+    by_name["kept"].settings = log_settings({"cleanup.policy": "delete"}, {})
+    reopened, _ = Log.open(Handles(logs.disk), by_name["again"].log.folder, 2_000, 0, False, deferred=True)
+    by_name["again"].use(cast(LocalLog, Owned(reopened)))
+    rest = []
+    while (due := logs.topics.next_due(2 * HOUR)) is not None:
+        rest.append(due.partition.topic.name)
+    assert {first.partition.topic.name, *rest} - {"gone", "broken", "kept", "again"} == {"small", "large"}
+    assert not {"gone", "broken", "kept", "again"} & set(rest)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.once
+@pytest.mark.asyncio
+async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch_of_each_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    logs = Logs(OsDisk(), str(tmp_path))
+    partition = logs.add("orders")
+    write(partition, 3, producer_id=7)
+    write(partition, 40)
+    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    cleaning.clean_topics(logs.topics)
+    await until(lambda: cleaning.cleanings)
+    await cleaning.stop()
+    log = partition.log
+    kept = [key for some in log.facts(log.last_base) for key, _ in some if key is not None]
+    assert sorted(kept) == [b"k0", b"k1", b"k2"]
+    assert log.next_offset == 43
+    assert log.read(2, 1000)[:8] == (2).to_bytes(8, "big")
+    points = read_offsets(logs.disk, f"{tmp_path}/{CLEANER_POINTS}")
+    assert points["orders", 0] == log.last_base
+    assert not logs.keeper.failures
+
+
+@pytest.mark.once
+def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+
+    async def main() -> None:
+        logs = Logs(OsDisk(), str(tmp_path))
+        for name in "abcd":
+            write(logs.add(name), 20)
+        cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+        monkeypatch.setattr(module, "LOOK_SECONDS", 3_600)  # there is one look and no other
+        cleaning.clean_topics(logs.topics)
+        await until(lambda: cleaning.cleanings == 4)
+        await cleaning.stop()
+
+    asyncio.run(main())
+
+
+class Looks:
+    """The logs of topics, of which each look takes some steps; the first one fails."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.passes = 0  # of the loop
+        self.at: list[int] = []
+
+    def tick(self) -> None:
+        self.passes += 1
+        asyncio.get_running_loop().call_soon(self.tick)
+
+    def look(self, now: int, time: float) -> Iterator[None]:
+        self.looks += 1
+        if self.looks == 1:
+            raise RuntimeError("a defect")
+        for _ in range(5):
+            self.at.append(self.passes)
+            yield
+
+    def next_due(self, now: int) -> None: ...
+
+
+def test_the_loop_goes_on_between_two_steps_and_a_look_that_fails_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+
+    async def main() -> None:
+        logs = Logs(OsDisk(), str(tmp_path))
+        loop = asyncio.get_running_loop()
+        defects = DEFECTS.count
+        cleaning = Cleaning(loop, logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+        looks = Looks()
+        looks.tick()
+        cleaning.clean_topics(cast(TopicLogs, looks))
+        await until(lambda: len(looks.at) == 5)
+        await cleaning.stop()
+        assert DEFECTS.count == defects + 1
+        assert len(set(looks.at)) == 5
+
+    asyncio.run(main())

@@ -1,0 +1,226 @@
+"""What a deleted topic leaves behind: the offsets that groups committed for it go, wherever their partition stands just then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.groups.group_journal import GroupJournal
+from broker.groups.journal import Journal
+from broker.topics.deletions import Deletions
+from broker.topics.registry import CONSUMER_OFFSETS, DeletedTopic, Topic
+from coordinator import Fact
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from storage import LogId
+from tests.support.group_desk import LATE_MS, Desk, MemoryLog, Peer
+
+
+class Folders:
+    """Stands for the partitions of topics, which see to the folders."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+
+    def deleted(self, topic: Topic) -> None:
+        self.gone.append(topic.name)
+
+
+class Place:
+    """A node whose registry has a log of its own."""
+
+    def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
+        self.desk = Desk(load=False)
+        self.topics = self.desk.topics
+        self.log = MemoryLog()
+        self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, LATE_MS)
+        self.folders = Folders()
+        self.told: list[int] = []
+        self.deletions = Deletions(
+            self.topics,
+            self.registry,
+            self.desk.shards,
+            self.folders,  # type: ignore[arg-type]
+            self.desk.loop,  # type: ignore[arg-type]
+            lambda: 0.0,
+        )
+        for one in deleted:
+            self.topics.deleted[one.id] = one
+        self.deletions.resume(deleted)
+        if load:
+            self.desk.shards.load_all()
+        self.peer = Peer(self.desk)
+        self.run()
+
+    def run(self) -> None:
+        self.desk.loop.run()
+
+    def commit(self, group: str, *topics: str) -> None:
+        self.desk.ms += 1
+        self.desk.clock.tick()
+        wanted = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
+        reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, wanted), 8)
+        assert {one.error_code for topic in reply.topics for one in topic.partitions} == {0}
+
+    def delete(self, *names: str) -> None:
+        self.deletions.delete(names, self.told.append)
+        self.run()
+
+    def offsets(self, group: str) -> set[str]:
+        reply = self.peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)]), 8)
+        assert reply.groups[0].error_code == 0
+        return {topic.name for topic in reply.groups[0].topics}
+
+    @property
+    def remembered(self) -> set[str]:
+        return {one.name for one in self.topics.deleted.values()}
+
+
+def stored(journal: GroupJournal, group: str) -> list[Fact]:
+    """The group's offsets, as its log has them."""
+    topics = journal.shard.groups[group].offsets.values()
+    return [(topic.key_prefix + partition.to_bytes(4, "big"), value) for topic in topics for partition, value in topic.values.items()]
+
+
+GROUPS = [f"group-{number}" for number in range(20)]  # in every partition some
+
+
+@pytest.fixture
+def place() -> Place:
+    place = Place()
+    for group in GROUPS:
+        place.commit(group, "t", "u")
+    assert len({place.desk.shards.of(group) for group in GROUPS}) == len(place.desk.shards.journals)
+    return place
+
+
+def test_the_offsets_of_a_deleted_topic_go_in_every_group(place: Place) -> None:
+    place.delete("t")
+    assert place.told == [0]
+    assert place.folders.gone == ["t"]
+    assert all(place.offsets(group) == {"u"} for group in GROUPS)
+    assert place.remembered == {"t"}  # its folders have not said yet that they are gone
+    (deleted,) = place.topics.deleted
+    place.topics.folders_gone(deleted)
+    assert place.remembered == set()
+
+
+def test_nothing_goes_before_the_deletion_is_durable(place: Place) -> None:
+    place.log.waiting = True
+    place.delete("t", "u")
+    assert place.told == []
+    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
+    place.log.succeed()
+    place.run()
+    assert place.told == [0]
+    assert all(place.offsets(group) == set() for group in GROUPS)
+
+
+def test_a_deletion_that_the_log_refuses_takes_nothing_away(place: Place) -> None:
+    place.log.replay = lambda: iter([[fact] for fact in facts])  # type: ignore[method-assign]
+    facts: list[Any] = []
+    place.log.waiting = True
+    place.delete("t")
+    place.log.refuse()
+    place.run()
+    assert place.told == [56]
+    assert place.remembered == set()
+    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
+
+
+def test_a_deletion_that_is_late_takes_the_offsets_when_it_is_durable_after_all(place: Place) -> None:
+    place.log.waiting = True
+    place.delete("t")
+    place.desk.ms += LATE_MS
+    place.registry.advance(place.desk.clock.tick())
+    place.run()
+    assert place.told == [7]
+    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
+    place.log.succeed()
+    place.run()
+    assert all(place.offsets(group) == {"u"} for group in GROUPS)
+
+
+def test_a_partition_that_loads_later_forgets_them_before_it_answers(place: Place) -> None:
+    journal = place.desk.shards.journals[2]
+    group = next(group for group in GROUPS if place.desk.shards.of(group) is journal)
+    kept = stored(journal, group)
+    place.desk.shards.unload(2, lambda: None)
+    place.run()
+    place.delete("t")
+    assert place.told == [0]
+    place.topics.folders_gone(next(iter(place.topics.deleted)))
+    assert place.remembered == {"t"}
+    log = place.desk.store.logs[LogId(CONSUMER_OFFSETS, 2)]
+    place.desk.store.acquire = lambda id, done: done(log)  # type: ignore[method-assign,assignment]
+    log.replay = lambda: iter([kept])  # type: ignore[method-assign]
+    place.desk.shards.load(2)
+    place.run()
+    assert place.offsets(group) == {"u"}
+    assert place.remembered == set()
+
+
+def test_a_partition_whose_log_refuses_the_tombstones_forgets_again(place: Place) -> None:
+    journal = place.desk.shards.of("group-0")
+    log = place.desk.log_of("group-0")
+    kept = stored(journal, "group-0")
+    log.waiting = True
+    place.delete("t")
+    log.refuse()
+    place.run()
+    assert journal.refusal
+    assert place.remembered == {"t"}
+    log.waiting = False
+    log.replay = lambda: iter([kept])  # type: ignore[method-assign]
+    place.desk.ms += 1_000
+    journal.advance(place.desk.clock.tick())
+    log.recoveries.pop()(None)
+    place.run()
+    assert not journal.refusal
+    assert place.offsets("group-0") == {"u"}
+    place.topics.folders_gone(next(iter(place.topics.deleted)))
+    assert place.remembered == set()
+
+
+def test_a_start_finishes_what_a_dead_broker_began() -> None:
+    deleted = DeletedTopic("t", b"t" * 16, 3, 2_000_000)
+    place = Place(load=False, deleted=(deleted,))
+    place.topics.folders_gone(deleted.id)
+    assert place.remembered == {"t"}
+    place.desk.shards.load_all()
+    place.run()
+    assert place.remembered == set()
+
+
+def test_what_is_committed_for_the_next_topic_of_the_name_stays(place: Place) -> None:
+    """A start may come to the deletion once more, when there is another topic."""
+    before = place.desk.clock.wall
+    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
+    place.commit("group-0", "t")
+    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before)])
+    place.run()
+    assert place.offsets("group-0") == {"t", "u"}
+    assert place.offsets("group-1") == {"u"}
+
+
+def test_what_is_committed_for_the_next_topic_stays_though_the_clock_was_set_back_before_it_was_created(place: Place) -> None:
+    before = place.desk.clock.wall
+    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
+    place.commit("group-0", "t")
+    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + 8 * 86_400_000)])
+    place.run()
+    assert place.offsets("group-0") == {"t", "u"}
+    assert place.offsets("group-1") == {"u"}
+
+
+def test_offsets_that_a_clock_ahead_committed_go_with_their_topic(place: Place) -> None:
+    wall = place.desk.clock.wall
+    place.desk.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
+    place.commit("group-0", "t")
+    place.desk.clock._wall_ns = lambda: (wall + 10) * 1_000_000
+    place.desk.ms += 1
+    place.desk.clock.tick()
+    place.delete("t")
+    assert all(place.offsets(group) == {"u"} for group in GROUPS)

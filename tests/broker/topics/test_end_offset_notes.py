@@ -1,0 +1,246 @@
+"""Where partitions end, in notes: when something has changed, never more than there is room for, and never for long at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker.groups.group_journal import GroupJournal
+from broker.groups.notes import NOTES_WAITING_MAX
+from broker.runtime.clock import Clock
+from broker.topics import end_offset_notes as module
+from broker.topics.end_offset_notes import BYTES_AT_ONCE, PARTITIONS_IN_A_NOTE, EndOffsetNotes
+from coordinator import partition_of
+from history.story import Story
+from history.told import read_told
+from protocol.batch import Record, build
+from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records import NOTE_KEY_VERSION, with_version, write_note
+from tests.broker.groups.test_notes import Desk, Partition, change
+from tests.running import Client, broker, environment
+from tests.support.group_logs import START_MS, Loop
+
+INTERVAL_MS = 10_000
+ROOM = 1 << 30
+
+
+@dataclass
+class Part:
+    index: int
+    end_offset: int = 0
+    start_offset: int = 0
+    error: int = 0
+
+
+@dataclass
+class Topic:
+    name: str
+    parts: list[Part]
+    internal: bool = False
+
+    @property
+    def id(self) -> bytes:
+        return self.name.encode()
+
+
+@dataclass
+class Served:
+    """Topics and partitions, and notes as they are told."""
+
+    room: int = ROOM
+    interval_ms: int = INTERVAL_MS
+    by_id: dict[bytes, Topic] = field(default_factory=dict)
+    told: list[tuple[int, EndOffsets]] = field(default_factory=list)
+    refuses: bool = False
+    refuses_first: bool = False
+
+    def __post_init__(self) -> None:
+        self.loop = Loop()
+        clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
+        parts = cast(Any, self)
+        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock)
+
+    def topic(self, name: str, *ends: int, internal: bool = False) -> Topic:
+        topic = Topic(name, [Part(index, end) for index, end in enumerate(ends)], internal)
+        self.by_id[topic.id] = topic
+        return topic
+
+    def of(self, topic: Topic) -> list[Part]:
+        return topic.parts
+
+    def has_nothing(self, part: Part) -> bool:
+        return part.error == -1
+
+    def tell(self, place: GroupJournal, ends: EndOffsets) -> bool:
+        assert cast(str, place) == ends.topic
+        if self.refuses or self.refuses_first:
+            self.refuses_first = False
+            return False
+        self.told.append((round(self.loop.ms - START_MS), ends))
+        return True
+
+    def passes(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:
+        """What was told meanwhile; the clock of the last column began with the test."""
+        self.told.clear()
+        self.loop.pass_ms(intervals * self.interval_ms)
+        return [
+            (ends.topic, [(part.partition, part.log_start, part.end) for part in ends.partitions], ends.unchanged_ms - START_MS if ends.unchanged_ms >= 0 else -1)
+            for _, ends in self.told
+        ]
+
+
+def test_ends_are_noted_when_they_have_changed() -> None:
+    served = Served()
+    orders = served.topic("orders", 5, 0)
+    served.topic("__consumer_offsets", 9, internal=True)
+    assert served.passes() == [("orders", [(0, 0, 5), (1, 0, 0)], -1)]
+    assert served.passes() == []
+    assert served.passes() == []
+    orders.parts[1].end_offset = 3
+    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # nothing had changed when it was looked at last
+    orders.parts[0].start_offset = 2
+    assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
+
+
+def test_a_partition_nobody_wrote_to_ends_at_0_and_one_that_cannot_be_read_is_left_out() -> None:
+    served = Served()
+    orders = served.topic("orders", 5, 7, 8)
+    orders.parts[0].error = -1
+    orders.parts[1].error = 6
+    assert served.passes() == [("orders", [(0, 0, 0), (2, 0, 8)], -1)]
+    assert served.passes() == []
+    orders.parts[1].error = 0
+    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # of this one it is not known since when
+    orders.parts[1].end_offset = 9
+    assert served.passes() == [("orders", [(1, 0, 9)], 30_000)]
+
+
+def test_what_could_not_be_noted_is_noted_later() -> None:
+    served = Served()
+    orders = served.topic("orders", 5)
+    assert len(served.passes()) == 1
+    orders.parts[0].end_offset = 6
+    served.refuses = True
+    assert served.passes() == []
+    served.refuses = False
+    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # and since when it was as before is not made up
+
+
+def test_a_topic_of_which_a_part_could_not_be_noted_was_not_looked_at() -> None:
+    served = Served()
+    wide = served.topic("wide", *[1] * (PARTITIONS_IN_A_NOTE + 1))
+    assert len(served.passes(1.5)) == 2
+    for part in wide.parts:
+        part.end_offset = 2
+    served.refuses_first = True
+    assert [len(parts) for _, parts, _ in served.passes()] == [1]
+    assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_IN_A_NOTE, 10_000)]
+
+
+def test_a_topic_that_is_made_anew_begins_anew() -> None:
+    served = Served()
+    served.topic("orders", 5)
+    served.passes()
+    del served.by_id[b"orders"]
+    assert served.passes() == []
+    served.topic("orders", 5)
+    assert served.passes() == [("orders", [(0, 0, 5)], -1)]
+
+
+def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
+    served = Served(room=64 << 20)
+    wide = served.topic("wide", *[1] * 10_000)
+    noted: set[int] = set()
+    size = 0
+    for _ in range(400):
+        for _, parts, _ in served.passes():
+            assert len(parts) <= PARTITIONS_IN_A_NOTE
+            size += 21 * len(parts)
+            noted |= {index for index, _, _ in parts}
+        for part in wide.parts:
+            part.end_offset += 1  # all of them, all the time
+    assert noted == set(range(10_000))
+    assert size < BYTES_AT_ONCE + PARTITIONS_IN_A_NOTE * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
+
+
+def test_the_loop_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
+    served = Served()
+    wide = served.topic("wide", *[1] * 100)
+    served.passes(1.5)
+    assert served.told[0][0] > INTERVAL_MS + 9 * module.PAUSE_SECONDS * 1_000 - 1
+    assert len(served.told[0][1].partitions) == len(wide.parts)
+
+
+def test_without_room_or_interval_nothing_is_noted() -> None:
+    for served in (Served(room=0), Served(interval_ms=0)):
+        assert not served.loop.timers
+    stopped = Served()
+    stopped.topic("orders", 5)
+    stopped.notes.stop()
+    assert stopped.passes() == []
+
+
+def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
+    journal = Partition(3)
+    journal.refusal = 0  # type: ignore[attr-defined]
+    assert desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    for _ in range(NOTES_WAITING_MAX // 2 - 1):
+        desk.tell(change(), partition=3)
+    assert not desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    desk.passes(60_000, partitions=4)
+    (group, header, body), *_ = desk.written(3)
+    assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
+    assert desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    journal.refusal = 14  # type: ignore[attr-defined]
+    assert not desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+
+
+def test_history_does_not_look_at_them() -> None:
+    told = read_told(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
+    assert told is not None
+    assert not told.concerns("g")
+    assert Story("g").add(told) == []
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_served_broker_notes_where_topics_end(tmp_path: Path, loop: str) -> None:
+    settings = ("--data", str(tmp_path), "--profile", "test", "--set", f"event.loop={loop}", "--set", "notes.end.offsets.interval.ms=50")
+    with broker(*settings) as served:
+        with Client(served.port) as client:
+            topics = [CreatableTopic(name="orders", num_partitions=2, replication_factor=-1, assignments=[], configs=[])]
+            client.ask(CreateTopicsRequest(topics=topics, timeout_ms=1_000), 5)
+            for _ in range(3):
+                records = bytes(build([Record(0, 1_700_000_000_000, None, b"v")]))
+                data = [TopicProduceData("orders", [PartitionProduceData(0, records)])]
+                client.ask(ProduceRequest(None, -1, 1_000, data), 7)
+                time.sleep(0.2)
+        served.stop()
+    dump = [sys.executable, "-P", "-m", "tenure", "log", "dump", "--json", "--kind", "notes", str(tmp_path)]
+    lines = subprocess.run(dump, capture_output=True, text=True, env=environment(), check=True).stdout.splitlines()
+    ends = [json.loads(line) for line in lines if '"EndOffsets"' in line]
+    parts = [part for line in ends for part in line["value"]["body"]["partitions"]]
+    assert [part["end"] for part in parts if part["partition"] == 0][-3:] == [1, 2, 3]
+    assert [part["end"] for part in parts if part["partition"] == 1] == [0]
+    assert {line["partition"] for line in ends} == {partition_of("orders", 50)}
+    assert all(line["value"]["body"]["unchanged_ms"] > 0 for line in ends[1:])
+
+
+def test_a_note_of_the_name_of_a_topic_is_never_larger_than_a_batch_may_be() -> None:
+    parts = [PartitionEnds(index, 1 << 60, 1 << 61) for index in range(PARTITIONS_IN_A_NOTE)]
+    header = NoteHeader(8, 5, 0, 0, 0, 0)
+    assert len(write_note(header, EndOffsets("x" * 249, parts, 1 << 41))) < 16_384
+
+

@@ -1,0 +1,17 @@
+"""Short histories (histories.py); `make soak ARGS="--only topics"` runs long ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.histories import World
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_acknowledged_is_readable_and_the_directory_is_sound_through_kills_at_any_step(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed)
+    world.run(150)
+    assert world.kills > 3
+    assert world.readable > 30

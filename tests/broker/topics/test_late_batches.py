@@ -1,0 +1,358 @@
+"""Batches that are too much work for the loop: they keep the order of their partition and their connection, and nobody else waits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.api import produce
+from broker.topics import late_batches
+from broker.topics.append import Allowance
+from broker.topics.batch_checker_process import CheckFailed
+from broker.topics.batch_checks import UNLIMITED, Checked, prepare
+from protocol.batch import iterate
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.protocol.nasty_batches import LAYOUTS, body
+from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
+from tests.support.produce_desk import Caller, Desk, MemoryPartition
+
+COUNT = 4_000  # records: more than the loop reads one by one
+IN_TURN = body(LAYOUTS["keys null and empty in turn"], COUNT)
+MS = THEN
+
+
+def heavy(**fields: int) -> bytes:
+    return batch(raw=IN_TURN, **({"record_count": COUNT, "last_offset_delta": COUNT - 1} | fields))
+
+
+def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
+    return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(index, data) for index, data in parts])])
+
+
+def sent(desk: Desk, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
+    """A request on its way; nothing but the loop has worked on it."""
+    asked = request(*parts, acks=acks, topic=topic)
+    caller.send(caller.frame(asked, 9))
+    desk.turn.end()
+    return asked
+
+
+def told(caller: Caller) -> list[tuple[int, int]]:
+    """Of the replies that came: error and offset of every partition."""
+    found = []
+    for frame in caller.replies():
+        reply = caller.read(request(), 9, frame)
+        found += [(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses]
+    return found
+
+
+def partition(desk: Desk, index: int = 0, topic: str = "t") -> MemoryPartition:
+    found = desk.partitions.find(topic, index)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
+
+
+def test_a_batch_that_is_too_much_work_is_checked_elsewhere_and_stored_as_it_is(desk: Desk) -> None:
+    caller = desk.caller()
+    sent(desk, caller, (0, heavy()))
+    assert (len(desk.checker.jobs), told(caller)) == (1, [])
+    desk.settle()
+    assert told(caller) == [(0, 0)]
+    assert partition(desk).end_offset == COUNT
+
+
+def test_what_comes_later_for_the_partition_is_appended_behind_it_and_all_else_goes_on(desk: Desk) -> None:
+    slow, same, other = desk.caller(), desk.caller(), desk.caller()
+    sent(desk, slow, (0, heavy()), (1, plain_batch()))
+    sent(desk, same, (0, plain_batch()))
+    sent(desk, other, (2, plain_batch()))
+    assert (told(slow), told(same), told(other)) == ([], [], [(0, 0)])
+    assert partition(desk, 1).end_offset == 1
+    desk.settle()
+    assert (told(slow), told(same)) == ([(0, 0), (0, 0)], [(0, COUNT)])
+
+
+def test_requests_behind_it_on_its_connection_wait_and_are_answered_in_order(desk: Desk) -> None:
+    caller = desk.caller()
+    frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
+    caller.send(*frames)
+    desk.turn.end()
+    assert partition(desk, 1).end_offset == 0
+    desk.settle()
+    assert told(caller) == [(0, 0), (0, 0), (0, COUNT)]
+
+
+def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(desk: Desk) -> None:
+    first, second, again = desk.caller(), desk.caller(), desk.caller()
+    big = heavy(producer_id=7, producer_epoch=0, base_sequence=0)
+    sent(desk, first, (0, big))
+    sent(desk, second, (0, of_producer(COUNT)))
+    sent(desk, again, (0, big))
+    desk.settle()
+    assert (told(first), told(second), told(again)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
+    assert partition(desk).end_offset == COUNT + 1
+
+
+def test_a_refused_batch_is_answered_as_if_it_had_been_checked_at_once(desk: Desk) -> None:
+    caller = desk.caller()
+    sent(desk, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
+    desk.settle()
+    assert told(caller) == [(ErrorCode.INVALID_RECORD, -1)]
+    assert partition(desk).end_offset == 0
+
+
+def test_without_a_reply_the_connection_goes_on_behind_it_or_ends_when_it_failed(desk: Desk) -> None:
+    good, bad = desk.caller(), desk.caller()
+    sent(desk, good, (0, heavy()), acks=0)
+    sent(desk, bad, (1, heavy(crc=1)), acks=0)
+    sent(desk, bad, (2, heavy(record_count=1, last_offset_delta=0)), acks=0)
+    desk.settle()
+    assert (told(good), good.closed, partition(desk).end_offset) == ([], False, COUNT)
+    assert (told(bad), bad.closed) == ([], True)
+    sent(desk, good, (0, plain_batch()))
+    assert told(good) == [(0, COUNT)]
+
+
+def test_a_partition_that_is_gone_or_suspended_when_the_check_ends_gets_nothing(desk: Desk) -> None:
+    for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
+        slow, behind = desk.caller(), desk.caller()
+        sent(desk, slow, (index, heavy()))
+        sent(desk, behind, (index, plain_batch()))
+        partition(desk, index).error = error
+        desk.settle()
+        assert (told(slow), told(behind)) == ([(error, -1)], [(error, -1)])
+        assert partition(desk, index).end_offset == 0
+
+
+def test_a_disk_that_refuses_fails_the_batch_and_not_those_behind_it(desk: Desk) -> None:
+    slow, behind = desk.caller(), desk.caller()
+    sent(desk, slow, (0, heavy()))
+    sent(desk, behind, (0, plain_batch()))
+    partition(desk).refuses = True
+    desk.checker.check()
+    partition(desk).refuses = False
+    desk.settle()
+    assert (told(slow), told(behind)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
+
+
+def test_a_check_that_failed_is_answered_with_an_error_to_retry_on_and_the_next_goes_on(desk: Desk) -> None:
+    first, second = desk.caller(), desk.caller()
+    sent(desk, first, (0, heavy()))
+    sent(desk, second, (0, heavy()))
+    desk.checker.outcomes.append(CheckFailed("it was killed"))
+    desk.settle()
+    assert (told(first), told(second)) == ([(ErrorCode.REQUEST_TIMED_OUT, -1)], [(0, 0)])
+
+
+def test_a_defect_of_the_check_ends_that_batch_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = desk.caller(), desk.caller()
+    sent(desk, first, (0, heavy()))
+    sent(desk, second, (0, plain_batch()))
+    desk.checker.outcomes.append(Checked(0, b"no batch"))
+    desk.settle()
+    assert (told(first), told(second)) == ([(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)])
+
+
+def test_who_is_gone_and_wanted_a_reply_is_not_worked_for_any_more(desk: Desk) -> None:
+    for acks, wanted in ((1, False), (0, True)):
+        caller = desk.caller()
+        sent(desk, caller, (0, heavy()), acks=acks)
+        caller.connection.connection_lost(None)
+        (job,) = desk.checker.jobs
+        assert job.wanted() is wanted
+        desk.settle()
+
+
+def test_more_than_may_wait_is_refused_with_an_error_to_retry_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = heavy()
+    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 2 * (len(data) + late_batches.WAITING_BATCH_BYTES))
+    callers = [desk.caller() for _ in range(4)]
+    for index, caller in enumerate(callers):
+        sent(desk, caller, (index, data))
+    assert [told(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
+    desk.settle()
+    assert [told(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
+    assert desk.late.waiting_bytes == 0
+    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # one alone may be of any size
+    sent(desk, callers[3], (3, data))
+    desk.settle()
+    assert told(callers[3]) == [(0, 0)]
+
+
+def test_a_stop_answers_what_waits_and_appends_nothing_more(desk: Desk) -> None:
+    slow, behind, refused = desk.caller(), desk.caller(), desk.caller()
+    sent(desk, slow, (0, heavy()))
+    sent(desk, behind, (0, plain_batch()))
+    (job,) = desk.checker.jobs
+    desk.late.stop()
+    desk.turn.end()
+    wanted = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert (told(slow), told(behind)) == (wanted, wanted)
+    desk.settle()
+    assert partition(desk).end_offset == 0
+    sent(desk, refused, (1, heavy()))
+    assert told(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+    assert job.wanted()
+
+
+def test_a_request_with_many_batches_is_worked_on_in_several_turns(desk: Desk) -> None:
+    caller = desk.caller()
+    caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
+    appended = [sum(partition(desk, index).end_offset for index in range(200))]
+    while appended[-1] < 200:
+        desk.turn.end()
+        appended.append(sum(partition(desk, index).end_offset for index in range(200)))
+    assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
+    desk.settle()
+    assert told(caller) == [(0, 0)] * 200
+
+
+def test_the_time_of_an_append_is_that_of_the_append(desk: Desk) -> None:
+    timed = Desk({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
+    caller = timed.caller()
+    sent(timed, caller, (0, heavy()), topic="timed")
+    timed.clock.wall = MS + 5_000
+    timed.settle()
+    (header,) = iterate(partition(timed, topic="timed").data, 0, len(partition(timed, topic="timed").data))
+    assert header.max_timestamp == MS + 5_000
+
+
+class Time:
+    """A clock that moves when it is read: a check takes so many nanoseconds."""
+
+    def __init__(self, step_ns: int) -> None:
+        self.ns = 0
+        self.step_ns = step_ns
+
+    def __call__(self) -> int:
+        self.ns += self.step_ns
+        return self.ns
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.noted: list[Any] = []
+
+    def later(self, one: Any) -> None:
+        self.noted.append(one)
+
+
+def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
+    turns = Turns()
+    allowance = Allowance(turns, Time(2_000_000))
+    settings = partition(desk).settings
+    data = batch(record(value=bytes(2_000)))
+
+    def checks() -> int:
+        for done in range(100):
+            try:
+                allowance.prepare(data, 0, len(data), settings, MS, "t-0")
+            except late_batches.TooMuchWork:
+                return done
+        return 100
+
+    assert (checks(), checks()) == (3, 0)
+    assert turns.noted == [allowance]
+    allowance.end_turn()
+    assert checks() == 3
+
+
+@pytest.mark.plain
+def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def counted(*arguments: Any) -> Any:
+        tried.append(arguments)
+        return prepare(*arguments)
+
+    caller = desk.caller()
+    for _ in range(3):
+        sent(desk, caller, (0, plain_batch()))
+    monkeypatch.setattr("broker.topics.append.prepare", counted)
+    sent(desk, caller, (0, heavy()))
+    assert (len(tried), len(desk.checker.jobs)) == (1, 1)
+
+
+# Over long random use.
+
+BODIES = {
+    "small": lambda: plain_batch(),
+    "irregular": lambda: batch(*[record(number, value=bytes(number % 7)) for number in range(50)]),
+    "alike": lambda: batch(*[record(number) for number in range(60)]),
+    "gzip": lambda: batch(*[record(number, value=bytes(number)) for number in range(40)], codec=1),
+    "heavy": heavy,
+    "wrong": lambda: heavy(crc=3),
+    "count wrong": lambda: batch(record(), record_count=2, last_offset_delta=1),
+}
+
+
+class Unlimited(Allowance):
+    def prepare(self, *arguments: Any) -> Any:
+        return prepare(*arguments, UNLIMITED)
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Desk:
+    """A broker that checks every batch when it comes."""
+    monkeypatch.setattr("tests.support.produce_desk.Allowance", Unlimited)
+    return Desk(topics, ms=MS)
+
+
+def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
+    of = random.Random(seed)
+    for _ in range(120):
+        yield of.randrange(4), of.choice(["t", "t", "gzip"]), of.randrange(2), of.choice(list(BODIES))
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("seed", range(6))
+def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
+    late = Desk(topics, ms=MS)
+    plain = at_once(monkeypatch, topics)
+    of = random.Random(seed)
+    callers = [late.caller() for _ in range(4)]
+    others = [plain.caller() for _ in range(4)]
+    expected: list[list[tuple[int, int]]] = [[] for _ in callers]
+    found: list[list[tuple[int, int]]] = [[] for _ in callers]
+    sequences: dict[tuple[str, int], int] = {}
+    checked = 0
+    for who, topic, index, kind in choices(seed):
+        while callers[who].connection.busy:  # a producer has one request under way here, so the order of arrival is known
+            late.turn.end()
+            if late.checker.jobs:
+                late.checker.check()
+        data = BODIES[kind]()
+        if of.random() < 0.3 and kind == "heavy":
+            sequence = sequences.get((topic, index), 0)
+            data = heavy(producer_id=9, producer_epoch=0, base_sequence=sequence)
+            sequences[topic, index] = sequence + COUNT
+        callers[who].send(callers[who].frame(request((index, data), topic=topic), 9))
+        others[who].send(others[who].frame(request((index, data), topic=topic), 9))
+        for _ in range(of.randrange(3)):
+            late.turn.end()
+            if late.checker.jobs and of.random() < 0.5:
+                late.checker.check()
+        plain.turn.end()
+        expected[who] += told(others[who])
+        found[who] += told(callers[who])
+        checked = late.checker.checked
+    late.settle()
+    plain.settle()
+    for who, caller in enumerate(callers):
+        found[who] += told(caller)
+        expected[who] += told(others[who])
+    assert found == expected
+    for topic in topics:
+        for index in range(2):
+            assert partition(late, index, topic).data == partition(plain, index, topic).data
+    assert checked > 10
+    assert plain.checker.checked == 0

@@ -1,0 +1,162 @@
+"""An acknowledged DeleteRecords holds: no round of retention, no kill and no topic of the same name brings records back."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from broker.api.delete_records import RecordDeletionHandlers
+from broker.topics import retention
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from storage.checkpoints import LOG_STARTS, read_offsets
+from tests.broker.topics.test_partitions import REGISTRY
+from tests.broker.topics.test_retention import Keeping, write
+from tests.storage.faulty_disk import Crashed, FaultyDisk
+
+SETTINGS = ("log.flush.start.offset.checkpoint.interval.ms=1000",)
+NAMES = ("orders", "payments", "visits")
+
+
+class Serving:
+    """What the handler asks of a broker: every topic may be changed."""
+
+    def __init__(self, broker: Keeping) -> None:
+        self.partitions = broker.partitions
+
+    def may(self, *question: object) -> bool:
+        return True
+
+
+class Call:
+    reply: Any = None
+    released = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+def delete(broker: Keeping, name: str, offset: int) -> Call:
+    """A DeleteRecords; `released` says whether its reply has left."""
+    handlers = RecordDeletionHandlers(cast(Any, Serving(broker)), broker.store.clerk, broker.store.directory)
+    call = Call()
+    request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
+    at_once = handlers.delete_records(cast(Any, call), request)
+    if at_once is not None:
+        call.reply, call.released = at_once, True
+    return call
+
+
+def low_watermark(call: Call) -> int:
+    (result,) = call.reply.topics[0].partitions
+    assert (call.released, result.error_code) == (True, 0)
+    return int(result.low_watermark)
+
+
+def stored(broker: Keeping) -> dict[tuple[str, int], int]:
+    return read_offsets(broker.disk, f"/data/{LOG_STARTS}")
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Keeping:
+    monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # each partition has a slice of its own
+    broker = Keeping(FaultyDisk(), *SETTINGS)
+    for name in NAMES:
+        broker.topic(name)
+        write(broker, broker.find(name), 10, 10)
+    broker.settle()
+    return broker
+
+
+def reopened(broker: Keeping) -> None:
+    broker.restart()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+
+
+def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw_before(broker: Keeping) -> None:
+    before = delete(broker, "orders", 4)
+    broker.threads.run_all()
+    assert low_watermark(before) == 4
+    broker.loop.pass_time(1)  # the round begins, and sees the first topic
+    call = delete(broker, "orders", 5)
+    broker.threads.run_all()
+    assert low_watermark(call) == 5
+    for _ in range(10):
+        broker.loop.pass_time(0.01)
+        broker.threads.run_all()
+    assert stored(broker)["orders", 0] == 5
+    reopened(broker)
+    assert broker.find("orders").start_offset == 5
+
+
+def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk_too(broker: Keeping) -> None:
+    first = delete(broker, "orders", 5)
+    second, lower = delete(broker, "orders", 5), delete(broker, "orders", 3)
+    assert [call.released for call in (first, second, lower)] == [False] * 3
+    broker.threads.run_all()
+    assert [low_watermark(call) for call in (first, second, lower)] == [5, 5, 5]
+
+
+def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker: Keeping) -> None:
+    broker.disk.read_only = True
+    call = delete(broker, "orders", 5)
+    broker.threads.run_all()
+    assert call.reply.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    broker.disk.read_only = False
+    call = delete(broker, "orders", 5)
+    assert not call.released
+    broker.threads.run_all()
+    assert low_watermark(call) == 5
+    assert stored(broker)["orders", 0] == 5
+    assert delete(broker, "orders", 5).released  # nothing is left to be written
+
+
+def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: Keeping) -> None:
+    directory = broker.store.directory
+    directory.checkpoint_starts({("orders", 0): 7, ("payments", 0): 1})
+    directory.checkpoint_starts({("orders", 0): 6, ("payments", 0): 2})
+    assert stored(broker) == directory.log_starts == {("orders", 0): 7, ("payments", 0): 2}
+    directory.forget([("orders", 0)])
+    directory.checkpoint_starts({("orders", 0): 1})
+    assert stored(broker)["orders", 0] == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_acknowledged_holds_through_rounds_and_power_failures_at_any_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)
+    chance = Random(seed)
+    broker = Keeping(FaultyDisk(chance), *SETTINGS)
+    for name in NAMES:
+        broker.topic(name)
+        write(broker, broker.find(name), 30, 10)
+        broker.settle()
+        broker.find(name).log.flush()
+    registry = broker.store.owned(REGISTRY)
+    assert registry is not None
+    registry.log.flush()
+    acknowledged = dict.fromkeys(NAMES, 0)
+    waiting: list[tuple[str, Call]] = []
+    broker.disk.crash_at = chance.randint(0, 60)
+    try:
+        for _ in range(60):
+            deed = chance.randint(0, 3)
+            if deed == 0:
+                name = chance.choice(NAMES)
+                waiting.append((name, delete(broker, name, chance.randint(0, 30))))
+            elif deed == 1 and broker.threads.jobs:
+                broker.threads.run()
+            else:
+                broker.now += 1
+                broker.loop.pass_time(chance.choice((0.005, 1)))
+            for name, call in waiting:
+                if call.released and call.reply.topics[0].partitions[0].error_code == 0:
+                    acknowledged[name] = max(acknowledged[name], low_watermark(call))
+    except Crashed:
+        pass
+    broker.disk.crash()
+    reopened(broker)
+    for name in NAMES:
+        assert broker.find(name).start_offset >= acknowledged[name]

@@ -1,0 +1,309 @@
+"""Metadata replies are put together from what is encoded already: each says what one that is encoded anew would say."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.api.metadata import OPERATIONS_NOT_ASKED
+from broker.runtime.node import Address
+from broker.security.authorizer import AllowAll, Authorizer, Operation, Resource, may, topic_operations
+from broker.topics.partitions import Partitions
+from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, Topic, _fact
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from storage import AppendFailed, LogId, Unreadable
+from tests.support.group_desk import Peer, Refusing
+from tests.support.topic_desk import TopicDesk
+
+LISTENERS = (Address("PLAIN", "here.example", 9092), Address("INSIDE", "10.0.0.1", 19092))
+NAMES = [f"topic.{number}" for number in range(6)]
+NO_ID = bytes(16)
+
+
+class Folders:
+    """Of deleted topics; none is there, or all that the test says."""
+
+    def __init__(self) -> None:
+        self.there: set[LogId] = set()
+
+    def take_stock(self, delete_delay_ms: int) -> set[LogId]:
+        return self.there
+
+    def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
+        return [LogId(deleted.name, index) for index in range(deleted.partitions)]
+
+    def set_aside(self, *what: Any) -> None: ...
+
+    def forget(self, topic_id: bytes, ids: Any, done: Any) -> None:
+        done()
+
+
+class Store:
+    """Logs that open, and recover, when the test says so."""
+
+    disk: Any = None
+
+    def __init__(self) -> None:
+        self.opening: list[Any] = []
+        self.recovering: list[Any] = []
+        self.internal: dict[LogId, Any] = {}
+
+    def owned(self, id: LogId) -> Any:
+        return self.internal.get(id)
+
+    def open_topic_log(self, id: LogId, topic: Any, done: Any) -> None:
+        self.opening.append(done)
+
+    def log(self, epoch: int) -> Any:
+        log = SimpleNamespace(epoch=epoch, usable=True, busy=False, segment_bytes=0, segment_ms=0)
+        flusher = SimpleNamespace(grown=None)
+        return SimpleNamespace(log=log, epoch=epoch, flusher=flusher, watch=lambda failed: None, recover=self.recovering.append)
+
+
+class Opened(TopicDesk):
+    """The real partitions over such a store."""
+
+    def __init__(self, authorizer: Authorizer | None = None, topics: dict[str, int] | None = None) -> None:
+        self.logs = Store()
+        self.folders = Folders()
+        self.later: list[Any] = []
+        super().__init__(authorizer or AllowAll(), topics or {}, Opened._partitions)
+        ids = iter(range(1, 1 << 30))
+        self.topics._new_id = lambda: next(ids).to_bytes(16, "big")
+
+    def _partitions(self) -> Partitions:
+        store: Any = self.logs
+        loop: Any = SimpleNamespace(
+            call_soon=self.loop.call_soon, call_later=lambda seconds, call, *more: self.later.append((call, more)), time=lambda: 0.0
+        )
+        made = Partitions(self.topics, self.registry, store, loop, {})
+        folders: Any = self.folders
+        made._folders = folders
+        return made
+
+    def anew(self, request: MetadataRequest, version: int, listener: Address, allowed: Authorizer) -> MetadataResponse:
+        """What the registry and the partitions say now, of topics that are there."""
+        call: Any = None
+        topics: list[Topic | None]
+        if request.topics is None or (version == 0 and not request.topics):
+            topics = [topic for topic in self.topics.listed() if may(allowed, call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
+        elif any(asked.topic_id != NO_ID for asked in request.topics):
+            topics = [self.topics.by_id[asked.topic_id] for asked in request.topics]
+        else:
+            topics = [self.topics.by_name[asked.name or ""] for asked in request.topics]
+        whole = MetadataResponse(
+            brokers=[MetadataResponseBroker(1, listener.host, listener.port)],
+            cluster_id="cluster",
+            controller_id=1,
+            topics=[
+                MetadataResponseTopic(
+                    0,
+                    topic.name,
+                    topic.id,
+                    topic.name in (CONSUMER_OFFSETS, NOTES_LOG),
+                    [
+                        MetadataResponsePartition(0, one.index, 1, self.serving.leader_epoch(one), [1], [1], [])
+                        for one in self.serving.partitions_of(topic)
+                    ],
+                    topic_operations(allowed, call, topic.name)
+                    if request.include_topic_authorized_operations and version >= 8
+                    else OPERATIONS_NOT_ASKED,
+                )
+                for topic in topics
+                if topic is not None
+            ],
+        )
+        decoded: MetadataResponse
+        decoded, _ = MetadataResponse.decode(whole.encode(version), 0, version)
+        return decoded
+
+
+class Play:
+    """Anything that may happen to topics and their partitions, at random."""
+
+    def __init__(self, seed: int, authorizer: Authorizer) -> None:
+        self.random = random.Random(seed)
+        self.desk = Opened(authorizer)
+        self.authorizer = authorizer
+        self.peers = [Peer(self.desk, listener=listener) for listener in LISTENERS]
+
+    def step(self) -> None:
+        desk, chance = self.desk, self.random
+        name = chance.choice(NAMES)
+        topic = desk.topics.by_name.get(name)
+        match chance.randrange(13):
+            case 0 | 1 if topic is None:
+                desk.partitions.created(desk.topics.create(name, chance.randrange(1, 5), {}, 0))
+            case 2 if topic is not None and topic.partitions < 200:
+                desk.partitions.grown(desk.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))), topic.partitions)
+            case 3 if topic is not None:
+                desk.partitions.altered(desk.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
+            case 4 if topic is not None:
+                desk.partitions.deleted(desk.topics.delete(name, 0))
+            case 5 | 6 if topic is not None:
+                desk.partitions.find(name, chance.randrange(topic.partitions))
+            case 7 | 8 if desk.logs.opening:
+                done = desk.logs.opening.pop(chance.randrange(len(desk.logs.opening)))
+                done(desk.logs.log(chance.randrange(9)) if chance.random() < 0.8 else Unreadable("a defect", chance.random() < 0.2))
+            case 9 if desk.later:
+                call, more = desk.later.pop(chance.randrange(len(desk.later)))
+                call(*more)
+            case 10 if topic is not None:
+                partition = chance.choice(desk.partitions.of(topic))
+                if partition.opened and not partition.error:
+                    partition.log.usable = False
+                    partition.failed(AppendFailed("the disk is full"))
+            case 11 if desk.logs.recovering:
+                desk.logs.recovering.pop()(None if chance.random() < 0.7 else AppendFailed("it is full still"))
+            case 12:
+                id = LogId(chance.choice((CONSUMER_OFFSETS, NOTES_LOG)), chance.randrange(5))
+                if id in desk.logs.internal and chance.random() < 0.7:
+                    desk.logs.internal[id].log.epoch += 1
+                else:
+                    desk.logs.internal[id] = desk.logs.log(chance.randrange(9))
+            case _ if chance.random() < 0.1:
+                desk.registry_log.waiting = not desk.registry_log.waiting
+        if desk.registry_log.pending and chance.random() < 0.3:
+            desk.registry_log.succeed()
+        if chance.random() < 0.02:
+            desk.folders.there = {LogId(topic.name, index) for topic in desk.topics.by_name.values() for index in range(topic.partitions)}
+            desk.partitions.open_all()
+        desk.loop.run()
+
+    def look(self) -> None:
+        """The reply to any request for topics that are there is the one that is encoded anew."""
+        chance, version = self.random, self.random.randrange(14)
+        call: Any = SimpleNamespace(version=version, reply=None)
+        describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
+        there = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
+        some = chance.sample(there, chance.randrange(1, len(there) + 1))
+        wanted: list[MetadataRequestTopic] | None
+        match chance.randrange(4):
+            case 0 if version >= 12:
+                wanted = [MetadataRequestTopic(topic.id, None) for topic in some]
+            case 1:
+                wanted = [MetadataRequestTopic(name=topic.name) for topic in some]
+            case _:
+                wanted = None if version else []
+        request = MetadataRequest(wanted, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
+        handlers, calls = self.desk.metadata, []
+        listener = chance.randrange(len(LISTENERS))
+        call.connection = self.peers[listener].connection
+        call.release = call.fail = lambda *why: calls.append(call)
+        assert handlers.metadata(call, request) is None
+        decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
+        assert end == len(call.reply.encode(version))
+        assert repr(decoded) == repr(self.desk.anew(request, version, LISTENERS[listener], self.authorizer))
+        if version == 13:
+            assert repr(call.reply) == repr(decoded)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_reply_says_what_one_that_is_encoded_anew_would_say(seed: int) -> None:
+    # Every fourth time one topic may not be described, and one not be written.
+    authorizer: Authorizer = AllowAll()
+    if seed % 4 == 3:
+        authorizer = Refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
+    play = Play(seed, authorizer)
+    for _ in range(120):
+        play.step()
+        play.look()
+
+
+def asked(desk: TopicDesk, version: int = 12) -> Any:
+    return Peer(desk).ask(MetadataRequest(None), version)
+
+
+def test_after_one_change_one_topic_is_encoded_anew() -> None:
+    desk = Opened(topics={f"t{number}": 3 for number in range(50)})
+    entries = desk.metadata._entries
+    asked(desk)
+    before = entries.encoded
+    asked(desk)
+    assert entries.encoded == before
+    desk.partitions.grown(desk.topics.add_partitions("t7", 5), 3)
+    assert [len(topic.partitions) for topic in asked(desk).topics if topic.name == "t7"] == [5]
+    assert entries.encoded == before + 1
+    desk.partitions.created(desk.topics.create("another", 1, {}, 0))
+    asked(desk)
+    assert entries.encoded == before + 2
+    desk.topics.delete("t8", 0)
+    assert "t8" not in [topic.name for topic in asked(desk).topics]
+    assert entries.encoded == before + 2
+
+
+def test_a_log_that_opens_encodes_no_topic_anew_and_its_epoch_is_shown() -> None:
+    desk = Opened(topics={f"t{number}": 3 for number in range(50)})
+    asked(desk)
+    before = desk.metadata._entries.encoded
+    assert desk.partitions.find("t7", 1).error
+    desk.logs.opening.pop()(desk.logs.log(4))
+    (topic,) = [topic for topic in asked(desk).topics if topic.name == "t7"]
+    assert [one.leader_epoch for one in topic.partitions] == [0, 4, 0]
+    assert desk.metadata._entries.encoded == before
+
+
+def epochs(desk: TopicDesk, name: str) -> list[int]:
+    (topic,) = [topic for topic in asked(desk).topics if topic.name == name]
+    return [one.leader_epoch for one in topic.partitions]
+
+
+def test_a_topic_whose_deletion_was_refused_is_shown_as_it_is_again() -> None:
+    desk = Opened(topics={"t": 2})
+    kept = _fact(desk.topics.by_name["t"])
+    desk.registry_log.replay = lambda: iter([[kept]])  # type: ignore[method-assign]
+    desk.partitions.find("t", 0)
+    desk.registry_log.waiting = True
+    desk.partitions.deleted(desk.topics.delete("t", 0))
+    desk.loop.run()
+    desk.registry_log.refuse()
+    # The registry has the topic again, and nobody has told its partitions yet.
+    assert epochs(desk, "t") == [-1, -1]
+    desk.loop.run()
+    assert epochs(desk, "t") == [-1, 0]
+
+
+def test_a_partition_that_waits_for_the_folder_of_a_deleted_topic_to_go_has_nothing_yet() -> None:
+    desk = Opened(topics={"t": 1, "busy": 3})
+    for index in range(3):
+        desk.partitions.find("busy", index)
+    desk.registry_log.waiting = True
+    desk.partitions.deleted(desk.topics.delete("t", 0))
+    desk.partitions.created(desk.topics.create("t", 1, {}, 0))
+    desk.partitions.find("t", 0)  # it is opened when the others are
+    assert desk.metadata._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
+    for done in list(desk.logs.opening):
+        done(desk.logs.log(0))
+    assert desk.metadata._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
+
+
+def partition_bytes(epoch: int) -> bytes:
+    """Partition 0, as it is encoded from version 9 on."""
+    parts: list[bytes] = []
+    MetadataResponsePartition.write_array(parts, [MetadataResponsePartition(0, 0, 1, epoch, [1], [1], [])], 12)
+    return b"".join(parts[1:])
+
+
+def test_deleted_topics_leave_nothing_behind() -> None:
+    desk = Opened()
+    for number in range(20):
+        desk.partitions.created(desk.topics.create(f"t{number}", 1, {}, 0))
+        asked(desk)
+        desk.partitions.deleted(desk.topics.delete(f"t{number}", 0))
+        desk.loop.run()
+    asked(desk)
+    assert len(desk.metadata._entries._entries) <= len(desk.topics.by_id)
+    for operations in (False, True):
+        for version in range(8, 14):
+            Peer(desk).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
+    assert len(desk.metadata._entries._listings) <= 4

@@ -1,0 +1,191 @@
+"""A topic that is deleted and made again begins anew, whatever was at work in the folder of the first one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.groups.journal import Journal, owned_or_fail
+from broker.runtime.clock import Clock
+from broker.runtime.turn import TurnEnd
+from broker.settings.config import load_config
+from broker.stores import local
+from broker.stores.local import LocalStore
+from broker.topics import compaction as module
+from broker.topics import partitions as partitions_module
+from broker.topics.compaction import Cleaning, CleaningRules
+from broker.topics.compaction_order import TopicLogs
+from broker.topics.partition import Partition
+from broker.topics.partitions import Partitions
+from broker.topics.registry import REGISTRY_LOG, Topics
+from protocol.batch import Record, build, facts_of, read_header
+from storage import HeldBy, OsDisk, OwnedLog, Unreadable
+from storage.checkpoints import CLEANER_POINTS, read_offsets
+from tests.broker.groups.test_journal import LATE_MS, turn_by_hand
+from tests.broker.topics.test_partitions import REGISTRY
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0"}
+
+
+class Place:
+    """A directory with its partitions and their compaction, in a running loop; the cleaner is a process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        loop = asyncio.get_running_loop()
+        self.disk = OsDisk()
+        self.store = LocalStore(load_config(data=[str(path)], settings=["offsets.flush=never"], environ={}), loop, self.disk)
+        self.ids = 0
+        self.topics = Topics(self._new_id)
+        self.touched: list[TurnEnd] = []
+
+    def _new_id(self) -> bytes:
+        self.ids += 1
+        return self.ids.to_bytes(16, "big")
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        acquired: list[OwnedLog | HeldBy | Unreadable] = []
+        self.store.acquire(REGISTRY, acquired.append)
+        await until(lambda: acquired)
+        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
+        self.registry.start()
+        self.partitions = Partitions(self.topics, self.registry, self.store, loop, {})
+        rules = CleaningRules(1 << 20, topics_backoff_seconds=0.02)
+        self.cleaning = self.store.cleaning = Cleaning(loop, self.disk, self.store.directory, rules, lambda: 0, clerk=self.store.clerk)
+        self.partitions.open_all()
+
+    def create(self, name: str, **settings: str) -> None:
+        self.partitions.created(self.topics.create(name, 1, settings, 0))
+        self.registry.end_turn()
+
+    def delete(self, name: str) -> None:
+        self.partitions.deleted(self.topics.delete(name, 0))
+        self.registry.end_turn()
+
+    async def served(self, name: str) -> Partition:
+        def find() -> bool:
+            self.registry.end_turn()
+            found = self.partitions.find(name, 0)
+            return found is not None and not found.error
+
+        await until(find)
+        found = self.partitions.find(name, 0)
+        assert found is not None
+        return found
+
+    async def stop(self, clean: bool) -> None:
+        self.partitions.stop()
+        await self.cleaning.stop()
+        if clean:
+            said: list[str] = []
+            self.store.finish(True, said.append)
+            await until(lambda: said)
+            assert said == [""]
+        self.store.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def write(partition: Partition, names: str, count: int) -> None:
+    for number in range(count):
+        data = bytearray(build([Record(0, 1_000 + number, f"{number % 5}".encode(), f"{names}{number}".encode() + bytes(60_000), [])]))
+        partition.append(data, read_header(data, 0))
+
+
+def values(partition: Partition) -> list[str]:
+    log = partition.log
+    return [value.rstrip(b"\0").decode() for chunk in log.scan(log.start_offset) for _, value in facts_of(chunk) if value is not None]
+
+
+class Held:
+    """One step of a compaction, which waits until the topic was deleted and made again."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+        self.reached = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, *given: Any) -> Any:
+        if not self.go.is_set():
+            self.reached.set()
+            assert self.go.wait(20)
+        return self.call(*given)
+
+
+class HeldProcess:
+    """The cleaner's process likewise, once it has done its work."""
+
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self.call = call
+        self.reached = threading.Event()
+        self.go = threading.Event()
+
+    async def __call__(self, *given: Any) -> Any:
+        report = await self.call(*given)
+        self.reached.set()
+        while not self.go.is_set():
+            await asyncio.sleep(0.005)
+        return report
+
+
+STEPS = ("remove_unfinished", "run_cleaner", "promote", "remove_deleted", "checkpoint")
+
+
+@pytest.mark.plain
+@pytest.mark.once
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_that_is_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clean: bool
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    for where in (local, partitions_module):
+        monkeypatch.setattr(where, "BUSY_SECONDS", 0.02)
+
+    async def main() -> None:
+        place = Place(tmp_path)
+        await place.start()
+        place.create("orders", **COMPACTED)
+        first = await place.served("orders")
+        write(first, "old", 60)
+        if step == "checkpoint":
+            held: Held | HeldProcess = Held(place.store.directory.checkpoint_cleaned)
+            monkeypatch.setattr(place.store.directory, "checkpoint_cleaned", held)
+        else:
+            held = (HeldProcess if step == "run_cleaner" else Held)(getattr(module, step))
+            monkeypatch.setattr(module, step, held)
+        place.cleaning.clean_topics(TopicLogs(lambda: place.partitions, place.store.directory))
+        await until(held.reached.is_set)
+        place.delete("orders")
+        place.create("orders", **{"segment.bytes": str(1 << 20)})
+        place.partitions.find("orders", 0)
+        await asyncio.sleep(0.1)  # what could go wrong does
+        held.go.set()
+        again = await place.served("orders")
+        assert again is not first
+        write(again, "new", 70)
+        expected = [f"new{number}" for number in range(70)]
+        assert values(again) == expected
+        await until(lambda: place.cleaning._compacted is None)
+        assert not [name for name in place.disk.list(again.log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert ("orders", 0) not in read_offsets(place.disk, f"{tmp_path}/{CLEANER_POINTS}")
+        await place.stop(clean)
+        place = Place(tmp_path)
+        await place.start()
+        again = await place.served("orders")
+        assert values(again) == expected
+        assert (again.start_offset, again.end_offset) == (0, 70)
+        await place.stop(clean)
+
+    asyncio.run(main())

@@ -1,0 +1,142 @@
+"""The registry of topics: what it emits is what a replay makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.topics.registry import PRODUCER_IDS_AT_ONCE, Topics
+from coordinator import Fact
+from protocol.batch import facts_of
+
+
+class Registry(Topics):
+    """One whose facts go to a log in memory."""
+
+    def __init__(self) -> None:
+        self._ids = 0
+        self.log: list[Fact] = []
+        super().__init__(self._next_id)
+
+    def _next_id(self) -> bytes:
+        self._ids += 1
+        return self._ids.to_bytes(16, "big")
+
+    def flush(self) -> None:
+        while self.hold.untaken:
+            self.log += facts_of(bytes(self.hold.take(0)))
+            self.hold.confirm(self.hold.taken)
+
+    def reopen(self) -> None:
+        """From what is in the log."""
+        self.hold.fail(56)
+        self.clear()
+        self.replay(self.log)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    registry.create("orders", 3, {"retention.ms": "1000"}, 5)
+    registry.create("pay.ments", 1, {}, 6)
+    registry.flush()
+    return registry
+
+
+def state(registry: Topics) -> object:
+    return (
+        registry.by_name,
+        registry.by_id,
+        registry.partitions,
+        registry.deleted,
+        registry.next_producer_id,
+        registry.colliding("pay_ments"),
+    )
+
+
+def check(registry: Registry) -> None:
+    """A restart makes no difference."""
+    registry.flush()
+    again = Registry()
+    again.replay(registry.log)
+    assert state(again) == state(registry)
+
+
+def test_a_topic_grows(registry: Registry) -> None:
+    before = registry.by_name["orders"]
+    topic = registry.add_partitions("orders", 7)
+    assert (topic.id, topic.partitions, topic.settings, topic.created_ms) == (before.id, 7, before.settings, 5)
+    assert registry.by_id[topic.id] is topic
+    assert registry.partitions == 8
+    check(registry)
+
+
+def test_a_topic_gets_other_settings(registry: Registry) -> None:
+    topic = registry.alter("orders", {"cleanup.policy": "compact"})
+    assert registry.by_name["orders"] is topic
+    assert topic.settings == {"cleanup.policy": "compact"}
+    check(registry)
+
+
+@pytest.mark.parametrize("order", [("folders_gone", "offsets_gone"), ("offsets_gone", "folders_gone")])
+def test_a_deleted_topic_is_gone_and_known_until_its_folders_and_its_offsets_are(registry: Registry, order: tuple[str, str]) -> None:
+    topic = registry.delete("pay.ments", 9)
+    assert topic.name not in registry.by_name
+    assert topic.id not in registry.by_id
+    assert registry.partitions == 3
+    assert registry.colliding("pay_ments") is None
+    assert registry.deleted[topic.id].name == "pay.ments"
+    check(registry)
+    for _ in range(2):
+        getattr(registry, order[0])(topic.id)
+        assert registry.deleted
+        check(registry)
+    getattr(registry, order[1])(topic.id)
+    assert not registry.deleted
+    check(registry)
+    for gone in order:
+        getattr(registry, gone)(topic.id)
+    assert not registry.hold.untaken
+
+
+def test_a_name_may_be_used_again_under_another_id(registry: Registry) -> None:
+    old = registry.delete("orders", 9)
+    new = registry.create("orders", 1, {}, 10)
+    assert new.id != old.id
+    assert registry.by_name["orders"] is new
+    check(registry)
+    registry.folders_gone(old.id)
+    assert registry.by_id[new.id] is new
+    check(registry)
+
+
+def test_what_the_log_refused_did_not_happen(registry: Registry) -> None:
+    registry.delete("orders", 9)
+    registry.alter("pay.ments", {"retention.ms": "1"})
+    registry.reserve_producer_ids()
+    registry.reopen()
+    assert registry.by_name["orders"].partitions == 3
+    assert registry.by_name["pay.ments"].settings == {}
+    assert not registry.deleted
+    assert registry.next_producer_id == 0
+
+
+def test_producer_ids_are_given_out_once(registry: Registry) -> None:
+    first = registry.reserve_producer_ids()
+    assert first == range(PRODUCER_IDS_AT_ONCE)
+    check(registry)
+    registry.reopen()
+    second = registry.reserve_producer_ids()
+    assert second == range(PRODUCER_IDS_AT_ONCE, 2 * PRODUCER_IDS_AT_ONCE)
+    check(registry)
+
+
+def test_a_block_that_was_refused_was_nobodys_and_is_given_out_again(registry: Registry) -> None:
+    registry.reserve_producer_ids()
+    registry.reopen()
+    assert registry.reserve_producer_ids().start == 0
+
+
+def test_records_of_kinds_that_a_newer_version_writes_are_left_alone(registry: Registry) -> None:
+    registry.log.append((b"\x00\x09anything", b"\x00\x00"))
+    check(registry)
+    assert set(registry.by_name) == {"orders", "pay.ments"}

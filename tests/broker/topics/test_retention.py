@@ -1,0 +1,240 @@
+"""Segments that are too old or too many go, those that are old enough are closed, and checkpoints say how far things are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from broker.settings.config import load_config
+from broker.topics.partition import Partition
+from broker.topics.retention import Retention
+from protocol.batch import Record, build, read_header
+from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offsets
+from tests.broker.topics.test_partitions import Broker, put
+from tests.storage.faulty_disk import FaultyDisk
+
+MINUTE = 60_000
+
+
+class Keeping(Broker):
+    """With what looks after its logs, at a time that the test sets."""
+
+    def __init__(self, disk: FaultyDisk, *settings: str) -> None:
+        self.settings = settings
+        self.now = 0
+        super().__init__(disk)
+
+    def start(self) -> None:
+        super().start()
+        config = load_config(data=["/data"], settings=list(self.settings), environ={})
+        self.retention = Retention(config, self.partitions, self.store, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+
+    def pass_time(self, ms: int) -> None:
+        """All rounds come by; threads do what they are given."""
+        self.now += ms
+        self.loop.pass_time(ms / 1000)
+        for _ in range(20):
+            self.loop.pass_time(0.01)
+            self.threads.run_all()
+
+
+@pytest.fixture
+def broker() -> Keeping:
+    return Keeping(FaultyDisk(), "log.retention.check.interval.ms=1000")
+
+
+def write(broker: Keeping, partition: Partition, count: int, size: int = 400_000) -> None:
+    """One record each, made now; two of this size fill a segment."""
+    for _ in range(count):
+        data = bytearray(build([Record(0, broker.now, b"k", bytes(size), [])]))
+        partition.append(data, read_header(data, 0))
+
+
+def files(broker: Keeping, ending: str = ".log") -> list[str]:
+    return [name for name in broker.disk.list("/data/orders-0") if name.endswith(ending)]
+
+
+def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_removed_later(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms=str(5 * MINUTE), file_delete_delay_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 4)
+    broker.now += 4 * MINUTE
+    write(broker, partition, 1)
+    broker.pass_time(MINUTE)
+    assert partition.start_offset == 0
+    broker.pass_time(1000)
+    assert (partition.start_offset, partition.end_offset) == (4, 5)
+    assert len(files(broker)) == 1
+    assert len(files(broker, ".deleted")) == 2
+    broker.pass_time(MINUTE)
+    assert not files(broker, ".deleted")
+
+
+def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 1, 10)
+    broker.pass_time(2 * MINUTE)
+    assert (partition.start_offset, partition.end_offset) == (1, 1)
+    write(broker, partition, 1, 10)
+    assert partition.end_offset == 2
+
+
+def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: Keeping) -> None:
+    broker.topic("orders", retention_bytes="900000")
+    partition = broker.find("orders")
+    write(broker, partition, 8)
+    broker.pass_time(1000)
+    assert partition.start_offset == 4
+    assert partition.log.size >= 900_000
+
+
+def test_what_is_compacted_alone_is_not_dropped(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms="1", retention_bytes="1", cleanup_policy="compact")
+    partition = broker.find("orders")
+    write(broker, partition, 4)
+    broker.pass_time(MINUTE)
+    assert partition.start_offset == 0
+
+
+def test_records_that_were_given_up_go_whatever_the_policy(broker: Keeping) -> None:
+    broker.topic("orders", cleanup_policy="compact")
+    partition = broker.find("orders")
+    write(broker, partition, 5)
+    partition.log.delete_before(3)
+    broker.pass_time(1000)
+    assert partition.start_offset == 3
+    assert len(files(broker)) == 2
+
+
+def test_a_change_of_settings_applies_to_the_next_round(broker: Keeping) -> None:
+    broker.topic("orders")
+    partition = broker.find("orders")
+    write(broker, partition, 4)
+    broker.pass_time(MINUTE)
+    assert partition.start_offset == 0
+    broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "1000"}))
+    broker.pass_time(1000)
+    assert partition.start_offset == 4
+
+
+def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: Keeping) -> None:
+    broker.topic("orders", segment_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 1, 10)
+    broker.pass_time(1000)
+    broker.pass_time(MINUTE - 2000)
+    assert len(files(broker)) == 1
+    broker.pass_time(3000)
+    assert len(files(broker)) == 2
+    assert broker.find("orders").log.flushed_offset == 1
+
+
+def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 9)
+    there = files(broker)
+    broker.now = -1
+    broker.retention._now = lambda: -1
+    for _ in range(20):
+        broker.pass_time(MINUTE)
+    assert set(there) <= set(files(broker))
+    assert partition.start_offset == 0
+    broker.retention._now = lambda: 11 * MINUTE
+    broker.pass_time(MINUTE)
+    assert partition.start_offset == 9
+
+
+def test_limits_in_bytes_need_no_clock(broker: Keeping) -> None:
+    broker.topic("orders", retention_bytes="900000")
+    partition = broker.find("orders")
+    write(broker, partition, 9)
+    broker.retention._now = lambda: -1
+    broker.pass_time(2000)
+    assert partition.start_offset == 6
+
+
+def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted(broker: Keeping) -> None:
+    def noted() -> int:
+        return broker.store.directory.last_use()
+
+    broker.pass_time(15_000)
+    assert noted() == broker.now
+    broker.retention._now = lambda: -1
+    broker.pass_time(60_000)
+    assert noted() == 15_000
+    broker.retention._now = lambda: broker.now
+    broker.pass_time(15_000)
+    assert noted() == broker.now == 90_000
+    broker.pass_time(1_000)
+    broker.retention.stop()
+    assert noted() == 91_000
+
+
+def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
+    broker.topic("orders")
+    partition = broker.find("orders")
+    data = bytearray(build([Record(0, 0, b"k", b"v", [])]))
+    header = read_header(data, 0)
+    header.producer_id, header.producer_epoch, header.base_sequence = 7, 0, 0
+    partition.append(data, header)
+    broker.pass_time(30_000)  # the first round
+    broker.pass_time(86_400_000 - 600_000)
+    assert len(partition.producers) == 1
+    broker.pass_time(600_000)
+    assert len(partition.producers) == 0
+
+
+def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: Keeping) -> None:
+    broker.topic("orders", retention_bytes="900000")
+    partition = broker.find("orders")
+    write(broker, partition, 9)
+    broker.pass_time(2000)
+    broker.pass_time(60_000)
+    assert read_offsets(broker.disk, f"/data/{RECOVERY_POINTS}")["orders", 0] == 8
+    assert read_offsets(broker.disk, f"/data/{LOG_STARTS}")["orders", 0] == 6
+    broker.settle()
+    broker.restart()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert broker.find("orders").start_offset == 6
+
+
+def test_where_records_were_given_up_is_known_after_a_kill(broker: Keeping) -> None:
+    broker.topic("orders")
+    write(broker, broker.find("orders"), 2, 10)
+    broker.find("orders").log.delete_before(1)
+    broker.settle()
+    broker.pass_time(60_000)
+    broker.restart()
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    assert broker.find("orders").start_offset == 1
+
+
+def test_a_disk_that_refuses_suspends_and_the_next_round_goes_on(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms=str(MINUTE))
+    partition = broker.find("orders")
+    write(broker, partition, 4)
+    broker.disk.read_only = True
+    broker.pass_time(2 * MINUTE)
+    assert partition.error
+    broker.disk.read_only = False
+    broker.pass_time(MINUTE)
+    broker.pass_time(MINUTE)
+    assert not partition.error
+    assert partition.start_offset == 4
+
+
+def test_a_deleted_topic_is_left_alone(broker: Keeping) -> None:
+    broker.topic("orders", retention_ms="1000")
+    write(broker, broker.find("orders"), 4)
+    broker.settle()
+    broker.delete("orders")
+    put(broker.topic("others") and broker.find("others"), "a")
+    broker.settle()
+    broker.pass_time(MINUTE)
+    assert broker.folders() == ["others-0"]

@@ -1,0 +1,247 @@
+"""Fetch and the offsets of logs without a broker: real partitions over a disk in memory, requests as bytes, a turn by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from broker.api.fetch import FetchHandlers
+from broker.api.log_offsets import LogOffsetHandlers
+from broker.net.connection import Connection, Host
+from broker.net.dispatch import Dispatch
+from broker.runtime.clock import Clock
+from broker.runtime.node import Address, Node
+from broker.runtime.turn import Turn
+from broker.security.authorizer import AllowAll, Authorizer
+from broker.topics.partition import Partition
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topics
+from broker.topics.settings import log_settings
+from broker.topics.waiting_fetches import Fetches
+from protocol.apis import APIS
+from protocol.batch import Record, build, read_header
+from protocol.headers import encode_request, response_header_version
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from storage import Handles, Log
+from tests.broker.runtime.test_turn import Crank
+from tests.storage.faulty_disk import FaultyDisk
+
+FOLDER = "/data"
+NO_ID = bytes(16)
+
+
+def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000, name: str = "key") -> bytes:
+    return build([Record(number, timestamp + number, f"{name}.{number}".encode(), bytes(padding), []) for number in range(count)])
+
+
+class Finder:
+    """As much of `Partitions` as handlers use, over logs that are there at once."""
+
+    def __init__(self, topics: Topics, disk: FaultyDisk, segment_bytes: int) -> None:
+        self.handles = Handles(disk)
+        self.asked: list[str] = []
+        self._topics = topics
+        self._segment_bytes = segment_bytes
+        self._served: dict[bytes, list[Partition]] = {}
+
+    def find(self, name: str, index: int) -> Partition | None:
+        topic = self._topics.by_name.get(name)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        partition = self.of(topic)[index]
+        if partition.error:
+            self.asked.append(str(partition))
+        return partition
+
+    def of(self, topic: Any) -> list[Partition]:
+        served = self._served.get(topic.id)
+        if served is None:
+            settings = log_settings({}, {})
+            served = self._served[topic.id] = [Partition(topic, index, settings, cast(Any, self)) for index in range(topic.partitions)]
+            for partition in served:
+                log, _ = Log.open(self.handles, f"{FOLDER}/{partition}", self._segment_bytes, 0, False)
+                partition.use(cast(Any, SimpleNamespace(log=log, epoch=log.epoch)))
+        return served
+
+    def rolled(self, partition: Partition) -> None:
+        """Nothing is looked after here."""
+
+
+class Wire:
+    """What the peer got, frame by frame."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.open = True
+
+    def write(self, data: bytes, /) -> None:
+        self.data += data
+
+    def writelines(self, parts: list[bytes], /) -> None:
+        for part in parts:
+            self.data += part
+
+    def frames(self) -> list[bytes]:
+        frames = []
+        at = 0
+        while at < len(self.data):
+            size = int.from_bytes(self.data[at : at + 4], "big")
+            assert len(self.data) >= at + 4 + size, "part of a frame"
+            frames.append(bytes(self.data[at + 4 : at + 4 + size]))
+            at += 4 + size
+        self.data.clear()
+        return frames
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None:
+        self.open = False
+
+    def abort(self) -> None:
+        self.open = False
+
+
+class Consumer:
+    """One connection."""
+
+    def __init__(self, desk: FetchDesk) -> None:
+        self.desk = desk
+        self.wire = Wire()
+        self.connection = Connection(desk.host, desk.address, "127.0.0.1")
+        self.connection.connection_made(self.wire)
+        self._asked: list[tuple[int, int]] = []
+
+    def send(self, request: Any, version: int) -> None:
+        self.send_body(request.API_KEY, version, request.encode(version))
+
+    def send_body(self, key: int, version: int, body: bytes) -> None:
+        self._asked.append((key, version))
+        self.desk.clock.tick()
+        self.connection.data_received(encode_request(key, version, 7, "consumer", body))
+
+    def replies(self) -> list[Any]:
+        """What has come since."""
+        found = []
+        for frame in self.wire.frames():
+            key, version = self._asked.pop(0)
+            at = 4 + response_header_version(key, version)
+            reply, end = APIS[key].response.decode(frame, at, version)
+            assert end == len(frame)
+            found.append(reply)
+        return found
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The answer, which has to come without waiting; long ones take some turns."""
+        self.send(request, version)
+        for _ in range(1_000):
+            if not self.desk.crank.soon:
+                break
+            self.desk.turn_ends()
+        (reply,) = self.replies()
+        return reply
+
+    def ask_at_once(self, request: Any, version: int) -> Any:
+        """The answer, which is there before the turn ends."""
+        self.send(request, version)
+        (reply,) = self.replies()
+        return reply
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+
+
+class FetchDesk:
+    def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680) -> None:
+        self.crank = Crank()
+        self.clock = Clock(lambda: int(self.crank.wall * 1e9), lambda: int(self.crank.monotonic * 1e9))
+        self.turn = Turn(cast(Any, self.crank), self.clock)
+        self.disk = FaultyDisk()
+        self.disk.make_folder(FOLDER)
+        self._ids = 0
+        self.topics = Topics(self._new_id)
+        self.finder = Finder(self.topics, self.disk, segment_bytes)
+        self.fetches = Fetches(self.turn, self.clock)
+        self.turn.attend(self.fetches)
+        self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
+        self.node = Node(1, "cluster")
+        partitions = cast(Partitions, self.finder)
+        may = authorizer or AllowAll()
+        dispatch = Dispatch(200_000)
+        dispatch.serve(
+            *FetchHandlers(self.node, self.topics, partitions, self.fetches, self.clock, may, bytes_max).routes(),
+            *LogOffsetHandlers(partitions, may, self.turn).routes(),
+        )
+        self.host = Host(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
+        self.consumer = Consumer(self)
+        self.ask = self.consumer.ask
+
+    def _new_id(self) -> bytes:
+        self._ids += 1
+        return bytes([0xA0]) * 12 + self._ids.to_bytes(4, "big")
+
+    def make(self, name: str, partitions: int = 1) -> bytes:
+        return self.topics.create(name, partitions, {}, 0).id
+
+    def partition(self, name: str, index: int = 0) -> Partition:
+        found = self.finder.find(name, index)
+        assert found is not None
+        return found
+
+    def append(self, name: str, index: int = 0, *batches: bytes) -> None:
+        partition = self.partition(name, index)
+        for batch in batches or (records_batch(),):
+            partition.append(bytearray(batch), read_header(batch, 0))
+
+    def new_epoch(self, name: str, index: int = 0) -> int:
+        partition = self.partition(name, index)
+        epoch = partition.log.claim()
+        partition.owned.epoch = epoch
+        return epoch
+
+    def turn_ends(self) -> None:
+        self.crank.pass_once()
+
+    def lives(self, ms: int) -> None:
+        """Time goes by, and whatever is due in it happens."""
+        for _ in range(ms):
+            self.crank.lives(0.001)
+            self.crank.pass_once()
+        self.crank.pass_once()
+
+
+def fetch(*topics: FetchTopic, wait: int = 0, least: int = 1, most: int = 1 << 20, level: int = 0, replica: int = -1, **more: Any) -> FetchRequest:
+    state = ReplicaState(replica) if replica != -1 else None
+    request = FetchRequest(None, state, replica, wait, least, most, level, topics=list(topics))
+    for name, value in more.items():
+        setattr(request, name, value)
+    return request
+
+
+def of(topic: str | bytes, *partitions: FetchPartition) -> FetchTopic:
+    return FetchTopic(partitions=list(partitions), **({"topic": topic} if isinstance(topic, str) else {"topic_id": topic}))
+
+
+def from_(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -1, fetched: int = -1) -> FetchPartition:
+    return FetchPartition(partition, current, offset, fetched, -1, most)
+
+
+def told(reply: Any) -> list[tuple[int, int, int, int]]:
+    """Of each partition: number, error, high watermark, bytes of records."""
+    return [
+        (one.partition_index, one.error_code, one.high_watermark, len(one.records)) for topic in reply.responses for one in topic.partitions
+    ]
+
+
+def offsets_in(records: bytes) -> Sequence[int]:
+    found = []
+    at = 0
+    while at < len(records):
+        header = read_header(records, at)
+        found += range(header.base_offset, header.next_offset)
+        at += header.size
+    return found

@@ -1,0 +1,290 @@
+"""Everything behind a connection that serves groups, in one thread that does nothing until told: real connections, dispatch,
+handlers and shards over logs in memory whose appends the test may keep waiting or let fail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from struct import pack, unpack
+from typing import Any
+
+from broker.api.cluster import ClusterHandlers
+from broker.api.group_admin import GroupAdminHandlers
+from broker.api.groups import GroupHandlers
+from broker.api.offsets import OffsetHandlers
+from broker.groups.shards import Shards
+from broker.net.connection import Connection, Host
+from broker.net.dispatch import Dispatch
+from broker.runtime.clock import Clock
+from broker.runtime.node import Address, Node
+from broker.runtime.turn import Turn
+from broker.security.authorizer import AllowAll, Authorizer
+from broker.topics.registry import CONSUMER_OFFSETS, Topics
+from coordinator import Fact, GroupConfig
+from protocol.apis import APIS
+from protocol.headers import encode_request, response_header_version
+from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
+
+PARTITIONS = 5
+LATE_MS = 5_000
+TOPICS = {"t": 3, "u": 2, "v": 200}
+DIALLED = Address("PLAIN", "here.example", 9092)
+
+
+class Steps:
+    """The event loop: what is to be done soon is done when the test runs it; what is later never comes by itself."""
+
+    def __init__(self) -> None:
+        self.soon: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.soon.append((call, arguments))
+
+    def call_later(self, delay: float, call: Callable[..., None], *arguments: Any) -> Steps:
+        return self
+
+    def cancel(self) -> None: ...
+
+    def run(self) -> None:
+        while self.soon:
+            call, arguments = self.soon.popleft()
+            call(*arguments)
+
+
+class MemoryLog:
+    """An OwnedLog; while `waiting` is true its appends come to no end."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.waiting = False
+        self.pending: list[Callable[[int | AppendFailed], None]] = []
+        self.recoveries: list[Callable[[AppendFailed | None], None]] = []
+
+    def usable(self) -> bool:
+        return True
+
+    def replay(self) -> Iterator[list[Fact]]:
+        yield []
+
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
+        self.batches.append(bytes(batch))
+        if self.waiting:
+            self.pending.append(done)
+        else:
+            done(0)
+
+    def succeed(self) -> None:
+        self.pending.pop(0)(0)
+
+    def refuse(self) -> None:
+        self.pending.pop(0)(AppendFailed("the disk is full"))
+
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
+
+    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+        self.recoveries.append(done)
+
+    def release(self) -> None: ...
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.logs: dict[LogId, MemoryLog] = {}
+
+    def acquire(self, log: LogId, done: Acquired) -> None:
+        self.logs[log] = MemoryLog()
+        done(self.logs[log])
+
+    def view(self) -> ClusterView:
+        return Cluster()
+
+    def close(self) -> None: ...
+
+
+class Cluster:
+    """A view in which this node owns every log but those that the test gives to others, or to nobody."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, NodeInfo | None] = {}
+
+    def nodes(self) -> list[NodeInfo]:
+        return [NodeInfo(1, ())]
+
+    def owner(self, log: LogId) -> NodeInfo | None:
+        assert log.name == CONSUMER_OFFSETS
+        return self.owners.get(log.partition, NodeInfo(1, ()))
+
+
+class Deaf:
+    """Nobody hears of notes."""
+
+    def tell(self, *what: Any) -> None: ...
+
+    def tell_change(self, *what: Any) -> None: ...
+
+
+class Refusing:
+    """An authorizer that refuses what the test names: (operation, resource, name), None standing for any name."""
+
+    open = False
+
+    def __init__(self, *refused: tuple[int, int, str | None]) -> None:
+        self.refused = set(refused)
+        self.asked: list[tuple[int, int, str]] = []
+
+    def allows(self, call: Any, operation: int, resource: int, name: str) -> bool:
+        self.asked.append((operation, resource, name))
+        return not self.refused & {(operation, resource, name), (operation, resource, None)}
+
+
+class Defective:
+    """A shard, or a part of one, of which one call ends in an exception, before or after it did what it does."""
+
+    def __init__(self, shard: Any, call: str, after: bool = False) -> None:
+        self._shard = shard
+        self._call = call
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._shard, name)
+        if name != self._call:
+            return found
+
+        def broken(*arguments: Any) -> None:
+            if self._after:
+                found(*arguments)
+            raise RuntimeError("a defect")
+
+        return broken
+
+
+class Desk:
+    """A node. Time stands still unless the test moves `ms`."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer | None = None,
+        config: GroupConfig | None = None,
+        load: bool = True,
+        topics: dict[str, int] = TOPICS,
+    ) -> None:
+        self.ms = 1_000_000
+        self.loop = Steps()
+        self.clock = Clock(lambda: self.ms * 1_000_000, lambda: self.ms * 1_000_000)
+        self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
+        self.store = MemoryStore()
+        self.cluster = Cluster()
+        config = config or GroupConfig(group_initial_rebalance_delay_ms=0)
+        authorizer = authorizer or AllowAll()
+        self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
+        self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
+        for name, partitions in topics.items():
+            self.topics.create(name, partitions, {}, 0)
+        self.topics.hold.take(0)
+        self.topics.hold.confirm(self.topics.hold.emitted)
+        ids = (f"id-{number}" for number in range(1, 1 << 30))
+        self.shards = Shards(
+            PARTITIONS,
+            config,
+            self.store,  # type: ignore[arg-type]
+            self.turn,
+            self.loop,  # type: ignore[arg-type]
+            LATE_MS,
+            Deaf(),
+            lambda: None,
+            ids.__next__,
+            lambda: 0.0,
+        )
+        if load:
+            self.shards.load_all()
+        self.dispatch = Dispatch(1 << 20)
+        node = Node(1, "cluster")
+        cluster = ClusterHandlers(self.dispatch, node, self.topics, self.cluster, authorizer)
+        self.groups = GroupHandlers(self.shards, config, self.clock, authorizer)
+        self.dispatch.serve(
+            *cluster.routes(),
+            *self.groups.routes(),
+            *OffsetHandlers(self.shards, self.topics, config, self.clock, authorizer).routes(),
+            *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
+        )
+        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
+        self.loop.run()
+
+    def log_of(self, group_id: str) -> MemoryLog:
+        return self.store.logs[LogId(CONSUMER_OFFSETS, self.shards.of(group_id).partition)]
+
+    def pass_ms(self, ms: int) -> None:
+        """Time passes, and whoever is due by then is told."""
+        self.ms += ms
+        for journal in self.shards.journals:
+            if journal.wake_at <= self.clock.tick():
+                journal.advance(self.clock.now)
+        self.loop.run()
+
+
+class Peer:
+    """A client on a connection of its own."""
+
+    def __init__(self, desk: Desk, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
+        self._desk = desk
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._asked: deque[tuple[int, Any, int]] = deque()
+        self._received = b""
+        self.open = True
+        self.connection = Connection(desk.host, listener, address)
+        self.connection.connection_made(self)
+
+    # As a transport.
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes, /) -> None:
+        self._received += data
+
+    def close(self) -> None:
+        self.open = False
+
+    def abort(self) -> None:
+        self.open = False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    # As a client.
+
+    def send(self, request: Any, version: int, body: bytes | None = None) -> None:
+        """Send the request; `body` stands in for what our codec would not write."""
+        self._correlation_id += 1
+        self._asked.append((self._correlation_id, request, version))
+        body = request.encode(version) if body is None else body
+        self.connection.data_received(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, body))
+        self._desk.loop.run()
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The reply, which must be there at once."""
+        self.send(request, version)
+        reply = self.reply()
+        assert reply is not None, "no reply yet"
+        return reply
+
+    def reply(self) -> Any:
+        """The next reply, None while there is none; its bytes are those of the generated codec."""
+        if len(self._received) < 4:
+            return None
+        (size,) = unpack(">i", self._received[:4])
+        frame, self._received = self._received[4 : 4 + size], self._received[4 + size :]
+        assert len(frame) == size
+        correlation_id, request, version = self._asked.popleft()
+        assert frame[:4] == pack(">i", correlation_id)
+        at = 4 + response_header_version(request.API_KEY, version)
+        reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
+        assert (end, reply.encode(version)) == (len(frame), frame[at:])
+        return reply

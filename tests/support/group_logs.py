@@ -1,0 +1,224 @@
+"""Partitions of groups over logs that do what the test says, in virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from broker.groups.group_journal import GroupJournal
+from broker.groups.shards import Shards
+from broker.runtime.clock import Clock
+from broker.runtime.turn import Turn
+from coordinator import Commit, GroupConfig, JoinReply, JoinRequest, Note, SyncReply, SyncRequest
+from coordinator.notes import Coordinator
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from storage import Acquired, ClusterView, HeldBy, LogId, Unreadable
+from tests.broker.groups.test_journal import LATE_MS, ScriptedLog
+
+START_MS = 1_000_000
+CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
+SESSION_MS = 10_000
+
+
+class Timer:
+    def __init__(self, at: float, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.at = at
+        self.call = call
+        self.arguments = arguments
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Loop:
+    """As much of an event loop as the broker's parts ask for."""
+
+    def __init__(self) -> None:
+        self.ms: float = START_MS
+        self.soon: deque[Timer] = deque()
+        self.timers: list[Timer] = []
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> Timer:
+        self.soon.append(Timer(self.ms, call, arguments))
+        return self.soon[-1]
+
+    def call_later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> Timer:
+        self.timers.append(Timer(self.ms + seconds * 1000, call, arguments))
+        return self.timers[-1]
+
+    def turn(self) -> None:
+        """What was to be done soon, but not what it asks for in turn."""
+        for _ in range(len(self.soon)):
+            timer = self.soon.popleft()
+            if not timer.cancelled:
+                timer.call(*timer.arguments)
+
+    def run(self) -> None:
+        while self.soon:
+            self.turn()
+
+    def pass_ms(self, ms: float) -> None:
+        until = self.ms + ms
+        self.run()
+        while due := [timer for timer in self.timers if timer.at <= until and not timer.cancelled]:
+            first = min(due, key=lambda timer: timer.at)
+            self.timers.remove(first)
+            self.ms = max(self.ms, first.at)
+            first.call(*first.arguments)
+            self.run()
+        self.ms = until
+
+
+class Store:
+    """A LogStore of scripted logs; while `waiting` they are opened when the test says so."""
+
+    def __init__(self) -> None:
+        self.logs: dict[LogId, ScriptedLog] = {}
+        self.results: dict[LogId, HeldBy | Unreadable] = {}
+        self.acquired: list[LogId] = []
+        self.waiting = False
+        self._asked: list[tuple[LogId, Acquired]] = []
+
+    def log(self, id: LogId) -> ScriptedLog:
+        if id not in self.logs:
+            self.logs[id] = ScriptedLog()
+            self.logs[id].stored.clear()
+        return self.logs[id]
+
+    def acquire(self, log: LogId, done: Acquired) -> None:
+        self.acquired.append(log)
+        self._asked.append((log, done))
+        if not self.waiting:
+            self.open()
+
+    def open(self) -> None:
+        """Whatever was asked for."""
+        asked, self._asked = self._asked, []
+        for id, done in asked:
+            done(self.results.get(id) or self.log(id))
+
+    def view(self) -> ClusterView:
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+class Told:
+    """What shards tell."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[int, Note, int]] = []
+        self.changes: list[tuple[int, str]] = []
+
+    def tell(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
+        self.notes += [(journal.partition, note, offset) for note in notes]
+
+    def tell_change(self, journal: GroupJournal, what: Coordinator) -> None:
+        self.changes.append((journal.partition, what.name))
+
+
+class Waiter:
+    """Where the answer to a JoinGroup or SyncGroup goes; `heard` is what came."""
+
+    def __init__(self) -> None:
+        self.member_id = ""
+        self.assignment = b""
+        self.reply: Any = None
+        self.heard: list[object] = []
+
+    def release(self) -> None:
+        self.heard.append(self.reply)
+
+    def fail(self, error: int) -> None:
+        self.heard.append(error)
+
+    @property
+    def error(self) -> int | None:
+        """The code it was answered with, None when it waits."""
+        if not self.heard:
+            return None
+        (heard,) = self.heard
+        return heard.error if isinstance(heard, JoinReply | SyncReply) else cast(int, heard)
+
+
+class World:
+    """Partitions, their logs and a clock."""
+
+    def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG) -> None:
+        self.loop = Loop()
+        self.clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
+        self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
+        self.store = Store()
+        self.told = Told()
+        self.begun = 0  # times that loading began, and ended
+        self.loaded = 0
+        self.slice_seconds = 0.0  # that every look at the time takes
+        ids = (f"id-{number}" for number in range(1, 1 << 30))
+        self.shards = Shards(
+            partitions,
+            config,
+            self.store,
+            self.turn,
+            self.loop,  # type: ignore[arg-type]
+            LATE_MS,
+            self.told,
+            self._loaded,
+            ids.__next__,
+            self._monotonic,
+            self._loading,
+        )
+        if load:
+            self.shards.load_all()
+            self.loop.run()
+
+    def _monotonic(self) -> float:
+        self.loop.ms += self.slice_seconds * 1000
+        return self.loop.ms / 1000
+
+    def _loading(self) -> None:
+        self.begun += 1
+
+    def _loaded(self) -> None:
+        self.loaded += 1
+
+    @property
+    def journal(self) -> GroupJournal:
+        return self.shards.journals[0]
+
+    def log(self, partition: int = 0) -> ScriptedLog:
+        return self.store.log(LogId("__consumer_offsets", partition))
+
+    def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000) -> Waiter:
+        waiter = Waiter()
+        journal = self.shards.of(group)
+        asked = JoinRequest(group, member_id, instance, "consumer", (("range", b"all"),), SESSION_MS, rebalance_ms, "client", "/here")
+        journal.shard.join(asked, waiter, self.clock.tick(), self.clock.wall)
+        journal.stepped()
+        self.loop.run()
+        return waiter
+
+    def sync(self, group: str, generation: int, member_id: str, **assignments: bytes) -> Waiter:
+        waiter = Waiter()
+        journal = self.shards.of(group)
+        journal.shard.sync(SyncRequest(group, generation, member_id, None, assignments), waiter, self.clock.tick(), self.clock.wall)
+        journal.stepped()
+        self.loop.run()
+        return waiter
+
+    def commit(self, group: str = "g", offset: int = 7) -> Waiter:
+        """An OffsetCommit of somebody who is in no group."""
+        waiter = Waiter()
+        journal = self.shards.of(group)
+        partition = OffsetCommitRequestPartition(0, offset, -1, "")
+        waiter.reply = SyncReply(journal.shard.commit(Commit(group, -1, "", None, [("topic", [partition])]), self.clock.tick(), self.clock.wall))
+        journal.reply(waiter)
+        journal.stepped()
+        self.loop.run()
+        return waiter
+
+    def offset(self, group: str = "g") -> int | None:
+        found = self.shards.of(group).shard.groups.get(group)
+        value = found.offsets["topic"].values.get(0) if found is not None and "topic" in found.offsets else None
+        return None if value is None else int.from_bytes(value[2:10], "big")

@@ -1,0 +1,295 @@
+"""Histories of topics, chosen by a seed: produced to, deleted from, compacted, dropped by retention, deleted and made again, while
+the process is killed between any two changes of files. A model in memory knows what must be readable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import cli
+from broker.api.delete_records import RecordDeletionHandlers
+from broker.settings.config import load_config
+from broker.topics.retention import Retention
+from protocol.batch import Record, build, iterate, read_header, records
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from storage import OsDisk
+from storage.disk import OsFile
+from tests.broker.topics.test_partitions import Broker
+from tests.storage.faulty_disk import Crashed
+from tests.storage.logs import clean
+
+NAMES = ("orders", "payments")
+SEGMENT_BYTES = 2_000
+EVERY_MS = 1_000
+
+
+class QuickFile(OsFile):
+    def sync(self) -> None:
+        """A kill of the process loses nothing that was written."""
+
+
+class KillableDisk(OsDisk):
+    """The real file system, until the process is killed before change number so many of a name."""
+
+    def __init__(self) -> None:
+        self.kill_at = -1
+
+    def _step(self) -> None:
+        if self.kill_at == 0:
+            raise Crashed
+        self.kill_at -= 1
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        if create and not self.exists(path):
+            self._step()
+        return QuickFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+    def make_folder(self, path: str, safe: bool = True) -> None:
+        self._step()
+        super().make_folder(path, False)
+
+    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
+        self._step()
+        super().replace_text(path, text, False)
+
+    def sync_folder(self, path: str) -> None:
+        self._step()
+
+
+class Known:
+    """What is promised of one topic."""
+
+    def __init__(self, id: bytes, compacted: bool) -> None:
+        self.id = id
+        self.compacted = compacted
+        self.records: dict[int, tuple[bytes, bytes]] = {}  # that were acknowledged
+        self.start = 0  # everything before it was deleted, and that was acknowledged
+
+
+class Call:
+    """A DeleteRecords; `released` when its reply has left."""
+
+    reply: Any = None
+    released = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+class Serving:
+    def __init__(self, broker: Broker) -> None:
+        self.partitions = broker.partitions
+
+    def may(self, *question: object) -> bool:
+        return True
+
+
+class World(Broker):
+    """One history. `run` does so many deeds; `wrong` says which promise was broken."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.chance = Random(seed)
+        self.now = 0
+        self.known: dict[str, Known] = {}
+        self.calls: list[tuple[Known, Call]] = []
+        self.kills = self.readable = self.compactions = 0
+        super().__init__(cast(Any, KillableDisk()), str(path))
+
+    def start(self) -> None:
+        super().start()
+        rounds = ("log.retention.check.interval.ms", "log.flush.start.offset.checkpoint.interval.ms", "log.flush.offset.checkpoint.interval.ms")
+        config = load_config(data=[self.path], settings=[f"{name}={EVERY_MS}" for name in rounds], environ={})
+        self.retention = Retention(config, self.partitions, self.store, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+        self.partitions.open_all()
+
+    @property
+    def kill_at(self) -> int:
+        return cast(KillableDisk, self.disk).kill_at
+
+    @kill_at.setter
+    def kill_at(self, step: int) -> None:
+        cast(KillableDisk, self.disk).kill_at = step
+
+    def run(self, deeds: int) -> None:
+        for _ in range(deeds):
+            if self.kill_at < 0 and self.chance.random() < 0.2:
+                self.kill_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30))
+            try:
+                self._deed()
+            except Crashed:
+                self._come_back()
+            self._hear()
+        self.kill_at = -1
+        self.settle()
+        self._check()
+        self.restart(clean=True)
+        self.verify()
+
+    def _come_back(self) -> None:
+        """The process was killed, perhaps once more while it started."""
+        self.kills += 1
+        self._hear()
+        self.calls.clear()
+        for step in (self.chance.randint(0, 20), -1):
+            self.kill_at = -1
+            with contextlib.suppress(OSError):  # it never came to open the directory
+                self.store.close()
+            gc.collect()  # the lock of one that was killed while it started
+            self.kill_at = step
+            try:
+                self.start()
+                self.settle()
+                break
+            except Crashed:
+                self.kills += 1
+        self.kill_at = -1
+        self.settle()
+        self._check()
+        if self.chance.random() < 0.2:
+            self.restart(clean=True)
+            self.verify()
+            self._check()
+
+    def verify(self) -> None:
+        assert cli.main(["log", "verify", self.path]) == 0
+
+    # Deeds
+
+    def _deed(self) -> None:
+        name = self.chance.choice(NAMES)
+        if self.topics.by_name.get(name) is None or name not in self.known:
+            self._make(name)
+            return
+        deeds = (self._produce, self._produce, self._produce, self._delete_records, self._pass_time, self._compact, self._roll, self._make)
+        self.chance.choices(deeds, (6, 6, 6, 3, 3, 3, 1, 1))[0](name)
+
+    def _make(self, name: str) -> None:
+        """Deleted, where it is there, and made again."""
+        self.known.pop(name, None)
+        if name in self.topics.by_name:
+            self.delete(name)
+            self.registry.end_turn()
+        for _ in range(self.chance.choice((0, 20))):
+            self._work()
+        compacted = self.chance.random() < 0.5
+        policy = {"cleanup_policy": "compact"} if compacted else {}
+        topic = self.topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
+        self.registry.end_turn()
+        self.known[name] = Known(topic.id, compacted)
+
+    def _produce(self, name: str) -> None:
+        known, partition = self.known[name], self.find(name)
+        if partition.error:
+            self._work()
+            return
+        made = [
+            Record(number, 1 + self.now + number, b"k%d" % self.chance.randint(0, 4), b"%d " % self.chance.getrandbits(60) + bytes(99))
+            for number in range(self.chance.randint(1, 3))
+        ]
+        data = bytearray(build(made))
+        first = partition.append(data, read_header(data, 0))
+        known.records |= {first + record.offset: (record.key or b"", record.value or b"") for record in made}
+
+    def _delete_records(self, name: str) -> None:
+        partition = self.find(name)
+        if partition.error or self.known[name].compacted:
+            return
+        call = Call()
+        self.calls.append((self.known[name], call))
+        handlers = RecordDeletionHandlers(cast(Any, Serving(self)), self.store.clerk, self.store.directory)
+        offset = self.chance.randint(partition.start_offset, partition.end_offset)
+        request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
+        at_once = handlers.delete_records(cast(Any, call), request)
+        if at_once is not None:
+            call.reply, call.released = at_once, True
+
+    def _hear(self) -> None:
+        """Which deletions were acknowledged."""
+        for known, call in self.calls:
+            if call.released:
+                (result,) = call.reply.topics[0].partitions
+                if not result.error_code:
+                    known.start = max(known.start, result.low_watermark)
+        self.calls = [one for one in self.calls if not one[1].released]
+
+    def _pass_time(self, name: str) -> None:
+        self.now += EVERY_MS
+        self.loop.pass_time(EVERY_MS / 1000)
+        for _ in range(self.chance.randint(0, 20)):
+            self._work()
+
+    def _compact(self, name: str) -> None:
+        partition = self.find(name)
+        if partition.error or not self.known[name].compacted or not partition.log.closed:
+            return
+        log = partition.log
+        log.begin_compaction()
+        if self.chance.random() < 0.3:  # it is deleted meanwhile: its folder stays until the end of this
+            self._make(name)
+            self._work()
+            assert self.disk.exists(f"{log.folder}/partition.metadata")
+        clean(self.disk, log, segment_bytes=self.chance.choice((SEGMENT_BYTES, 1 << 20)))
+        log.end_compaction()
+        self.compactions += 1
+
+    def _roll(self, name: str) -> None:
+        partition = self.find(name)
+        if not partition.error:
+            partition.log.roll(0)
+
+    def _work(self) -> None:
+        """Something that threads, timers and turns have to do."""
+        if self.threads.jobs and self.chance.random() < 0.7:
+            self.threads.run()
+            return
+        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+        for journal in touched:
+            journal.end_turn()
+        self.loop.pass_time(0.05)
+
+    def settle(self) -> None:
+        for _ in range(4):
+            super().settle()
+            self.loop.pass_time(0.05)
+
+    # What has to be true
+
+    def _check(self) -> None:
+        for name, known in list(self.known.items()):
+            topic = self.topics.by_name.get(name)
+            if topic is None or topic.id != known.id:  # it was not made before the kill
+                del self.known[name]
+                continue
+            partition = self.find(name)
+            self.settle()
+            assert not partition.error, partition.trouble
+            found: dict[int, tuple[bytes, bytes]] = {}
+            for chunk in partition.log.scan(partition.start_offset):
+                at = 0
+                for header in iterate(chunk, 0, len(chunk)):
+                    found |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
+                    at += header.size
+            found = {offset: record for offset, record in found.items() if offset >= partition.start_offset}
+            assert partition.start_offset >= known.start
+            assert all(known.records[offset] == record for offset, record in found.items())
+            expected = {offset: record for offset, record in known.records.items() if offset >= partition.start_offset}
+            if known.compacted:
+                newest = {key: offset for offset, (key, _) in sorted(expected.items())}
+                expected = {offset: expected[offset] for offset in newest.values()}
+            assert found.items() >= expected.items()
+            assert partition.end_offset == max(known.records, default=-1) + 1
+            self.readable += len(found)

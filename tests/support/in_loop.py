@@ -1,0 +1,126 @@
+"""A broker served in the running event loop, and clients of it: everything that a process has but the process.
+
+A test can look into it between two requests, and plant what goes wrong; what is about signals, exit codes or speed starts a process
+(`tests/running.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import deque
+from pathlib import Path
+from struct import unpack
+from typing import Any, Self
+
+from broker.runtime.node import Address
+from broker.server import Server
+from broker.settings.config import load_config
+from broker.settings.descriptors import shared_out
+from protocol.apis import APIS
+from protocol.headers import encode_request, response_header_version
+
+ANSWER_SECONDS = 10
+DESCRIPTORS = shared_out(4_096, listening=1)
+
+
+class Announcing(Server):
+    """Says in the loop, and not on standard output, where it listens."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.listening: asyncio.Future[int] = self._loop.create_future()
+
+    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
+        self.listening.set_result(opened[0][1])
+
+
+class Served:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+        self._clients: list[AsyncClient] = []
+
+    async def start(self, **settings: object) -> None:
+        """`settings` with underscores for dots. It can be started again once it was stopped."""
+        given = {"group_initial_rebalance_delay_ms": 0} | settings
+        words = [f"{name.replace('_', '.')}={value}" for name, value in given.items()]
+        config = load_config(listen=["127.0.0.1:0"], data=[str(self.folder)], settings=words, environ={})
+        self.server = Announcing(config, asyncio.get_running_loop(), DESCRIPTORS, True)
+        self._serving = asyncio.create_task(self.server.run())
+        await asyncio.wait([self._serving, self.server.listening], return_when=asyncio.FIRST_COMPLETED)
+        if self._serving.done():
+            self._serving.result()  # raises what was wrong
+        self.port = self.server.listening.result()
+
+    async def connect(self, client_id: str | None = "test") -> AsyncClient:
+        client = AsyncClient(*await asyncio.open_connection("127.0.0.1", self.port), client_id)
+        self._clients.append(client)
+        return client
+
+    async def stop(self) -> None:
+        """In order, as after SIGTERM."""
+        if not self._serving.done():
+            if not self.server._stop.done():
+                self.server._signalled(signal.SIGTERM)
+            await self._serving
+        for client in self._clients:
+            await client.close()
+        self._clients.clear()
+
+
+class AsyncClient:
+    """One connection; requests may be sent ahead of the replies."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._asked: deque[tuple[int, Any, int]] = deque()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def frame(self, request: Any, version: int) -> bytes:
+        """A request that is going to be written; its reply is expected in its place."""
+        self._correlation_id += 1
+        self._asked.append((self._correlation_id, request, version))
+        return encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
+
+    def send(self, *requests: tuple[Any, int]) -> None:
+        """All in one write."""
+        self._writer.write(b"".join([self.frame(request, version) for request, version in requests]))
+
+    async def reply(self) -> Any:
+        """The next one, which must be that of the oldest request."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            (size,) = unpack(">i", await self._reader.readexactly(4))
+            frame = await self._reader.readexactly(size)
+        correlation_id, request, version = self._asked.popleft()
+        assert unpack(">i", frame[:4])[0] == correlation_id, "replies in another order than their requests"
+        api = APIS[request.API_KEY]
+        reply, end = api.response.decode(frame, 4 + response_header_version(api.key, version), version)
+        assert end == len(frame)
+        return reply
+
+    async def ask(self, request: Any, version: int) -> Any:
+        self.send((request, version))
+        return await self.reply()
+
+    async def ended(self) -> bool:
+        """Whether the broker closes; waits for it."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()

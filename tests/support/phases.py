@@ -1,0 +1,297 @@
+"""What members see when their coordinator dies, by the phase of the rebalance: what was before, and what must be after.
+
+Each phase is played on a group of its own: `begin` brings it about, then the coordinator is killed and started again, `end` asks. The same
+phases are played to Apache Kafka; where it does not keep what we promise, `safe` is false: there a coordinator that takes over does not
+know a static member that came back during the rebalance, and fences the process that lives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from tests.support.lasting import Actor, assignment_of, await_members, await_state, create_topic, described, gather, hand_out, settle
+
+NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, FENCED = 0, 22, 25, 27, 79, 82
+
+
+class Phase(ABC):
+    def __init__(self, port: int, safe: bool = True) -> None:
+        self.port = port
+        self.safe = safe
+        self.group = type(self).__name__
+        self._actors: list[Actor] = []
+
+    def actor(self, instance: str | None = None, **more: int) -> Actor:
+        made = Actor(self.port, self.group, instance, **more)  # type: ignore[arg-type]
+        self._actors.append(made)
+        return made
+
+    def reconnect(self) -> None:
+        for actor in self._actors:
+            actor.close()
+
+    close = reconnect
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+    def state(self) -> str:
+        return described(self.port, self.group).group_state
+
+
+class Initial(Phase):
+    """The group waits for its first members: the log knows that it exists, and nobody in it.
+
+    That it exists may be lost where an id is handed out before it is stored.
+    """
+
+    def begin(self) -> None:
+        self.static, self.dynamic = self.actor("static"), self.actor()
+        self.static.say_join()
+        self.dynamic.take_id()
+
+    def end(self) -> None:
+        assert self.state() in (("Empty",) if self.safe else ("Empty", "Dead"))
+        assert self.dynamic.join().error_code == UNKNOWN_MEMBER_ID
+        self.dynamic.take_id()
+        self.dynamic.say_join()
+        self.static.say_join("")
+        assert (self.dynamic.hear_join().error_code, self.static.hear_join().error_code) == (NONE, NONE)
+
+
+class Joining(Phase):
+    """Two newcomers have called a stable group back; nobody has rejoined."""
+
+    def begin(self) -> None:
+        self.static, self.dynamic, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
+        settle(self.static, self.dynamic)
+        self.new_static.say_join()
+        self.new_dynamic.take_id()
+        self.new_dynamic.say_join()
+        await_members(self.port, self.group, 4)
+        assert self.static.beat() == REBALANCE_IN_PROGRESS
+
+    def end(self) -> None:
+        assert (self.static.beat(), self.dynamic.beat()) == (NONE, NONE)
+        assert self.new_dynamic.join().error_code == UNKNOWN_MEMBER_ID
+        assert self.state() == "Stable"
+        self.new_static.say_join("")
+        self.new_dynamic.take_id()
+        self.new_dynamic.say_join()
+        await_members(self.port, self.group, 4)
+        assert self.static.beat() == REBALANCE_IN_PROGRESS
+        before = self.static.generation
+        self.dynamic.say_join()
+        self.static.say_join()
+        for actor in (self.static, self.dynamic, self.new_static, self.new_dynamic):
+            assert (actor.hear_join().error_code, actor.generation) == (NONE, before + 1)
+        hand_out(self.static, self.dynamic, self.new_static, self.new_dynamic)
+
+
+class Completing(Phase):
+    """Everybody has joined, the leader has not handed out anything yet: that generation is forgotten, and its number used again."""
+
+    def begin(self) -> None:
+        self.leader, self.member, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
+        settle(self.leader, self.member)
+        self.before = self.leader.generation
+        self.new_dynamic.take_id()
+        self.new_static.say_join()
+        self.new_dynamic.say_join()
+        await_members(self.port, self.group, 4)
+        self.member.say_join()
+        self.leader.say_join()
+        for actor in (self.leader, self.member, self.new_static, self.new_dynamic):
+            assert actor.hear_join().generation_id == self.before + 1
+        self.member.say_sync()
+
+    def end(self) -> None:
+        for old in (self.leader, self.member):
+            assert old.sync().error_code == ILLEGAL_GENERATION
+            assert old.beat() == ILLEGAL_GENERATION
+            assert old.beat(self.before) == NONE
+        for new in (self.new_static, self.new_dynamic):
+            assert new.sync().error_code == UNKNOWN_MEMBER_ID
+            assert new.beat() == UNKNOWN_MEMBER_ID
+            assert new.join().error_code == UNKNOWN_MEMBER_ID
+        assert self.state() == "Stable"
+        self.new_static.say_join("")
+        await_members(self.port, self.group, 3)
+        self.leader.say_join()
+        self.member.say_join()
+        for actor in (self.leader, self.member, self.new_static):
+            assert actor.hear_join().generation_id == self.before + 1
+        hand_out(self.leader, self.member, self.new_static)
+
+
+class HandedOut(Phase):
+    """The assignments are stored, the leader has its own, a member's answer was lost on the way."""
+
+    def begin(self) -> None:
+        self.leader, self.member = self.actor("a"), self.actor()
+        gather(self.leader, self.member)
+        given = {actor.member_id: assignment_of(actor) for actor in (self.leader, self.member)}
+        assert self.leader.sync(given).error_code == NONE
+
+    def end(self) -> None:
+        reply = self.member.sync()
+        assert (reply.error_code, reply.assignment) == (NONE, assignment_of(self.member))
+        assert (self.leader.beat(), self.member.beat()) == (NONE, NONE)
+        assert self.state() == "Stable"
+
+
+class Stable(Phase):
+    """Nothing was going on: nobody notices. A static member that comes back has its seat."""
+
+    def begin(self) -> None:
+        self.leader, self.static, self.dynamic = self.actor("a"), self.actor("b"), self.actor()
+        settle(self.leader, self.static, self.dynamic)
+        create_topic(self.port, "topic")
+        assert self.dynamic.commit("topic", 0, 17, "where") == NONE
+
+    def end(self) -> None:
+        everybody = (self.leader, self.static, self.dynamic)
+        assert [actor.beat() for actor in everybody] == [NONE] * 3
+        assert self.dynamic.commit("topic", 0, 18, "where") == NONE
+        generation, old = self.static.generation, self.static.member_id
+        again = self.static.join("")
+        assert (again.error_code, again.generation_id, again.members) == (NONE, generation, [])
+        assert self.static.sync().assignment == assignment_of(self.static)
+        assert self.static.beat(member_id=old) == FENCED
+        assert [actor.beat() for actor in everybody] == [NONE] * 3
+
+
+class ReplacedStable(Phase):
+    """A static member came back to a stable group, and its answer was lost."""
+
+    def begin(self) -> None:
+        self.leader, self.static = self.actor("a"), self.actor("b")
+        settle(self.leader, self.static)
+        self.old = self.static.member_id
+        self.heard = self.actor("a")  # the leader's next process, which was answered
+        assert self.heard.join("").error_code == NONE
+        self.static.say_join("")
+        while {one.member_id for one in described(self.port, self.group).members} & {self.old}:
+            pass
+
+    def end(self) -> None:
+        assert self.heard.beat() == NONE
+        assert self.leader.beat() == FENCED
+        assert self.static.beat(member_id=self.old) == FENCED
+        reply = self.static.join("")
+        assert (reply.error_code, reply.generation_id) == (NONE, self.heard.generation)
+        assert self.static.sync().assignment == assignment_of(self.static)
+        assert (self.heard.beat(), self.static.beat()) == (NONE, NONE)
+        assert self.heard.sync().assignment == assignment_of(self.leader)
+
+
+class ReplacedWhileJoining(Phase):
+    """A static member came back while the others are called back: it has not been told its new id."""
+
+    def begin(self) -> None:
+        self.leader, self.static, self.newcomer = self.actor("a"), self.actor("b"), self.actor("c")
+        settle(self.leader, self.static)
+        self.newcomer.say_join()
+        await_state(self.port, self.group, "PreparingRebalance")
+        old = self.static.member_id
+        self.static.say_join("")
+        while {one.member_id for one in described(self.port, self.group).members} & {old}:
+            pass
+
+    def end(self) -> None:
+        assert self.leader.beat() == NONE
+        reply = self.static.join("")
+        assert (reply.error_code, reply.generation_id) == (NONE, self.leader.generation)
+        assert self.static.sync().assignment == assignment_of(self.static)
+        assert (self.leader.beat(), self.static.beat()) == (NONE, NONE)
+
+
+class ReplacedInRebalance(Phase):
+    """A static member, and the leader too, came back during a rebalance and were told their new ids; nothing was handed out yet."""
+
+    def begin(self) -> None:
+        self.leader, self.static, self.member, self.newcomer = self.actor("a"), self.actor("b"), self.actor(), self.actor("c")
+        settle(self.leader, self.static, self.member)
+        self.before = self.leader.generation
+        self.old_ids = (self.leader.member_id, self.static.member_id)
+        self.newcomer.say_join()
+        await_state(self.port, self.group, "PreparingRebalance")
+        self.leader.say_join("")
+        self.static.say_join("")
+        self.member.say_join()
+        for actor in (self.leader, self.static, self.member, self.newcomer):
+            assert actor.hear_join().generation_id == self.before + 1
+
+    def end(self) -> None:
+        assert self.member.beat(self.before) == NONE
+        for actor, old in zip((self.leader, self.static), self.old_ids, strict=True):
+            if self.safe:
+                assert actor.beat(member_id=old) == FENCED
+                assert actor.beat() == ILLEGAL_GENERATION
+                assert actor.sync().error_code == ILLEGAL_GENERATION
+                assert actor.beat(self.before) == NONE
+            else:
+                assert (actor.beat(), actor.sync().error_code, actor.join().error_code) == (FENCED, FENCED, FENCED)
+        assert self.newcomer.join().error_code == UNKNOWN_MEMBER_ID
+        self.newcomer.say_join("")
+        await_state(self.port, self.group, "PreparingRebalance")
+        for actor in (self.leader, self.static):
+            actor.say_join(None if self.safe else "")
+        self.member.say_join()
+        everybody = (self.leader, self.static, self.member, self.newcomer)
+        for actor in everybody:
+            assert actor.hear_join().generation_id == self.before + 1
+        hand_out(*everybody)
+
+
+class Left(Phase):
+    """A member left and others stayed: of that nothing is stored, so the member is back until its session ends."""
+
+    def begin(self) -> None:
+        self.static, self.leaver = self.actor("a"), self.actor(session_ms=700)
+        settle(self.static, self.leaver)
+        assert self.leaver.leave() == NONE
+
+    def end(self) -> None:
+        assert len(described(self.port, self.group).members) == 2
+        assert self.static.beat() == NONE
+        await_state(self.port, self.group, "PreparingRebalance")
+        assert self.static.join().error_code == NONE
+        assert [one.group_instance_id for one in described(self.port, self.group).members] == ["a"]
+
+
+class Emptied(Phase):
+    """Everybody left: the group is there, empty, with its generation and its offsets."""
+
+    def begin(self) -> None:
+        self.member = self.actor()
+        settle(self.member)
+        create_topic(self.port, "topic")
+        assert self.member.commit("topic", 0, 5) == NONE
+        assert self.member.leave() == NONE
+
+    def end(self) -> None:
+        assert self.state() == "Empty"
+        assert self.member.beat() == UNKNOWN_MEMBER_ID
+        assert self.member.join().error_code == UNKNOWN_MEMBER_ID
+        before = self.member.generation
+        self.member.take_id()
+        # It joined in one generation and left in the next.
+        assert self.member.join().generation_id == before + 2
+
+
+PHASES: list[type[Phase]] = [
+    Initial,
+    Joining,
+    Completing,
+    HandedOut,
+    Stable,
+    ReplacedStable,
+    ReplacedWhileJoining,
+    ReplacedInRebalance,
+    Left,
+    Emptied,
+]

@@ -1,0 +1,250 @@
+"""Everything behind a connection that takes records, in one thread: real connections, dispatch and handlers, over partitions
+in memory that the test may let refuse.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import astuple
+from struct import pack, unpack
+from typing import Any
+
+from broker.api.produce import ProduceHandlers
+from broker.api.producer_ids import ProducerIdHandlers
+from broker.net.connection import Connection, Host
+from broker.net.dispatch import Dispatch
+from broker.runtime.clock import Clock
+from broker.runtime.node import Address
+from broker.security.authorizer import AllowAll, Authorizer
+from broker.topics.append import Allowance
+from broker.topics.appender import Appender
+from broker.topics.batch_checker import Job
+from broker.topics.batch_checker_process import Outcome, check_job
+from broker.topics.batch_checks import UNLIMITED
+from broker.topics.late_batches import LateBatches
+from broker.topics.registry import CONSUMER_OFFSETS, Topic, Topics
+from broker.topics.settings import LogSettings, log_settings
+from broker.topics.transactions import Transactions
+from protocol.apis import APIS
+from protocol.batch import BatchHeader, stamp
+from protocol.headers import encode_request, response_header_version
+from storage import AppendFailed, Producers
+
+DIALLED = Address("PLAIN", "here.example", 9092)
+
+
+class MemoryPartition:
+    """What `broker.topics.partitions.Partition` is to those who write."""
+
+    def __init__(self, topic: Topic, index: int, settings: LogSettings) -> None:
+        self.topic = topic
+        self.index = index
+        self.settings = settings
+        self.error = 0
+        self.refuses = False  # as a full disk does
+        self.start_offset = 0
+        self.end_offset = 0
+        self.producers = Producers()
+        self.late: deque[Any] | None = None
+        self.batches: list[bytes] = []
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+    def append(self, batch: bytearray, header: BatchHeader) -> int:
+        assert isinstance(batch, bytearray)
+        assert header.size == len(batch)
+        if self.refuses:
+            raise AppendFailed("the disk is full")
+        offset = self.end_offset
+        stamp(batch, 0, offset, 0)
+        self.batches.append(bytes(batch))
+        self.end_offset += header.last_offset_delta + 1
+        if header.producer_id >= 0:
+            self.producers.note(header, offset)
+        return offset
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+
+class MemoryPartitions:
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._made: dict[tuple[bytes, int], MemoryPartition] = {}
+
+    def find(self, name: str, index: int) -> MemoryPartition | None:
+        topic = self._topics.by_name.get(name)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        partition = self._made.get((topic.id, index))
+        if partition is None:
+            partition = self._made[topic.id, index] = MemoryPartition(topic, index, log_settings(topic.settings, {}))
+        return partition
+
+
+class Registry:
+    """The journal of the topics: it holds what it is given until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.writable = True
+        self.held: list[Any] = []
+
+    def reply(self, held: Any) -> None:
+        self.held.append(held)
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for one in held:
+            one.release()
+
+    def fail(self, error: int = 56) -> None:
+        held, self.held = self.held, []
+        for one in held:
+            one.fail(error)
+
+
+class Turn:
+    """Work for the end of the turn, which is over when the test says so."""
+
+    def __init__(self) -> None:
+        self._left: dict[Any, None] = {}
+
+    def later(self, connection: Any) -> None:
+        self._left[connection] = None
+
+    def touch(self, what: Any) -> None: ...
+
+    def end(self) -> bool:
+        """Whether there was anything to do."""
+        left, self._left = self._left, {}
+        for one in left:
+            one.end_turn()
+        return bool(left)
+
+
+class MemoryChecker:
+    """What checks batches elsewhere (`broker.topics.batch_checker`); `outcomes` may say what comes of the next ones instead."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[Job] = deque()
+        self.checked = 0
+        self.outcomes: deque[Outcome] = deque()
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def check(self) -> None:
+        """The first of them."""
+        job = self.jobs.popleft()
+        self.checked += 1
+        if self.outcomes:
+            job.done(self.outcomes.popleft())
+        else:
+            job.done(check_job((job.data, astuple(job.settings), job.now, job.name, UNLIMITED, 0)))
+
+
+class Wire:
+    """A connection's transport: what was written, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class Desk:
+    """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` says when it is."""
+
+    def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
+        self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
+        self.topics = Topics(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
+        self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
+        for name, (partitions, settings) in topics.items():
+            self.topics.create(name, partitions, settings, 0)
+        self.partitions = MemoryPartitions(self.topics)
+        self.registry = Registry()
+        self.transactions = Transactions()
+        self.dispatch = Dispatch(1 << 20)
+        authorizer = authorizer or AllowAll()
+        partitions: Any = self.partitions
+        registry: Any = self.registry
+        self.turn = Turn()
+        self.checker = MemoryChecker()
+        allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches elsewhere
+        appender = Appender(self.clock, allowance)
+        self.late = LateBatches(self.checker, appender, self.turn, self.clock)
+        self.produce = ProduceHandlers(partitions, self.transactions, self.clock, authorizer, allowance, appender, self.late)
+        self.dispatch.serve(
+            *self.produce.routes(),
+            *ProducerIdHandlers(self.topics, registry, self.transactions, authorizer).routes(),
+        )
+        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
+
+    def caller(self) -> Caller:
+        return Caller(self)
+
+    def settle(self) -> None:
+        """Until nothing is left to be checked or done at the end of a turn."""
+        while self.turn.end() or self.checker.jobs:
+            while self.checker.jobs:
+                self.checker.check()
+
+
+class Caller:
+    """A client, on a connection of its own."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.connection = Connection(desk.host, DIALLED, "peer")
+        self.wire = Wire()
+        self.connection.connection_made(self.wire)
+        self._correlation_id = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.wire.closed
+
+    def send(self, *frames: bytes) -> None:
+        self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
+
+    def replies(self) -> list[bytes]:
+        """Frames that came since the last look."""
+        data = bytes(self.wire.written)
+        self.wire.written.clear()
+        found = []
+        while data:
+            (size,) = unpack(">i", data[:4])
+            found.append(data[4 : 4 + size])
+            data = data[4 + size :]
+        return found
+
+    def frame(self, request: Any, version: int, client_id: str | None = "client") -> bytes:
+        self._correlation_id += 1
+        return encode_request(request.API_KEY, version, self._correlation_id, client_id, request.encode(version))[4:]
+
+    def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:
+        """The reply; None when there is none."""
+        self.send(self.frame(request, version, client_id))
+        self.desk.settle()
+        found = self.replies()
+        assert len(found) <= 1
+        return self.read(request, version, found[0]) if found else None
+
+    def read(self, request: Any, version: int, frame: bytes) -> Any:
+        assert unpack(">i", frame[:4])[0] <= self._correlation_id
+        at = 4 + response_header_version(request.API_KEY, version)
+        reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
+        assert end == len(frame)
+        return reply

@@ -1,0 +1,61 @@
+"""Writes tests/storage/written_by_us: `python -m tests.support.write_directory` in the version whose directory is to be remembered.
+
+A directory that an older version wrote is never written again: a new format gets a folder of its own beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from protocol.messages.metadata import MetadataRequest
+from tests.clients.people import People
+from tests.clients.stored import everything_stored
+from tests.running import ROOT, Client
+from tests.support.lasting import LastingBroker
+
+WRITTEN = ROOT / "tests" / "storage" / "written_by_us"
+METADATA = 12
+# Kept out: the lock names a process that is gone.
+NOT_KEPT = shutil.ignore_patterns(".lock")
+
+
+def served(port: int) -> dict[str, Any]:
+    """All that a client can see of what is stored, in words that JSON has."""
+    with Client(port) as client:
+        reply = client.ask(MetadataRequest(None), METADATA)
+    groups = {
+        group: {
+            "state": state,
+            "type": kind,
+            "protocol": protocol,
+            "members": {id: [text(part) for part in member] for id, member in members.items()},
+            "offsets": {f"{topic}-{partition}": list(stored) for (topic, partition), stored in offsets.items()},
+        }
+        for group, (state, kind, protocol, members, offsets) in everything_stored(port).items()
+    }
+    topics = {topic.name: [topic.topic_id.hex(), topic.is_internal, len(topic.partitions)] for topic in reply.topics}
+    return {"cluster": reply.cluster_id, "topics": topics, "groups": groups}
+
+
+def text(part: str | bytes | None) -> str | None:
+    return part.decode() if isinstance(part, bytes) else part
+
+
+def main(folder: Path) -> None:
+    with LastingBroker(folder / "work") as writer:
+        people = People(writer.port)
+        people.settle()
+        people.keep_their_seats()
+        people.close()
+        seen = served(writer.port)
+        writer.stop()
+    shutil.copytree(folder / "work", folder / "data", ignore=NOT_KEPT)
+    shutil.rmtree(folder / "work")
+    (folder / "served.json").write_text(json.dumps(seen, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(WRITTEN)
