@@ -33,6 +33,7 @@ from broker.api.topics import TopicHandlers
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import Notes
 from broker.groups.shards import Shards
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging import logs
 from broker.net.acceptor import Acceptor
 from broker.net.connection import Host
@@ -62,7 +63,7 @@ from broker.topics.deletions import Deletions
 from broker.topics.end_offset_notes import EndOffsetNotes
 from broker.topics.late_batches import LateBatches
 from broker.topics.partitions import Partitions
-from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, Topics
+from broker.topics.registry import Topics
 from broker.topics.retention import Retention
 from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import broker_defaults

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call, Constant, Dispatch, Response, Route
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer, Operation, Resource, cluster_operations, may
-from broker.topics.registry import CONSUMER_OFFSETS, Topics
+from broker.topics.registry import Topics
 from coordinator import partition_of
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.groups.journal import Journal
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call
 from broker.runtime.node import Node
 from broker.security.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
 from broker.topics.deletions import Deletions
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from broker.topics.registry import CONSUMER_OFFSETS, Topic, Topics
+from broker.topics.registry import Topic, Topics
 from broker.topics.setting_sources import SettingSources
 from protocol.errors import ErrorCode
 

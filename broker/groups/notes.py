@@ -14,10 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.groups.group_journal import GroupJournal
+from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import get_logger
 from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
-from broker.topics.registry import NOTES_LOG
 from coordinator import Fact, Note, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from coordinator.notes import Cause, Coordinator, Kind

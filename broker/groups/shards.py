@@ -15,10 +15,10 @@ from functools import partial
 
 from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, Telling
 from broker.groups.journal import UNREADABLE
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, defect
 from broker.runtime.turn import Turn
-from broker.topics.registry import CONSUMER_OFFSETS
 from coordinator import GroupConfig, partition_of
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from broker.internal_topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, failed, run
 from broker.runtime.start import ExitCode, StartError, for_whom
@@ -22,8 +23,6 @@ from broker.settings.config import Config
 from broker.stores.bulk_flush import Together, share_out
 from broker.stores.owned import Done, Flusher, LocalLog, Rules, tell_cut
 from broker.stores.turn_flushes import Appended, TurnFlushes
-from broker.topics.compaction import Cleaning
-from broker.topics.registry import NOTES_LOG, NOTES_SEGMENT_BYTES
 from storage import (
     Acquired,
     AppendFailed,
@@ -64,6 +63,20 @@ BUSY_SECONDS = 0.05  # how often a log is asked whether nobody is at work in its
 NOTES_RULES = Rules("interval", 5.0)
 TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
+
+
+class Cleaner(Protocol):
+    """What removes records that nobody needs any more from the logs of a store."""
+
+    def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None: ...
+
+    def keep_for(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None: ...
+
+    def flushed(self, log: Log) -> None: ...
+
+    def forget(self, id: LogId) -> None: ...
+
+    def give_up(self, cleaned: Log) -> None: ...
 
 
 class TopicLog(NamedTuple):
@@ -111,7 +124,7 @@ class LocalStore:
         self.topic_workers = Workers(loop, TOPIC_THREADS)
         self.together = Together(loop, self.disk, self.directory.path, self._at_once)
         self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
-        self.cleaning: Cleaning | None = None  # set before the first log is acquired, where logs are to be cleaned
+        self.cleaning: Cleaner | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())

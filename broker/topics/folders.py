@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from broker.groups.journal import Journal
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore, id_text, log_id_of
 from broker.stores.owned import LocalLog
-from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, DeletedTopic, Topics
+from broker.topics.registry import DeletedTopic, Topics
 from storage import LogId
 from storage.flush import read_topic_id
 from storage.removal import folders_set_aside, remove_folder, set_folder_aside

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from struct import pack_into
 from typing import Final
 
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.topics.partition import Partition
-from broker.topics.registry import CONSUMER_OFFSETS, Topic, Topics
+from broker.topics.registry import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from broker.groups.journal import Journal
+from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, run
 from broker.stores.local import LocalStore, TopicLog, id_text
 from broker.stores.owned import LocalLog
 from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
-from broker.topics.registry import NOTES_LOG, DeletedTopic, Topic, Topics
+from broker.topics.registry import DeletedTopic, Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
 from storage import AppendFailed, Log, LogId, Unreadable
 

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, RESERVED_NAMES
 from coordinator import Fact, Hold
 from protocol.messages.topics_registry import (
     DeletedTopicKey,
@@ -22,14 +23,6 @@ from protocol.messages.topics_registry import (
 )
 from protocol.records import read_record, read_registry_key, with_version
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-# Where the registry itself lives; not a topic that anybody may list or read.
-REGISTRY_LOG = "__tenure_topics"
-# What happened to groups, for people: read like a topic by whoever names it, and listed among the others for nobody.
-NOTES_LOG = "__coordinator_notes"
-NOTES_SEGMENT_BYTES = 1 << 20
-# Folders of these names are logs of ours: a topic of such a name would share one with them.
-RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 NO_ID = bytes(16)
 
 # As in Kafka: what of a block is not used when the broker stops is never given out.

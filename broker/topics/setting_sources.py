@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.settings.config import RETENTION, ROLL, ROLL_JITTER, Config, shown
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import ALIASES, SETTINGS
-from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES, Topic
+from broker.topics.registry import Topic
 from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
 
 # As DescribeConfigs numbers them.

@@ -14,13 +14,14 @@ from broker.api.group_admin import GroupAdminHandlers
 from broker.api.groups import GroupHandlers
 from broker.api.offsets import OffsetHandlers
 from broker.groups.shards import Shards
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
-from broker.topics.registry import CONSUMER_OFFSETS, Topics
+from broker.topics.registry import Topics
 from coordinator import Fact, GroupConfig
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version

@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.api.produce import ProduceHandlers
 from broker.api.producer_ids import ProducerIdHandlers
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
 from broker.runtime.clock import Clock
@@ -22,7 +23,7 @@ from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome, check_job
 from broker.topics.batch_checks import UNLIMITED
 from broker.topics.late_batches import LateBatches
-from broker.topics.registry import CONSUMER_OFFSETS, Topic, Topics
+from broker.topics.registry import Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
 from broker.topics.transactions import Transactions
 from protocol.apis import APIS

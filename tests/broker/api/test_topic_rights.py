@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.security.authorizer import Operation, Resource
-from broker.topics.registry import CONSUMER_OFFSETS
 from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
 from tests.support.group_desk import Peer
 from tests.support.topic_desk import TopicDesk

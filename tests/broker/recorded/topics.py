@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import pack
 from typing import Any, NamedTuple
 
-from broker.topics.registry import CONSUMER_OFFSETS
+from broker.internal_topics import CONSUMER_OFFSETS
 from protocol.apis import APIS
 from protocol.batch import build_facts
 from protocol.errors import ProtocolError

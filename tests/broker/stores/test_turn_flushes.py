@@ -10,12 +10,12 @@ from typing import cast
 import google_crc32c
 import pytest
 
+from broker.internal_topics import NOTES_LOG
 from broker.runtime.start import ExitCode, StartError
 from broker.stores import turn_flushes
 from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from broker.stores.turn_flushes import LOGS_MIN
-from broker.topics.registry import NOTES_LOG
 from protocol.batch import build_facts
 from storage import AppendFailed, LogId, Unreadable
 from storage.turn_format import file_header

@@ -9,8 +9,9 @@ import pytest
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.topics.deletions import Deletions
-from broker.topics.registry import CONSUMER_OFFSETS, DeletedTopic, Topic
+from broker.topics.registry import DeletedTopic, Topic
 from coordinator import Fact
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from broker.api.metadata import OPERATIONS_NOT_ASKED
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.runtime.node import Address
 from broker.security.authorizer import AllowAll, Authorizer, Operation, Resource, may, topic_operations
 from broker.topics.partitions import Partitions
-from broker.topics.registry import CONSUMER_OFFSETS, NOTES_LOG, Topic, _fact
+from broker.topics.registry import Topic, _fact
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

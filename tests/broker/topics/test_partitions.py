@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from broker.groups.journal import Journal, owned_or_fail
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import TurnEnd
@@ -20,7 +21,7 @@ from broker.settings.config import load_config
 from broker.stores import bulk_flush as together
 from broker.stores.local import LocalStore
 from broker.topics.partitions import FAILED, GONE, OPENING, Partition, Partitions
-from broker.topics.registry import CONSUMER_OFFSETS, REGISTRY_LOG, Topic, Topics
+from broker.topics.registry import Topic, Topics
 from protocol.batch import read_header
 from storage import AppendFailed, HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.broker.groups.test_journal import LATE_MS, turn_by_hand

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.groups.journal import Journal, owned_or_fail
+from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.clock import Clock
 from broker.runtime.turn import TurnEnd
 from broker.settings.config import load_config
@@ -22,7 +23,7 @@ from broker.topics.compaction import Cleaning, CleaningRules
 from broker.topics.compaction_order import TopicLogs
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from broker.topics.registry import REGISTRY_LOG, Topics
+from broker.topics.registry import Topics
 from protocol.batch import Record, build, facts_of, read_header
 from storage import HeldBy, OsDisk, OwnedLog, Unreadable
 from storage.checkpoints import CLEANER_POINTS, read_offsets
