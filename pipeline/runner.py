@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pipeline.progress import Progress
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# In what Spark says of a job that failed: the traces of two languages, and between them the exception of the worker.
+_IN_PYTHON: Final = re.compile(r"^(\w[\w.]*: .+|\w[\w.]*(?:Error|Exception))\s*\n\s*\n\s*at ", re.MULTILINE)
+_REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(.*?\): )?([^\n]+)")
+
+
+class SparkFailed(Exception):
+    """In one line for people: a job that Spark gave up, and why."""
 
 
 class Runner(Protocol):
@@ -54,5 +63,13 @@ class OnSpark:
             return number, result
 
         with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value)):
-            results = context.parallelize(numbered, len(numbered)).map(call).collect()
+            try:
+                results = context.parallelize(numbered, len(numbered)).map(call).collect()
+            except Exception as error:
+                raise SparkFailed(f"Spark gave up {what}: {_why(str(error))}") from error
         return [result for _, result in sorted(results, key=lambda one: int(one[0]))]
+
+
+def _why(text: str) -> str:
+    found = _IN_PYTHON.search(text) or _REASON.search(text)
+    return " ".join((found[1] if found else text).split())[:300]

@@ -28,6 +28,9 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.log.level": "ERROR",
 }
+HERE: Final = "local[*]"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment: spark-submit has started a JVM, and has told it the master
+WORKERS_PYTHON: Final = "spark.pyspark.python"
 ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -36,20 +39,23 @@ class NoSpark(Exception):
 
 
 @contextmanager
-def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Raises NoSpark where PySpark or Java is missing. The JVM ends with the process."""
+def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Without a master: that of spark-submit, or this machine. Raises NoSpark where PySpark or Java is missing. The JVM ends with the process."""
     check()
     from pyspark.sql import SparkSession
 
+    master = master or ("" if SUBMITTED in os.environ else HERE)
     local = master.startswith("local")
-    with tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
+        given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        given |= settings or {}
         if local:
             os.environ["PYSPARK_PYTHON"] = str(_worker(Path(folder) / "python"))
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        code = write_code(Path(folder) / "tenure-code.zip")
-        builder = SparkSession.builder.master(master).appName("tenure analyze")
-        given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
-        for name, value in {**given, **(settings or {})}.items():
+        elif WORKERS_PYTHON in given:  # PySpark itself looks only into the environment
+            os.environ["PYSPARK_PYTHON"] = given[WORKERS_PYTHON]
+        builder = SparkSession.builder.appName("tenure analyze")
+        for name, value in {**given, **({"spark.master": master} if master else {})}.items():
             builder = builder.config(name, value)
         log = Path(folder) / "spark.log"
         try:
@@ -58,12 +64,21 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
         except Exception as error:
             last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise NoSpark(f"Spark does not start with --master {master}: {' '.join([said, *last])[:300]}") from error
+            raise NoSpark(f"Spark does not start with --master {master or 'of spark-submit'}: {' '.join([said, *last])[:300]}") from error
         try:
-            spark.sparkContext.addPyFile(str(code))
+            _ship(spark.sparkContext, Path(folder))
             yield spark
         finally:
             spark.stop()
+
+
+def _ship(context: Any, folder: Path) -> None:
+    """The code, to executors, which have only Python and the listed packages."""
+    root = Path(__file__).resolve().parents[1]
+    if root.is_dir():
+        context.addPyFile(str(write_code(root, folder / "tenure-code.zip")))
+    elif root.name not in context.getConf().get("spark.submit.pyFiles", ""):  # it is a zip itself; spark-submit ships what it was given
+        context.addPyFile(str(root))
 
 
 def _worker(path: Path) -> Path:
@@ -101,9 +116,7 @@ def check() -> None:
         raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {found[1] if found else 'none that says its version'}; {remedy}")
 
 
-def write_code(path: Path) -> Path:
-    """What executors import, which have only Python and the listed packages."""
-    root = Path(__file__).resolve().parents[1]
+def write_code(root: Path, path: Path) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
             for file in sorted((root / package).rglob("*")):

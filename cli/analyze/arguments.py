@@ -182,7 +182,9 @@ def _add_building(command: argparse.ArgumentParser) -> None:
 def _add_spark(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("Spark")
     group.add_argument(
-        "--master", metavar="URL", default="local[*]", help="where Spark runs; default: local[*], this machine; none: without Spark, in this process"
+        "--master",
+        metavar="URL",
+        help="where Spark runs; default: local[*], this machine, or what spark-submit was told; none: without Spark, in this process",
     )
     group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
 

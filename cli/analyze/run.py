@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     with opened(options, create=reads) as warehouse:
         from pipeline.ingest import BadInput
         from pipeline.progress import standard
+        from pipeline.runner import SparkFailed
 
         progress = standard(options.quiet)
         try:
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
                     said |= report(options, warehouse)
         except BadInput as error:
             raise Failure(EXIT.DAMAGED, str(error)) from None
+        except SparkFailed as error:
+            raise Failure(EXIT.REFUSED, f"{error}; run it again: it begins where the last complete run ended", word="spark-failed") from error
     if screen.json:
         screen.document(said)
     else:

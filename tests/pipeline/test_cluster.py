@@ -1,0 +1,84 @@
+"""On a Spark cluster whose workers have Python and the listed packages, and no Tenure: the tables of a run without Spark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.demo import write_world
+from pipeline.rows import TABLES
+from pipeline.warehouse import Warehouse
+from tests.pipeline import standalone
+from tests.running import ROOT
+
+pytestmark = pytest.mark.spark
+
+SECONDS = 400
+PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "broker", "pipeline", "cli")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("world") / "data"
+    write_world(directory, seed=1, days=0.1)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wanted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    out = tmp_path_factory.mktemp("none") / "out"
+    command = [sys.executable, "-P", "-m", "tenure", "analyze", "run", "--offsets", str(data), "--out", str(out), "--master", "none", "--quiet"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS, cwd=ROOT)
+    return tables(out)
+
+
+def tables(out: Path) -> dict[str, pa.Table]:
+    warehouse = Warehouse.open(out)
+    return {name: warehouse.read(name) for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("pyspark")
+    with standalone.standalone(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+def arguments(data: Path, out: Path) -> list[str]:
+    return ["analyze", "run", "--offsets", str(data), "--out", str(out), "--report", str(out.parent / "report.html")]
+
+
+def check(done: subprocess.CompletedProcess[str], out: Path, wanted: dict[str, pa.Table]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found = tables(out)
+    for name, table in wanted.items():
+        assert found[name].equals(table), name
+    assert (out.parent / "report.html").stat().st_size > 100_000
+
+
+def test_the_command_with_a_master_sends_its_code_along(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+    python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
+    assert "No module named 'protocol'" in subprocess.run([python, "-I", "-c", "import protocol"], capture_output=True, text=True, check=False).stderr
+    command = [sys.executable, "-P", "-m", "tenure", *arguments(data, tmp_path / "out"), "--master", cluster]
+    command += ["--conf", f"spark.pyspark.python={python}", "--conf", "spark.executor.memory=500m"]
+    done = subprocess.run(command, cwd=tmp_path, env=standalone.environment(), capture_output=True, text=True, timeout=SECONDS, check=False)
+    check(done, tmp_path / "out", wanted)
+
+
+def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+    python = str(standalone.bare_python(tmp_path / "python", *standalone.LISTED, *standalone.DRIVERS))
+    shutil.copy(ROOT / "tenure" / "__main__.py", tmp_path / "main.py")
+    zipfile.main(["-c", str(tmp_path / "tenure.zip"), *(str(ROOT / name) for name in PACKAGES)])
+    command = [standalone.spark_program("spark-submit"), "--master", cluster, "--executor-memory", "500m"]
+    command += ["--py-files", str(tmp_path / "tenure.zip"), str(tmp_path / "main.py"), *arguments(data, tmp_path / "out")]
+    environment = standalone.environment(PYSPARK_PYTHON=python)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    check(done, tmp_path / "out", wanted)
