@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from pipeline.inputs import PlainFiles, open_for_reading
 from pipeline.rows import EndOffset
 from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
 from storage.checkpoints import LOG_STARTS, read_offsets
@@ -28,7 +29,7 @@ _FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 def from_directory(cluster: str, directory: str, topics: Collection[str]) -> list[EndOffset]:
     """Of those topics, in the order of the table. What is deleted or exchanged meanwhile is passed over."""
-    starts = read_offsets(OsDisk(), os.path.join(directory, LOG_STARTS))
+    starts = read_offsets(PlainFiles(), os.path.join(directory, LOG_STARTS))
     rows = list(_checkpoint(cluster, directory, topics, starts))
     for name in sorted(os.listdir(directory)):
         found = _FOLDER.fullmatch(name)
@@ -50,7 +51,7 @@ def _checkpoint(cluster: str, directory: str, topics: Collection[str], starts: M
         at_ms = os.stat(path).st_mtime_ns // 1_000_000
     except OSError:
         return
-    for (topic, partition), end in read_offsets(OsDisk(), path).items():
+    for (topic, partition), end in read_offsets(PlainFiles(), path).items():
         if topic in topics:
             yield EndOffset(cluster, topic, partition, at_ms, end, starts.get((topic, partition)), "checkpoint", None)
 
@@ -81,7 +82,7 @@ def _of_log(cluster: str, folder: str, topic: str, partition: int, start: int | 
 def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
     """(time, end) of every tenth second or so. Kafka makes room for entries beforehand: those are zeros."""
     try:
-        with open(os.path.join(folder, f"{segment_name(base)}.timeindex"), "rb") as file:
+        with open(os.path.join(folder, f"{segment_name(base)}.timeindex"), "rb", opener=open_for_reading) as file:
             data = file.read()
     except FileNotFoundError:
         return []
@@ -96,7 +97,7 @@ def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
 def _end(folder: str, base: int) -> tuple[int, int, int]:
     """Of the last segment: when it was written last, the time of its last batch, and the offset behind that."""
     path = os.path.join(folder, f"{segment_name(base)}.log")
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_for_reading) as file:
         stat = os.fstat(file.fileno())
         written = stat.st_mtime_ns // 1_000_000
         at_ms, end = written, base
@@ -120,7 +121,7 @@ def _end(folder: str, base: int) -> tuple[int, int, int]:
 
 def _last_position(folder: str, base: int) -> int:
     try:
-        with open(os.path.join(folder, f"{segment_name(base)}.index"), "rb") as file:
+        with open(os.path.join(folder, f"{segment_name(base)}.index"), "rb", opener=open_for_reading) as file:
             data = file.read()
     except FileNotFoundError:
         return 0

@@ -29,6 +29,11 @@ __all__ = ["BadInput", "Inputs", "ingest"]
 ATTEMPTS: Final = 10  # to plan anew, where a cleaner exchanges segments between planning and reading
 SURVEY_HERE_BYTES: Final = 64 << 20  # less than this is not worth a job of Spark's
 FILE_BYTES: Final = 256 << 20  # of rows in memory
+LEFT_OUT: Final = {  # of what is counted, that for which there is more to say than a number
+    "quarantined_bytes": "bytes are damaged and left out: the table `segments` says where",
+    "diverged": "batches differ between the replicas: those of the later leader count",
+    "undecided": "records wait for the end of a transaction: a later run reads them",
+}
 
 
 class SurveyTask(NamedTuple):
@@ -96,9 +101,10 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
         if task.wire is not None and one.cursor is not None:
             plan.cursors[task.wire.id] = one.cursor
     files = [file for one in wrote for file in one.files]
-    said = _said(files, segments)
-    if said["quarantined_bytes"]:
-        progress.say(f"{said['quarantined_bytes']} bytes are damaged and left out: the table `segments` says where")
+    said = _said(files, segments, sum(plan.undecided.values()))
+    for name, meaning in LEFT_OUT.items():
+        if said[name]:
+            progress.say(f"{said[name]} {meaning}")
     if plan.cursors == cursors and not segments:
         return said
     files += _facts(warehouse, run, "segments", segments) + _facts(warehouse, run, "coverage", covered)
@@ -122,8 +128,8 @@ def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) 
         size = sum(new_bytes(folder, cursor) for folder in folders)
         tasks.append(SurveyTask(id, tuple(folders), cursor, inputs.on_corrupt, size))
     large = sum(task.bytes for task in tasks) > SURVEY_HERE_BYTES
-    parts = runner.run("surveying", survey_log, tasks, lambda task: task.bytes) if large else [survey_log(task) for task in tasks]
-    whole = Plan([], [], [], dict(cursors))
+    parts = runner.run("surveying", survey_log, tasks, lambda task: task.bytes, "bytes") if large else [survey_log(task) for task in tasks]
+    whole = Plan([], [], [], dict(cursors), {})
     for part in parts:
         if isinstance(part, str):
             raise BadInput(part)
@@ -226,11 +232,12 @@ def _facts(warehouse: Warehouse, run: int, table: str, rows: Sequence[Segment | 
     return [warehouse.write(table, run, bucket, in_order(table, table_of(table, mine))) for bucket, mine in sorted(by_bucket.items())]
 
 
-def _said(files: Sequence[File], segments: Sequence[Segment]) -> dict[str, object]:
+def _said(files: Sequence[File], segments: Sequence[Segment], undecided: int) -> dict[str, object]:
     said: dict[str, object] = {
         "records": sum(file.rows for file in files),
         "segments": len(segments),
         "aborted": sum(row.aborted for row in segments),
+        "undecided": undecided,
         "torn_bytes": sum(row.torn_bytes for row in segments),
         "damaged_batches": sum(row.damaged_batches for row in segments),
         "quarantined_bytes": sum(row.quarantined_bytes for row in segments),

@@ -6,13 +6,16 @@ files are opened first and the folder is listed again, until both say the same.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from protocol.batch_record import INT64_MAX
 from storage.checkpoints import CLEANER_POINTS, read_offsets
 from storage.directory import META_FILE
 from storage.disk import OsDisk, OsFile
@@ -32,6 +35,10 @@ _LOG_FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 class BadInput(Exception):
     """In one line for people: what cannot be read, and why."""
+
+
+class NoAnswer(BadInput):
+    """No broker is where one was said to be."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +118,21 @@ class SegmentFile(NamedTuple):
     size: int
 
 
-def open_for_reading(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def open_for_reading(path: str, _flags: int = 0) -> int:
+    """Of an ordinary file: a pipe of that name would be waited for until somebody writes into it. Also an opener for `open`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no ordinary file", path)
+    return descriptor
+
+
+class PlainFiles(OsDisk):
+    """The disk for reading the side files of a directory that strangers have filled."""
+
+    def read_text(self, path: str) -> str:
+        with open(path, encoding="utf-8", opener=open_for_reading) as file:
+            return file.read()
 
 
 def folders_of(inputs: Inputs) -> list[Folder]:
@@ -132,17 +152,20 @@ def _folders(source: str, topics: Sequence[str], inputs: Inputs) -> list[Folder]
         if _log_of(source, topics) is not None:
             os.listdir(source)
             return [_folder(source, os.path.dirname(source), inputs)]
-        names = sorted(entry.name for entry in os.scandir(source) if entry.is_dir() and _log_of(entry.name, topics) is not None)
+        named = sorted((entry for entry in os.scandir(source) if _log_of(entry.name, topics) is not None), key=lambda entry: entry.name)
+        for entry in named:
+            if not entry.is_dir():  # or a link that leads nowhere: to leave out a log without a word would be a wrong answer
+                raise BadInput(f"{entry.path}: is no folder, and the name is that of a log")
     except OSError as error:
-        raise BadInput(f"{source}: {error.strerror}") from None
-    return [_folder(os.path.join(source, name), source, inputs) for name in names]
+        raise BadInput(f"{error.filename or source}: {error.strerror}") from None
+    return [_folder(entry.path, source, inputs) for entry in named]
 
 
 def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
     named = _log_of(path, tuple(LOGS))
     assert named is not None
     topic, partition = named
-    cleaned = read_offsets(OsDisk(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
+    cleaned = read_offsets(PlainFiles(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
     id = LogId(inputs.cluster or cluster_of(directory), LOGS[topic], partition)
     until = inputs.until.get(partition, -1) if topic == OFFSETS_TOPIC else -1
     return Folder(id, path, f"{topic}-{partition}", until, cleaned)
@@ -155,7 +178,7 @@ def _log_of(path: str, topics: Sequence[str]) -> tuple[str, int] | None:
 
 def cluster_of(directory: str) -> str:
     try:
-        with open(os.path.join(directory, META_FILE), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(directory, META_FILE), encoding="utf-8", errors="replace", opener=open_for_reading) as file:
             for line in file:
                 name, _, value = line.partition("=")
                 if name.strip() == "cluster.id" and value.strip():
@@ -179,6 +202,8 @@ def segments_of(folder: Folder, opened: ExitStack) -> list[SegmentFile]:
         held = ExitStack()
         try:
             bases = segment_bases(disk, folder.path)
+            if bases and bases[-1] > INT64_MAX:
+                raise BadInput(f"{folder.path}/{segment_name(bases[-1])}.log: its name is no offset")
             found = [_open_segment(folder, base, held) for base in bases]
             if segment_bases(disk, folder.path) == bases and all(_is_there(one) for one in found):
                 opened.push(held.pop_all())

@@ -21,8 +21,8 @@ class SparkFailed(Exception):
 
 
 class Runner(Protocol):
-    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
-        """The results in the order of the tasks; `size` says how many records one has, for the progress that is shown."""
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
+        """The results in the order of the tasks; `size` says how many records (or of which unit) one has, for the progress that is shown."""
 
 
 class Sequential:
@@ -31,10 +31,10 @@ class Sequential:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
         results: list[R] = []
         done = 0
-        with self._progress.of(what, sum(map(size, tasks)), lambda: done):
+        with self._progress.of(what, sum(map(size, tasks)), lambda: done, unit):
             for task in tasks:
                 results.append(work(task))
                 done += size(task)
@@ -48,7 +48,7 @@ class OnSpark:
         self.session = session
         self._progress = progress
 
-    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int]) -> list[R]:
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
         if not tasks:
             return []
         context = self.session.sparkContext
@@ -62,7 +62,7 @@ class OnSpark:
             done.add(records)
             return number, result
 
-        with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value)):
+        with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value), unit):
             try:
                 results = context.parallelize(numbered, len(numbered)).map(call).collect()
             except Exception as error:

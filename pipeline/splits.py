@@ -56,6 +56,7 @@ class Plan(NamedTuple):
     segments: list[Segment]
     coverage: list[Coverage]
     cursors: dict[LogId, Cursor]  # when all splits are read
+    undecided: dict[LogId, int]  # records from the first one on of a transaction that nothing has ended yet
 
     @property
     def records(self) -> int:
@@ -66,11 +67,12 @@ class Plan(NamedTuple):
         self.segments.extend(part.segments)
         self.coverage.extend(part.coverage)
         self.cursors.update(part.cursors)
+        self.undecided.update(part.undecided)
 
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
     """What the directories among the inputs have behind the cursors. Raises BadInput."""
-    whole = Plan([], [], [], dict(cursors))
+    whole = Plan([], [], [], dict(cursors), {})
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         whole.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
     return whole
@@ -155,12 +157,14 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: C
         batches = batches[batches["last"] < max(untils)]
     found = verdicts(batches, before.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]))
     aborted = found.aborted
+    undecided: dict[LogId, int] = {}
     if found.stable >= 0:
         decided = batches["base"] < found.stable
+        undecided[id] = int(batches["count"][~decided].sum())
         batches, aborted = batches[decided], aborted[decided]
     _refuse_damage(parts, on_corrupt)
     if not len(batches):
-        return Plan([], _segment_rows(id, parts, batches, aborted, diverged), [], {})
+        return Plan([], _segment_rows(id, parts, batches, aborted, diverged), [], {}, undecided)
     holes = _holes(id, start, batches, parts)
     covered, last = coverage(id, start, batches, holes, before)
     segments = _segment_rows(id, parts, batches, aborted, diverged)
@@ -168,7 +172,7 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: C
     turns = np.flatnonzero(counted["file"][1:] != counted["file"][:-1]) + 1
     splits = [split for run in np.split(counted, turns) if len(run) for split in _splits(id, files[int(run["file"][0])], run)]
     end = batches[-1]
-    return Plan(splits, segments, covered, {id: cursor_behind(files[int(end["file"])], end, last)})
+    return Plan(splits, segments, covered, {id: cursor_behind(files[int(end["file"])], end, last)}, undecided)
 
 
 def _tagged(parts: list[_Part]) -> NDArray[Any]:

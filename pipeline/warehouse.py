@@ -9,6 +9,7 @@ is repeated begins where the last published one ended.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -175,12 +176,18 @@ class Warehouse:
         path = folder / f"{uuid.uuid4().hex}.parquet"
         if table in TABLES:
             content = content.cast(schema_of(table))
-        pq.write_table(content, path, compression="zstd", compression_level=1)
-        _sync(path)
+        try:
+            pq.write_table(content, path, compression="zstd", compression_level=1)
+            _sync(path)
+        except OSError as error:  # which does not name the file: a full disk, a folder that was removed
+            path.unlink(missing_ok=True)
+            raise OSError(error.errno, os.strerror(error.errno or errno.EIO), str(path)) from None
         return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows)
 
     def _remove_rubbish(self) -> None:
         named = {file.path for file in self.current().files}
+        for draft in self.folder.glob(".CURRENT.json.*"):
+            draft.unlink(missing_ok=True)
         for layer in LAYERS:
             for folder in sorted((self.folder / layer).glob("*/run=*")):
                 inside = [path for path in folder.rglob("*") if path.is_file()]

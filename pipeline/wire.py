@@ -10,7 +10,7 @@ import time
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from pipeline.inputs import LOGS, WIRE, BadInput
+from pipeline.inputs import LOGS, WIRE, BadInput, NoAnswer
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
 from protocol.headers import encode_request, response_header_version
@@ -22,6 +22,7 @@ from protocol.wire import skip_tags
 
 CLIENT_ID: Final = "tenure-analyze"
 PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
+UNKNOWN_S: Final = 10.0  # an address at which nobody was met yet: it may be a wrong one
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 REPLY_S: Final = 30.0
@@ -159,7 +160,7 @@ class Client:
 
     def _persist(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
         """Until there is an answer, or it is too late."""
-        deadline = time.monotonic() + self._patience_s
+        began = time.monotonic()
         pause = PAUSE_S
         while True:
             try:
@@ -170,9 +171,10 @@ class Client:
                 known = self._partitions.pop((topic, partition), None)
                 if known is not None and not isinstance(error, Unanswered):
                     self._forget(known.leader)
-                if time.monotonic() + pause > deadline:
+                patience_s = self._patience_s if self._brokers else min(self._patience_s, UNKNOWN_S)
+                if time.monotonic() + pause > began + patience_s:
                     said = getattr(error, "strerror", None) or str(error) or "no answer"
-                    raise BadInput(f"{self.source}: {what}: {said} (tried for {self._patience_s:.0f} s)") from None
+                    raise NoAnswer(f"{self.source}: {what}: {said} (tried for {patience_s:.0f} s)") from None
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
 

@@ -54,7 +54,7 @@ def _add_run(actions: Any) -> None:
     _add_input(run)
     _add_spark(run)
     _add_building(run)
-    run.add_argument("--report", metavar="FILE", help="write the report there, as HTML; FILE with .json beside it")
+    run.add_argument("--report", metavar="FILE", help="write the report there, as one HTML file")
     _add_output(run)
 
 

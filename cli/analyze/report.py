@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from fnmatch import fnmatchcase
 
 from cli import VERSION
@@ -11,10 +12,23 @@ from cli.failure import EXIT, Failure
 from cli.shown import Screen
 
 
+def check_target(path: str) -> None:
+    """Before hours of work: can a file be written there?"""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise Failure(EXIT.OUTPUT, f"{path}: is a directory; name the file to write")
+    if not os.path.isdir(folder):
+        raise Failure(EXIT.OUTPUT, f"{folder}: there is no such folder to write {os.path.basename(path)} into")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Failure(EXIT.OUTPUT, f"{folder}: nothing may be written there")
+
+
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     if not options.html and not options.json_file:
         raise Failure(EXIT.USAGE, "name a file to write: --html FILE, --json FILE, or both")
+    for path in filter(None, (options.html, options.json_file)):
+        check_target(path)
     with opened(options) as warehouse:
         from pipeline.report import write_report
 
@@ -23,12 +37,7 @@ def run(options: argparse.Namespace) -> int:
             groups = [name for name in warehouse.read("groups", columns=["group"])["group"].to_pylist() if fnmatchcase(name, options.groups)]
             if not groups:
                 raise Failure(EXIT.MISSING, f"no group in {warehouse.folder} is called {options.groups!r}")
-        try:
-            written = write_report(
-                warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups
-            )
-        except OSError as error:
-            raise Failure(EXIT.OUTPUT, f"{error.filename}: {error.strerror}") from None
+        written = write_report(warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups)
     for path in written:
         screen.line(str(path))
     return EXIT.DONE

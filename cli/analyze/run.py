@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cli import VERSION
 from cli.analyze.opened import opened
+from cli.analyze.report import check_target
 from cli.failure import EXIT, Failure
 from cli.shown import Screen
 
@@ -24,8 +25,10 @@ WITHOUT_SPARK = "none"
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     reads, builds = options.action in ("run", "ingest"), options.action in ("run", "build")
+    if getattr(options, "report", None):
+        check_target(options.report)
     with opened(options, create=reads) as warehouse:
-        from pipeline.ingest import BadInput
+        from pipeline.inputs import BadInput, NoAnswer
         from pipeline.progress import standard
         from pipeline.runner import SparkFailed
 
@@ -37,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
                     said |= build(options, warehouse, runner, progress)
                 if getattr(options, "report", None):
                     said |= report(options, warehouse)
+        except NoAnswer as error:
+            raise Failure(EXIT.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
         except BadInput as error:
             raise Failure(EXIT.DAMAGED, str(error)) from None
         except SparkFailed as error:

@@ -51,8 +51,12 @@ def _safe(group: str) -> str:
 
 def _write(path: Path, text: str) -> Path:
     draft = path.with_name(f".{path.name}.part")
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-    draft.replace(path)
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
     return path
 
 

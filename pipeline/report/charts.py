@@ -77,7 +77,10 @@ STEPS_MS: Final = (1_000, 5_000, 15_000, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 
 
 
 def _tick(ms: int, step: int) -> str:
-    at = datetime.fromtimestamp(ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # a clock that nobody has
+        return f"{ms} ms"
     if step >= DAY or (at.hour, at.minute, at.second) == (0, 0, 0):
         return at.strftime("%d %b")
     return at.strftime("%H:%M:%S" if step < MINUTE else "%H:%M")

@@ -1,0 +1,492 @@
+"""Input that is damaged, hostile, or not what it is said to be, given to the command: one clear line or a count, and never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from cli.failure import EXIT
+from pipeline import inputs
+from pipeline.inputs import open_for_reading
+from pipeline.report import charts
+from pipeline.rows import Episode, Segment
+from pipeline.rows import Record as Row
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from protocol.batch import Compression, Record, build
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol.records import with_version
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, image, marker, random_batches, seal, write_segment
+
+LOG = "__consumer_offsets-0"
+RECORDS_THERE = 41  # in the directory of most tests
+# What a terminal or a browser would act on, or show in another order than it stands.
+ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class Ended:
+    def __init__(self, code: int, said: str, complained: str) -> None:
+        self.code, self.said, self.complained = code, said, complained
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {name: int(value) for name, value in re.findall(r"^(\w+): (\d+)$", self.said, re.MULTILINE)}
+
+
+class Command:
+    """`tenure analyze` in this process; `run` without Spark."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.page = folder / "report.html"
+        self._capsys = capsys
+
+    def __call__(self, action: str, *words: object) -> Ended:
+        code = cli.main(["analyze", action, "--out", str(self.out), *map(str, words)])
+        told = self._capsys.readouterr()
+        assert "Traceback" not in told.err
+        assert "defect" not in told.err
+        assert not ACTIVE.search(told.out), told.out
+        assert not ACTIVE.search(told.err), told.err
+        return Ended(code, told.out, told.err)
+
+    def run(self, *sources: object, more: tuple[object, ...] = ()) -> Ended:
+        return self("run", "--offsets", *sources, "--master", "none", "--report", self.page, *more)
+
+    def refused(self, *sources: object, code: int = EXIT.DAMAGED) -> str:
+        """In one line, which is what it returns, and with nothing written."""
+        ended = self.run(*sources)
+        assert ended.code == code, ended.complained
+        *before, line = ended.complained.splitlines()
+        assert all(one.startswith("reading: ") for one in before)
+        assert not self.page.exists()
+        return line
+
+    def table(self, name: str, row: Any) -> list[Any]:
+        return rows_of(row, Warehouse.open(self.out).read(name))
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_segment(tmp_path / "data" / LOG, random_batches(1, 8))
+    return tmp_path / "data"
+
+
+# What is no directory of a broker
+
+
+def a_file(path: Path) -> None:
+    path.write_text("precious")
+
+
+def other_topics(path: Path) -> None:
+    write_segment(path / "orders-0", random_batches(1, 2))
+
+
+def a_link_that_leads_to_itself(path: Path) -> None:
+    path.mkdir()
+    (path / LOG).symlink_to(path / LOG)
+
+
+def a_link_that_leads_nowhere(path: Path) -> None:
+    write_segment(path / LOG, random_batches(1, 2))
+    (path / "__consumer_offsets-1").symlink_to(path / "gone")
+
+
+def a_pipe_for_a_log(path: Path) -> None:
+    write_segment(path / LOG, random_batches(1, 2))
+    os.mkfifo(path / "__consumer_offsets-1")
+
+
+def a_pipe_for_a_segment(path: Path) -> None:
+    write_segment(path / LOG, random_batches(1, 2))
+    os.mkfifo(path / LOG / "00000000000000000999.log")
+
+
+def a_folder_for_a_segment(path: Path) -> None:
+    (path / LOG / "00000000000000000000.log").mkdir(parents=True)
+
+
+def a_link_for_a_segment(path: Path) -> None:
+    (path / LOG).mkdir(parents=True)
+    (path / LOG / "00000000000000000000.log").symlink_to(path / LOG / "00000000000000000000.log")
+
+
+def a_name_that_is_no_offset(path: Path) -> None:
+    write_segment(path / LOG, b"", base=99_999_999_999_999_999_999)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, r"source: No such file or directory$"),
+        (Path.mkdir, r"source: is empty; give the data directory of a broker"),
+        (a_file, r"source: Not a directory$"),
+        (other_topics, r"source: has no folder __consumer_offsets-N or __coordinator_notes-N; give"),
+        (a_link_that_leads_to_itself, r"source/__consumer_offsets-0: Too many levels of symbolic links$"),
+        (a_link_that_leads_nowhere, r"source/__consumer_offsets-1: is no folder, and the name is that of a log$"),
+        (a_pipe_for_a_log, r"source/__consumer_offsets-1: is no folder, and the name is that of a log$"),
+        (a_pipe_for_a_segment, r"source/__consumer_offsets-0/0*999\.log: is no ordinary file$"),
+        (a_folder_for_a_segment, r"source/__consumer_offsets-0/0*\.log: is no ordinary file$"),
+        (a_link_for_a_segment, r"source/__consumer_offsets-0/0*\.log: Too many levels of symbolic links$"),
+        (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is no offset$"),
+    ],
+)
+def test_what_is_no_directory_of_a_broker_is_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+    make(tmp_path / "source")
+    assert re.search(said, command.refused(tmp_path / "source"))
+
+
+@pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
+def test_what_may_not_be_read_is_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    """As root one may read anything: so the system's answer is made up."""
+
+    def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *rest: Any) -> Any:
+            if str(path) == str(tmp_path / hidden):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return real(path, *rest)
+
+        return call
+
+    for name in ("scandir", "listdir", "open"):
+        monkeypatch.setattr(os, name, forbidding(getattr(os, name)))
+    assert command.refused(data) == f"tenure: {tmp_path / hidden}: Permission denied"
+
+
+def test_pipes_in_the_place_of_side_files_are_not_waited_for(command: Command, data: Path) -> None:
+    (data / "t-0").mkdir()
+    for name in ("meta.properties", "cleaner-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        os.mkfifo(data / name)
+    for name in ("00000000000000000000.log", "00000000000000000000.index", "00000000000000000000.timeindex"):
+        os.mkfifo(data / "t-0" / name)
+    ended = command.run(data)
+    assert ended.code == EXIT.DONE
+    assert ended.numbers["records"] == RECORDS_THERE
+
+
+def test_an_ordinary_file_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    os.close(open_for_reading(str(tmp_path / "a")))
+
+
+def test_a_directory_counts_once_however_often_it_is_given(command: Command, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(data)
+    shutil.copytree(data, tmp_path / "copy")
+    ended = command.run(data, data, tmp_path / "link", tmp_path / "copy", data / LOG)
+    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, RECORDS_THERE, 0)
+
+
+def test_replicas_that_differ_are_counted_and_said(command: Command, tmp_path: Path) -> None:
+    for name, seconds in (("one", 0), ("two", 7)):
+        batches = [batch_of(offset, commit("g", "t", 0, offset, EPOCH_MS), at_ms=EPOCH_MS + offset + (seconds if offset == 1 else 0)) for offset in range(3)]
+        write_segment(tmp_path / name / LOG, batches)
+    ended = command.run(tmp_path / "one", tmp_path / "two")
+    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, 3, 1)
+    assert "1 batches differ between the replicas" in ended.complained
+
+
+@pytest.mark.parametrize("source", ["kafka://127.0.0.1:1", "kafka://no.such.host.invalid:9092"])
+def test_a_broker_that_is_not_there_is_said_soon(command: Command, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.setattr("pipeline.wire.UNKNOWN_S", 0.3)
+    assert re.search(r"its metadata: .+ \(tried for 0 s\)", command.refused(source, code=EXIT.UNREACHABLE))
+
+
+# Where the answers go
+
+
+def test_a_folder_of_somebodys_is_left_as_it_is(command: Command, data: Path) -> None:
+    precious = {"thesis.txt": "years of work", "bronze/records/run=1/photo.parquet": "a face", ".hidden": "a key"}
+    for name, text in precious.items():
+        (command.out / name).parent.mkdir(parents=True, exist_ok=True)
+        (command.out / name).write_text(text)
+    assert "not a folder of analyses, and not empty" in command.refused(data)
+    assert {str(path.relative_to(command.out)): path.read_text() for path in command.out.rglob("*") if path.is_file()} == precious
+    command.out = data
+    assert "not a folder of analyses" in command.refused(data)
+
+
+def test_what_an_interrupted_run_left_is_removed_and_nothing_else(command: Command, data: Path) -> None:
+    assert command.run(data).code == EXIT.DONE
+    kept = {path for path in command.out.rglob("*") if path.is_file()}
+    before = command.table("rebalances", Episode)
+    half = [command.out / "bronze/records/run=7/half.parquet", command.out / "gold/groups/run=1/half.parquet", command.out / ".CURRENT.json.1"]
+    foreign = command.out / "notes-of-mine.txt"
+    for path in (*half, foreign):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("PAR1 and no more")
+    ended = command.run(data)
+    assert (ended.code, ended.numbers["records"]) == (EXIT.DONE, 0)
+    assert {path for path in command.out.rglob("*") if path.is_file()} == {*kept, foreign}
+    assert command.table("rebalances", Episode) == before
+
+
+@pytest.mark.parametrize("what", ["a folder", "in no folder", "in a file"])
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_read(command: Command, data: Path, tmp_path: Path, what: str) -> None:
+    page = {"a folder": tmp_path, "in no folder": tmp_path / "gone" / "r.html", "in a file": data / LOG / "00000000000000000000.log" / "r.html"}[what]
+    for ended in (command("run", "--offsets", data, "--master", "none", "--report", page), command("report", "--html", page)):
+        assert ended.code == EXIT.OUTPUT
+        assert re.fullmatch(r"tenure: \S+: (is a directory|there is no such folder).*\n", ended.complained)
+    assert not command.out.exists()
+
+
+def test_a_full_disk_is_one_line_that_names_the_file_and_nothing_is_published(
+    command: Command, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 20
+    real = __import__("pyarrow.parquet", fromlist=["write_table"]).write_table
+
+    def write(content: Any, path: Path, **options: Any) -> None:
+        nonlocal room
+        room -= 1
+        path.write_bytes(b"PAR1")
+        if room < 0:
+            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+        real(content, path, **options)
+
+    monkeypatch.setattr("pipeline.warehouse.pq.write_table", write)
+    for allowed in range(0, 20, 6):
+        room = allowed
+        ended = command.run(data)
+        assert ended.code == EXIT.OUTPUT
+        assert re.fullmatch(r"tenure: /\S+/out/\S+\.parquet: No space left on device", ended.complained.splitlines()[-1])
+        assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
+    room = 1_000
+    assert command.run(data).code == EXIT.DONE
+    assert len(command.table("records", Row)) == RECORDS_THERE
+
+
+def test_a_report_for_which_there_is_no_room_leaves_no_half_one(command: Command, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, **_: Any) -> None:
+        path.write_bytes(text[:100].encode())
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("pipeline.warehouse._write", lambda path, text: path.write_bytes(text.encode()))
+    ended = command.run(data)
+    assert ended.code == EXIT.OUTPUT
+    assert ended.complained.endswith(f"tenure: {command.page}: No space left on device\n")
+    assert not list(command.folder.glob("*report*"))
+
+
+# Damage
+
+
+def small_log(codec: Compression) -> list[bytes]:
+    pairs = [commit("g", "t", 0, 7, EPOCH_MS + 1_000), image("g", 2, ["a"]), commit("g", "t", 1, 9, EPOCH_MS + 2_000), commit("h", "u", 1, 9, EPOCH_MS + 2_000)]
+    return [
+        batch_of(0, image("g", 1, ["a", "b"]), commit("g", "t", 0, 5, EPOCH_MS), commit("g", "t", 1, 6, EPOCH_MS)),
+        build([Record(3 + number, EPOCH_MS + 1_000 * number, *pair) for number, pair in enumerate(pairs)], base_offset=3, leader_epoch=0, compression=codec),
+        batch_of(7, commit("g", "t", 0, 8, EPOCH_MS + 9_000), transactional=True, producer=5, at_ms=EPOCH_MS + 9_000),
+        marker(8, 5, commits=True, at_ms=EPOCH_MS + 9_100),
+        batch_of(9, commit("g", "t", 0, 10, EPOCH_MS + 20_000), image("g", 3), at_ms=EPOCH_MS + 20_000),
+    ]
+
+
+RECORDS, HEADER = 11, 61
+LIES = (b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7), bytes(8))
+
+
+def changed(rng: random.Random, batch: bytes, at: int) -> bytes:
+    how = rng.randrange(3)
+    if how == 0:
+        new = bytes([batch[at] ^ 1 << rng.randrange(8)])
+    elif how == 1:
+        new = bytes([rng.choice([0, 127, 128, 255])])
+    else:
+        new = rng.choice(LIES)[: len(batch) - at]
+    return batch[:at] + new + batch[at + len(new) :]
+
+
+@pytest.mark.parametrize(("sealed", "count"), [(False, 100), (True, 100), (True, 12)], ids=["noticed by the checksum", "with a checksum that fits", "and analysed"])
+def test_bytes_that_lie_cost_their_batch_and_are_counted(command: Command, tmp_path: Path, sealed: bool, count: int) -> None:
+    rng = random.Random(count)
+    for number in range(count):
+        batches = small_log(list(Compression)[number % len(Compression)])
+        which = rng.randrange(len(batches))
+        at = rng.randrange(HEADER if number % 2 else len(batches[which]))
+        lying = changed(rng, batches[which], at)
+        batches[which] = seal(bytearray(lying)) if sealed else lying
+        write_segment(tmp_path / "data" / f"__consumer_offsets-{number}", batches, base=0)
+    ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
+    assert ended.code == EXIT.DONE
+    read = Counter(row.partition for row in command.table("records", Row))
+    segments = {row.partition: row for row in command.table("segments", Segment)}
+    waiting = 0
+    for number, row in segments.items():
+        assert read[number] == row.records
+        if read[number] < RECORDS and not row.damaged_batches and not row.torn_bytes and not row.aborted:
+            waiting += RECORDS - read[number]  # behind a transaction whose end is not to be found any more
+    assert len(segments) == count
+    assert ended.numbers["undecided"] >= waiting
+    assert ended.numbers["damaged_batches"] == sum(row.damaged_batches for row in segments.values()) > 0
+    assert sum(read.values()) > count * RECORDS // 2
+
+
+def test_what_waits_for_a_transaction_is_counted_and_said_and_read_when_it_is_over(command: Command, tmp_path: Path) -> None:
+    batches = small_log(Compression.NONE)
+    end = batches.pop(3)
+    path = write_segment(tmp_path / "data" / LOG, batches[:3])
+    ended = command.run(tmp_path / "data")
+    assert (ended.numbers["records"], ended.numbers["undecided"]) == (7, 1)
+    assert "1 records wait for the end of a transaction" in ended.complained
+    path.write_bytes(b"".join([*batches[:3], end, *batches[3:]]))
+    ended = command.run(tmp_path / "data")
+    assert (ended.numbers["records"], ended.numbers["undecided"]) == (4, 0)
+
+
+def test_a_batch_that_says_it_is_larger_than_the_file_is_a_torn_end(command: Command, tmp_path: Path) -> None:
+    *batches, last = small_log(Compression.NONE)
+    huge = last[:8] + (0x7FFF_FFFF).to_bytes(4, "big") + last[12:]
+    write_segment(tmp_path / "data" / LOG, [*batches, huge])
+    ended = command.run(tmp_path / "data")
+    assert (ended.code, ended.numbers["records"], ended.numbers["torn_bytes"]) == (EXIT.DONE, 9, len(last))
+
+
+def test_a_time_of_no_calendar_is_shown_as_a_number() -> None:
+    assert "1001000016576000000 ms" in str(charts.Axis(0, 1_144_000_000_000_000_000).drawn(0, 10))
+
+
+# Names
+
+
+NAMES = [
+    "<script>alert(1)</script>", "</script><script>alert(1)//", "<img src=x onerror=alert(1)>", "\"'&<>`", "\x1b[31mred\x1b]0;title\x07", "\x9b31m",
+    "a\u202eb\u2066c\u200f", "\u2028\u2029", "\ufeffbom", "new\nline\r\ttab", "nul\0byte", "x" * 249, "é" * 120, "../../etc/passwd", "a/b\\c", "-rf", "",
+    "{{7*7}}{%x%}", "${jndi:ldap://x}", "'; rm -rf / #", "\U0001d518\U0001d52b\U0001d526", "CON",
+]  # fmt: skip
+INVALID = (b"\xff\xfe\xfa\xfb", b"\xed\xa0\x80z", b"\xc3(\xc3(")  # no UTF-8, as long as the name that they are put in place of
+
+
+def named(group: str, generation: int, name: str | None, at_ms: int) -> tuple[bytes, bytes]:
+    names = [] if name is None else [name, f"{name}2"]
+    members = [MemberMetadata(f"{one}-id", one, f"{one}client", f"/{one}", 60_000, 10_000, b"sub", b"got") for one in names]
+    value = GroupMetadataValue(f"consumer{name}", generation, f"range{name}", f"{name}-id" if names else None, at_ms - 50, members)
+    return with_version(GroupMetadataKey(group), 2), with_version(value, 3)
+
+
+def hostile_log() -> Iterator[bytes]:
+    offset = 0
+    for name in NAMES:
+        for generation in (1, 2, 3, 4):
+            at_ms = EPOCH_MS + generation * 60_000
+            pairs = [commit(name, name or "t", 0, generation * 10 + number, at_ms + 1_000 * number, metadata=name) for number in range(3)]
+            yield batch_of(offset, named(name, generation, None if generation == 2 else name, at_ms), *pairs, at_ms=at_ms)
+            offset += 4
+    for wrong in INVALID:
+        key, value = named("zzzz", 1, "zzzz", EPOCH_MS)
+        at, what = commit("zzzz", "yyyy", 0, 1, EPOCH_MS, metadata="mmmm")
+        assert at is not None
+        assert what is not None
+        pairs = [(key.replace(b"zzzz", wrong), value), (key, value.replace(b"zzzz", wrong)), (at.replace(b"yyyy", wrong), what), (at, what.replace(b"mmmm", wrong))]
+        yield batch_of(offset, *pairs)
+        offset += 4
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[tag] += 1
+        self.handlers += [name for name, value in attrs if name.startswith("on") or (value or "").startswith("javascript:")]
+
+
+def test_names_are_text_wherever_they_are_shown(command: Command, tmp_path: Path) -> None:
+    write_segment(tmp_path / "data" / LOG, list(hostile_log()))
+    assert command.run(tmp_path / "data").code == EXIT.DONE
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    assert command("report", "--html", pages / "r.html", "--json", pages / "r.json", "--per-group").code == EXIT.DONE
+    for page in pages.rglob("*.html"):
+        assert re.fullmatch(r"r\.html|\d{4}-[A-Za-z0-9._-]+\.html", page.name)
+        text = page.read_text(encoding="utf-8")
+        tags = Tags()
+        tags.feed(text)
+        assert tags.found["script"] == 1
+        assert not tags.handlers
+        assert not set(tags.found) & {"img", "iframe", "object", "embed", "form"}
+        assert not ACTIVE.search(text)
+    known = {one["group"] for one in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
+    assert known >= set(NAMES)
+    for name in (*NAMES[::5], "nobody\x1b[0m\u202e"):
+        for words in (("advise",), ("whatif", "--static"), ("status",)):
+            for more in ((), ("--json",)):
+                ended = command(*words, *more, f"--group={name}")
+                assert ended.code == (EXIT.DONE if name in known else EXIT.MISSING)
+                if more:
+                    json.loads(ended.said)
+    assert not [path for path in command.out.rglob("*") if not re.fullmatch(r"[\w.=-]+", path.name)]
+
+
+# A broker is at work meanwhile
+
+
+def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record that is left in the end is read once, though segments were exchanged and joined under the reader all the time."""
+    monkeypatch.setattr(inputs, "LISTINGS_MAX", 1_000)
+    folder = tmp_path / "data" / LOG
+    write_segment(folder, batch_of(0, commit("g", "t", 0, 0, EPOCH_MS)))
+    stopped = threading.Event()
+    left: dict[int, bytes] = {0: batch_of(0, commit("g", "t", 0, 0, EPOCH_MS))}
+
+    def work() -> None:
+        rng = random.Random(3)
+        offset = 1
+        while not stopped.wait(0.002):
+            base = max(int(path.stem) for path in folder.glob("*.log"))
+            batch = left[offset] = batch_of(offset, commit("g", "t", offset % 7, offset, EPOCH_MS + offset), at_ms=EPOCH_MS + offset)
+            with (folder / f"{base:020}.log").open("ab") as file:
+                for half in (batch[:50], batch[50:]):  # a reader may see a torn end
+                    file.write(half)
+                    file.flush()
+            offset += 1
+            if offset % 20 == 0:
+                (folder / f"{offset:020}.log").touch()
+            if offset % 30 == 0:
+                closed = sorted(folder.glob("*.log"))[:-1]
+                inside = [one for one in sorted(left) if one < int(closed[-1].stem)]
+                for gone in rng.sample(inside, len(inside) // 3):
+                    del left[gone]
+                draft = folder / f"{int(closed[0].stem):020}.log.swap"
+                draft.write_bytes(b"".join(left[one] for one in sorted(left) if one < int(max(folder.glob("*.log")).stem)))
+                draft.rename(closed[0])
+                for path in closed[1:]:
+                    path.unlink()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(4):
+            ended = command.run(tmp_path / "data")
+            assert ended.code == EXIT.DONE, ended.complained
+    finally:
+        stopped.set()
+        worker.join()
+    assert command.run(tmp_path / "data").code == EXIT.DONE
+    read = Counter(row.offset for row in command.table("records", Row))
+    assert set(read) >= set(left)
+    assert max(read.values()) == 1
