@@ -1,7 +1,8 @@
 """Third part of a build: what commits and end offsets say, of all groups of one bucket: rates, lag, status, what to tidy up, and the groups.
 
-Rows of minutes that nothing new is about stay as they are. How far back something new reaches depends on what it is: a commit
-changes its own minute and what follows, a sample of an end offset everything since the sample before it.
+Rows of minutes that nothing new is about stay as they are, and those that have settled are not even read: their sum is (`standing.py`).
+How far back something new reaches depends on what it is: a commit changes its own minute and what follows, a sample of an end offset
+everything since the sample before it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.bucket import Loaded
 from pipeline.columns import MINUTE_MS, MISSING, ints
-from pipeline.commits import State
+from pipeline.commits import KEPT_MS, State
 from pipeline.coverage import merged
 from pipeline.grace import excused
 from pipeline.groups import groups
@@ -23,13 +23,15 @@ from pipeline.hygiene import hygiene
 from pipeline.lag import lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
-from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since
-from pipeline.status import begin, stretches
+from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
+from pipeline.series import LOOKBACK_MS, View, affected_since, view_of
+from pipeline.standing import STANDING, standing_of
+from pipeline.status import QUIET_BACK_MS, begin, stretches
 from pipeline.warehouse import File, Warehouse
 
-MINUTES: Final = ("commit_rate_1m", "lag_1m")
-BEHIND: Final = (*MINUTES, "status", "hygiene", "groups")
+CLOCKS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # tables over time: when a row ends
+STATE: Final = "standing"
+BEHIND: Final = (*CLOCKS, STATE, "hygiene", "groups")
 TOLD: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
 
@@ -41,39 +43,84 @@ class BehindTask(NamedTuple):
     cluster: str
     now_ms: int
     before_ms: int  # now_ms of the build before; -1: everything is made anew
-    state: Mapping[str, File]
+    tails: File | None  # as the build before has left them
     files: Mapping[str, tuple[File, ...]]  # of this bucket, and end_offsets of all buckets of the cluster
     records: int
 
 
+class Before(NamedTuple):
+    """What the build before has made, as far as it is needed."""
+
+    rows: Mapping[str, pa.Table]  # of CLOCKS, from `settled_ms` on
+    standing: pa.Table  # all rows before that
+    settled_ms: int
+    files: tuple[File, ...]  # with those rows, which stay
+
+
+NOTHING: Final = Before({name: schema_of(name).empty_table() for name in CLOCKS}, STANDING.empty_table(), BEGINNING, ())
+
+
 def build_behind(task: BehindTask) -> list[File]:
+    """All files that these tables of the bucket have from now on."""
     warehouse = Warehouse(Path(task.warehouse))
     loaded = Loaded(warehouse, task.files)
-    state = State.of({name: warehouse.load(file) for name, file in task.state.items()})
-    ends = _of_topics(loaded.table("end_offsets"), state.tails)
-    previous = {name: loaded.table(name) for name in (*MINUTES, "status")}
+    fresh = loaded.table("commits", run=task.run)
+    tails = State.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
+    topics = {*fresh["topic"].unique().to_pylist(), *(tails.tails["topic"].unique().to_pylist() if tails is not None else ())}
+    ends = loaded.of_topics("end_offsets", topics)
     since = BEGINNING
     if task.before_ms >= 0:
         since = since_ms(
             task.before_ms,
-            loaded.table("commits", run=task.run),
-            _of_topics(loaded.table("end_offsets", run=task.run), state.tails),
-            _of_topics(loaded.table("end_offsets", before=task.run), state.tails),
+            fresh,
+            loaded.of_topics("end_offsets", topics, run=task.run),
+            loaded.of_topics("end_offsets", topics, before=task.run),
             loaded.table("events", like="records", run=task.run),
             loaded.table("rebalances"),
         )
-    tails = min(since, begin(previous["status"], since)) - LOOKBACK_MS >= state.kept_from_ms
-    tables = measured(
+    before = _before(warehouse, loaded, since)
+    since = begin(before.rows["status"], since)
+    enough = tails is not None and since - LOOKBACK_MS >= tails.kept_from_ms
+    made = measured(
         task.cluster,
-        state.tails if tails else loaded.table("commits"),
-        ends,
+        view_of(joined("commits", [tails.tails, fresh]) if tails is not None and enough else loaded.table("commits"), ends, since - QUIET_BACK_MS),
         {name: loaded.table(name) for name in TOLD},
         merged(rows_of(Coverage, loaded.table("coverage"))),
-        previous,
+        before,
         since,
         task.now_ms,
     )
-    return [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in tables.items()]
+    return [*before.files, *_written(warehouse, task, made, before)]
+
+
+def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
+    """The newest rows alone, unless something new reaches farther back than they do."""
+    (file,) = loaded.files(STATE) or (None,)
+    if file is None:
+        return NOTHING
+    standing = warehouse.load(file)
+    settled_ms = int(standing.schema.metadata[b"settled_ms"])
+    if since_ms - since_ms % MINUTE_MS < settled_ms:
+        return NOTHING._replace(rows={name: loaded.table(name) for name in CLOCKS})
+    settled = tuple(one for name in CLOCKS for one in loaded.files(name) if one.settled)
+    return Before({name: loaded.table(name, settled=False) for name in CLOCKS}, standing.replace_schema_metadata(None), settled_ms, settled)
+
+
+def _written(warehouse: Warehouse, task: BehindTask, made: Mapping[str, pa.Table], before: Before) -> list[File]:
+    """Rows that something new may still change are in files of their own, which the next build replaces."""
+    settled_ms = max(before.settled_ms, task.now_ms - KEPT_MS)
+    settled_ms -= settled_ms % MINUTE_MS
+    files = []
+    settled = {}
+    for name, clock in CLOCKS.items():
+        is_settled = (ints(made[name][clock]) < settled_ms) & (ints(made[name][clock]) >= before.settled_ms)
+        settled[name] = made[name].filter(pa.array(is_settled))
+        if settled[name].num_rows:
+            files.append(warehouse.write(name, task.run, task.bucket, settled[name]))
+        files.append(warehouse.write(name, task.run, task.bucket, made[name].filter(pa.array(~is_settled)), settled=False))
+    standing = standing_of(before.standing, settled).replace_schema_metadata({"settled_ms": str(settled_ms)})
+    files.append(warehouse.write(STATE, task.run, task.bucket, standing))
+    return files + [warehouse.write(name, task.run, task.bucket, in_order(name, made[name])) for name in ("hygiene", "groups")]
 
 
 def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
@@ -91,37 +138,38 @@ def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table
     return min(since, int(touched.min())) if len(touched) else since
 
 
-def _of_topics(ends: pa.Table, commits: pa.Table) -> pa.Table:
-    return ends.filter(pc.is_in(ends["topic"], commits["topic"].unique().cast(pa.string())))
-
-
 def measured(
     cluster: str,
-    commits: pa.Table,
-    ends: pa.Table,
+    view: View,
     told: Mapping[str, pa.Table],
     coverage: Sequence[Coverage],
-    before: Mapping[str, pa.Table],
+    before: Before,
     since_ms: int,
     now_ms: int,
 ) -> dict[str, pa.Table]:
-    """All tables of BEHIND of one bucket; `before`: those of the build before. The sequential oracle calls this with none and everything."""
-    minute = since_ms - since_ms % MINUTE_MS
-    kept = {name: table.filter(pa.array(ints(table["minute_ms"]) < minute)) for name, table in before.items() if name in MINUTES}
-    rates = joined("commit_rate_1m", [kept["commit_rate_1m"], commit_rate(commits, minute)])
-    lag = joined("lag_1m", [kept["lag_1m"], lag_by_minute(commits, ends, minute)])
-    names = sorted({*commits["group"].unique().to_pylist(), *told["generations"]["group"].unique().to_pylist()})
-    status = stretches(
-        commits, ends, told["generations"], told["members"], excused(names, told["rebalances"], told["notes"], now_ms), before["status"], since_ms, now_ms
-    )
+    """Of one bucket: groups, what to tidy up, and the rows over time that are not settled, in the order of their tables."""
+    names = sorted({*view.series.group_names.to_pylist(), *told["generations"]["group"].unique().to_pylist()})
+    status = before.rows["status"]
+    reaching = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
+    pardoned = excused(names, told["rebalances"], told["notes"], now_ms)
+    new = {
+        "commit_rate_1m": commit_rate(view.series, since_ms),
+        "lag_1m": lag_by_minute(view, since_ms),
+        "status": stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms),
+    }
+    rows = {name: _behind(name, before.rows[name], table, since_ms) for name, table in new.items()}
+    standing = standing_of(before.standing, rows)
     replacements = rows_of(Replaced, told["replacements"])
     saved: dict[str, int] = {}
     for one in replacements:
         saved[one.group] = saved.get(one.group, 0) + (one.saved_rebalances if one.verdict == "saved" else 0)
     noted = set(told["notes"]["group"].unique().to_pylist())
-    of_groups = groups(
-        cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, rates, lag, status, coverage
-    )
-    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], commits, status, now_ms)
-    made = {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)}
-    return {"commit_rate_1m": rates, "lag_1m": lag, "status": status, **made}
+    of_groups = groups(cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, standing, coverage)
+    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], view.series, standing, now_ms)
+    return rows | {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)}
+
+
+def _behind(name: str, before: pa.Table, new: pa.Table, since_ms: int) -> pa.Table:
+    """Rows that ended before something new was said, and the new ones."""
+    kept = before.filter(pa.array(ints(before[CLOCKS[name]]) < since_ms))
+    return in_order(name, joined(name, [kept, new.cast(schema_of(name))])) if len(kept) else new

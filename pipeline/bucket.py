@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -118,7 +118,17 @@ class Loaded:
     def __init__(self, warehouse: Warehouse, files: Mapping[str, tuple[File, ...]]) -> None:
         self._warehouse, self._files = warehouse, files
 
-    def table(self, name: str, *, like: str = "", run: int | None = None, before: int | None = None) -> pa.Table:
-        """`run`: what this run has written of it; `before`: what earlier ones have."""
-        files = [file for file in self._files.get(name, ()) if run in (None, file.run) and (before is None or file.run < before)]
+    def files(self, name: str) -> tuple[File, ...]:
+        return tuple(self._files.get(name, ()))
+
+    def table(self, name: str, *, like: str = "", run: int | None = None, settled: bool | None = None) -> pa.Table:
+        """`run`: what this run has written of it; `settled`: or has not."""
+        files = [file for file in self.files(name) if run in (None, file.run) and settled in (None, file.settled)]
         return joined(like or name, [self._warehouse.load(file) for file in files])
+
+    def of_topics(self, name: str, topics: Collection[str], *, run: int | None = None, before: int | None = None) -> pa.Table:
+        """Rows of these topics; `before`: what earlier runs have written."""
+        wanted = pa.array(sorted(topics), pa.string())
+        files = [file for file in self.files(name) if run in (None, file.run) and (before is None or file.run < before)]
+        tables = (self._warehouse.load(file) for file in files)
+        return joined(name, [table.filter(pc.is_in(table["topic"], wanted)) for table in tables])

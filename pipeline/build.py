@@ -30,6 +30,7 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     if not new and not full and current.built == current.run:
         return {"built": "nothing is new"}
     run = current.run + 1
+    tails = {file.bucket: file for file in current.of("tails")}
     digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
     current = _with_digested(replace(current, run=run), digested)
     current = with_samples(warehouse, current)
@@ -44,7 +45,7 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     folded = runner.run("folding", build_bucket, tasks, lambda task: task.records)
     for files in folded:
         current = _replaced(current, files)
-    behind = [_behind_task(warehouse, current, run, bucket, before, now) for bucket in by_bucket(current.of("tails"))]
+    behind = [_behind_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))]
     for files in runner.run("measuring", build_behind, behind, lambda task: task.records):
         current = _replaced(current, files)
     warehouse.publish(replace(current, built=run, now_ms=now))
@@ -107,11 +108,12 @@ def _bucket_task(
     )
 
 
-def _behind_task(warehouse: Warehouse, current: Current, run: int, bucket: str, before: dict[str, int], now: dict[str, int]) -> BehindTask:
+def _behind_task(
+    warehouse: Warehouse, current: Current, run: int, bucket: str, tails: File | None, before: dict[str, int], now: dict[str, int]
+) -> BehindTask:
     cluster = cluster_of(bucket)
     names = {"commits", "coverage", "events", *TOLD, *BEHIND}
     files = {name: tuple(current.of(name, bucket)) for name in names}
     files["end_offsets"] = tuple(file for file in current.of("end_offsets") if cluster_of(file.bucket) == cluster)
-    state = {file.table: file for file in current.files if file.table in STATE and file.bucket == bucket}
     known = before.get(cluster, -1) if files["status"] else -1
-    return BehindTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, state, files, sum(file.rows for file in files["commits"]))
+    return BehindTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]))

@@ -56,6 +56,11 @@ class State:
         tails = tables["tails"].replace_schema_metadata(None)
         return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]))
 
+    @classmethod
+    def of_tails(cls, tails: pa.Table) -> State:
+        """For those who look at commits alone."""
+        return cls.of({**cls.new().tables(), "tails": tails})
+
     def trimmed(self, settled_ms: int) -> State:
         """Without commits that nothing needs which changes after `settled_ms`: of each partition the last ten before it stay."""
         keys, _ = _keys(self.tails)

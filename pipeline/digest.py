@@ -54,8 +54,8 @@ def digest(task: DigestTask) -> Digested:
         events = records.filter(pc.is_in(records["kind"], EVENT_KINDS))
         if log == "offsets":
             stepped = step(records, state)
-            # What follows this slice looks at nothing older than it, but for samples of end offsets that come late.
-            state, open_edges = stepped.state.trimmed(state.log_ms), stepped.open_edges
+            # Whoever measures looks at these, and at commits of the run that follows; samples of end offsets may come late.
+            state, open_edges = stepped.state.trimmed(stepped.state.log_ms), stepped.open_edges
             write.add("commits", stepped.commits)
             write.add("edges", stepped.edges)
             groups.update(stepped.refold)

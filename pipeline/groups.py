@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.rows import Coverage, Episode, Generation, Group
 
@@ -22,17 +21,15 @@ def groups(
     episodes: Sequence[Episode],
     saved: Mapping[str, int],
     noted: set[str],
-    rates: pa.Table,
-    lag: pa.Table,
-    status: pa.Table,
+    standing: pa.Table,
     coverage: Sequence[Coverage],
 ) -> list[Group]:
-    """`saved`: rebalances that static members avoided, by group; `noted`: groups of which there are notes. The tables are gold, of one bucket."""
+    """`saved`: rebalances that static members avoided, by group; `noted`: groups of which there are notes; `standing`: see `standing.py`."""
     by_generation, by_episode = _by_group(generations), _by_group(episodes)
-    totals, latest, worst = _totals(rates), _latest_lag(lag), _worst(status)
+    totals = _totals(standing)
     share = _share(coverage)
     return [
-        _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), latest.get(name), worst.get(name), share)
+        _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
         for name in sorted({*by_generation, *by_episode, *totals})
     ]
 
@@ -44,14 +41,12 @@ def _row(
     episodes: list[Episode],
     saved: int,
     noted: bool,
-    totals: dict[str, int] | None,
-    lag: dict[str, int | None] | None,
-    worst: str | None,
+    totals: dict[str, Any] | None,
     coverage: float,
 ) -> Group:
     known = [one for one in episodes if not one.missing]
     moments = [one.append_ms for one in generations] + [ms for one in episodes for ms in (one.start_lo_ms, one.end_ms) if ms is not None]
-    if totals is not None:
+    if totals is not None and totals["first_ms"] is not None:
         moments += [totals["first_ms"], totals["last_ms"]]
     first, last = min(moments, default=0), max(moments, default=0)
     newest = generations[-1] if generations else None
@@ -75,15 +70,21 @@ def _row(
         avoidable=sum(one.avoidable == "yes" for one in known),
         saved=saved,
         commits=totals["commits"] if totals is not None else 0,
-        commits_per_s=round(totals["commits"] * 1000 / max(totals["last_ms"] - totals["first_ms"], 60_000), 4) if totals is not None else 0.0,
+        commits_per_s=_rate(totals),
         partitions=totals["partitions"] if totals is not None else 0,
-        lag=lag["lag"] if lag is not None else None,
-        time_lag_ms=lag["time_lag_ms"] if lag is not None else None,
-        worst_status=worst,
+        lag=totals["lag"] if totals is not None else None,
+        time_lag_ms=totals["time_lag_ms"] if totals is not None else None,
+        worst_status=totals["worst"] if totals is not None else None,
         coverage=coverage,
         notes="none" if not noted else "exact" if exact else "partial",
         flags=_flags(newest, known, len(episodes) - len(known)),
     )
+
+
+def _rate(totals: dict[str, Any] | None) -> float:
+    if totals is None or totals["first_ms"] is None:
+        return 0.0
+    return float(round(totals["commits"] * 1000 / max(totals["last_ms"] - totals["first_ms"], 60_000), 4))
 
 
 def _state(newest: Generation | None, episodes: Sequence[Episode]) -> str:
@@ -105,44 +106,23 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
     return flags
 
 
-def _totals(rates: pa.Table) -> dict[str, dict[str, int]]:
-    """From minutes: commits, when the first and the last one was, how many partitions."""
-    summed = rates.group_by(["group"]).aggregate([("commits", "sum"), ("minute_ms", "min"), ("minute_ms", "max")])
-    partitions = rates.group_by(["group", "topic", "topic_partition"]).aggregate([]).group_by(["group"]).aggregate([([], "count_all")])
-    counted = dict(zip(partitions["group"].to_pylist(), partitions["count_all"].to_pylist(), strict=True))
-    names = ("group", "commits_sum", "minute_ms_min", "minute_ms_max")
-    return {
-        group: {"commits": commits, "first_ms": first, "last_ms": last, "partitions": counted[group]}
-        for group, commits, first, last in zip(*(summed[name].to_pylist() for name in names), strict=True)
-    }
-
-
-def _latest_lag(lag: pa.Table) -> dict[str, dict[str, int | None]]:
-    """Of each partition the newest minute of which the lag is known, added up; and the longest time."""
-    lag = lag.filter(pc.is_valid(lag["lag_last"]))
-    keys = ["group", "topic", "topic_partition"]
-    newest = lag.group_by(keys).aggregate([("minute_ms", "max")])
-    rows = lag.join(newest.rename_columns([*keys, "minute_ms"]), [*keys, "minute_ms"], join_type="inner")
-    found: dict[str, dict[str, int | None]] = {}
-    for group, behind, late in zip(*(rows[name].to_pylist() for name in ("group", "lag_last", "time_lag_ms")), strict=True):
-        mine = found.setdefault(group, {"lag": 0, "time_lag_ms": None})
-        mine["lag"] = (mine["lag"] or 0) + behind
+def _totals(standing: pa.Table) -> dict[str, dict[str, Any]]:
+    """From what is known of each partition: commits and how many partitions have any, lag, the longest time lag, the worst status."""
+    found: dict[str, dict[str, Any]] = {}
+    names = ("group", "commits", "first_ms", "last_ms", "lag", "time_lag_ms", "status")
+    for group, commits, first, last, lag, late, status in zip(*(standing[name].to_pylist() for name in names), strict=True):
+        mine = found.setdefault(group, {"commits": 0, "partitions": 0, "first_ms": first, "last_ms": last, "lag": None, "time_lag_ms": None, "worst": None})
+        if first is not None:
+            mine["commits"] += commits
+            mine["partitions"] += 1
+            mine["first_ms"] = min(first, first if mine["first_ms"] is None else mine["first_ms"])
+            mine["last_ms"] = max(last, last if mine["last_ms"] is None else mine["last_ms"])
+        if lag is not None:
+            mine["lag"] = lag + (mine["lag"] or 0)
         if late is not None:
-            mine["time_lag_ms"] = max(mine["time_lag_ms"] or 0, late)
-    return found
-
-
-def _worst(status: pa.Table) -> dict[str, str]:
-    """Of what each partition is at the end, by our own rules."""
-    last: dict[tuple[str, str, int], tuple[int, str]] = {}
-    columns = (status[name].to_pylist() for name in ("ruleset", "group", "topic", "topic_partition", "to_ms", "status"))
-    for ruleset, group, topic, partition, to_ms, now in zip(*columns, strict=True):
-        key = (group, topic, partition)
-        if ruleset == "tenure" and to_ms >= last.get(key, (-1, ""))[0]:
-            last[key] = (to_ms, now)
-    found: dict[str, str] = {}
-    for (group, _, _), (_, now) in last.items():
-        found[group] = min(found.get(group, now), now, key=WORST_FIRST.index)
+            mine["time_lag_ms"] = max(late, mine["time_lag_ms"] or 0)
+        if status is not None:
+            mine["worst"] = min(status, mine["worst"] or status, key=WORST_FIRST.index)
     return found
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Ints, firsts, flags, ints
+from pipeline.columns import MISSING, Ints, ints
 from pipeline.rows import Generation, Hygiene, Member, Replaced
-from pipeline.schema import rows_of, schema_of
-from pipeline.series import connect
+from pipeline.schema import rows_of
+from pipeline.series import Series, last_of
 
 R = TypeVar("R", Generation, Member, Replaced)
 
@@ -49,24 +49,24 @@ def hygiene(
     generations: pa.Table,
     members: pa.Table,
     replacements: pa.Table,
-    commits: pa.Table,
-    status: pa.Table,
+    series: Series,
+    standing: pa.Table,
     now_ms: int,
     policy: Policy | None = None,
 ) -> list[Hygiene]:
-    """Of one bucket. `commits`: at least the last one of each partition, as `State.tails` has it; `status`: gold, with rows of now."""
+    """Of one bucket. `series`: at least the last commit of each partition, as `State.tails` has it."""
     rules = policy or Policy()
     records: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
     people: dict[str, list[Member]] = _grouped(rows_of(Member, members))
     returned: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
-    offsets = last_offsets(commits)
+    offsets = last_offsets(series)
     rows: list[Hygiene] = []
     for group in sorted({*records, *offsets}):
         seen = Group(cluster, group, records.get(group, []), people.get(group, []), offsets.get(group, []), now_ms, rules)
         rows += seen.rows()
         at_ms = {row.offset: row.append_ms for row in records.get(group, [])}
         rows += instances(cluster, group, people.get(group, []), at_ms, returned.get(group, []), rules)
-    rows += lost(cluster, status)
+    rows += lost(cluster, standing)
     # Members that are alike in all that people see are one row.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 
@@ -163,23 +163,17 @@ def instances(
             yield Hygiene(cluster, group, None, None, "duplicate_instance", text, close[-1])
 
 
-def lost(cluster: str, status: pa.Table) -> Iterator[Hygiene]:
+def lost(cluster: str, standing: pa.Table) -> Iterator[Hygiene]:
     """Partitions of which records were deleted before the group had read them."""
-    rows = status.filter(pc.and_(pc.equal(status["ruleset"], "tenure"), pc.equal(status["status"], "LOST")))
-    newest: dict[tuple[str, str, int], int] = {}
-    names = ("group", "topic", "topic_partition", "from_ms")
-    for group, topic, partition, from_ms in zip(*(rows[name].to_pylist() for name in names), strict=True):
-        newest[group, topic, partition] = max(newest.get((group, topic, partition), from_ms), from_ms)
-    for (group, topic, partition), at_ms in newest.items():
+    rows = standing.filter(pc.is_valid(standing["lost_ms"]))
+    for group, topic, partition, at_ms in zip(*(rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "lost_ms")), strict=True):
         yield Hygiene(cluster, group, topic, partition, "data_lost", "records were deleted before the group had read them", at_ms)
 
 
-def last_offsets(commits: pa.Table) -> dict[str, list[Offset]]:
+def last_offsets(series: Series) -> dict[str, list[Offset]]:
     """Of each group its offsets that are not removed, by topic and partition."""
-    series, _ = connect(commits, schema_of("end_offsets").empty_table())
-    last = np.append(firsts(series.series)[1:], True) if len(series.series) else np.empty(0, np.bool_)
-    live = last & ~flags(series.commits["tombstone"])
-    rows = series.commits.filter(pa.array(live))
+    last = np.flatnonzero(last_of(series.series) & ~series.removed)
+    rows = series.commits.select(["group", "topic", "topic_partition", "append_ms", "metadata"]).take(pa.array(series.rows[last]))
     sizes: Ints = ints(pc.fill_null(pc.binary_length(rows["metadata"]), 0).cast(pa.int64()))
     found: dict[str, list[Offset]] = defaultdict(list)
     columns = (rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "append_ms"))

@@ -7,71 +7,79 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, firsts, locate, optional, window_sums
-from pipeline.schema import in_order, schema_of
-from pipeline.series import LOOKBACK_MS, ORIGINS, connect, moments
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, Line, coded, firsts, optional, window_sums
+from pipeline.schema import schema_of
+from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
 # Sums of time times lag have to fit into 64 bits: 60 minutes, each up to 3.6 million milliseconds away.
 LAG_MAX: Final = 1 << 35
 NEVER: Final = -1
 
 
-def lag_by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
-    """Rows of the minute of `since_ms` and later.
+def lag_by_minute(view: View, since_ms: int) -> pa.Table:
+    """Rows of the minute of `since_ms` and later, in the table's order.
 
-    `commits`: silver rows, all from LOOKBACK_MS before that on, and of each partition the last one before; `State.tails` has them.
-    `ends`: `end_offsets` of the topics.
+    The view's moments begin LOOKBACK_MS before that or earlier; of each partition it has the last commit before them, too.
     """
     since_ms -= since_ms % MINUTE_MS
-    series, samples = connect(commits, ends)
-    seen = moments(series, samples, since_ms - LOOKBACK_MS)
+    series, samples, seen = view
+    if len(seen.at) and since_ms - LOOKBACK_MS > seen.at.min():
+        seen = Moments(*(column[seen.at >= since_ms - LOOKBACK_MS] for column in seen))
     minute = seen.at // MINUTE_MS
     starts = np.flatnonzero(firsts(seen.series) | firsts(minute))
     schema = schema_of("lag_1m")
     if not len(starts):
         return schema.empty_table()
     last = np.append(starts[1:], len(minute)) - 1
-    known = seen.lag != MISSING
-    low = np.minimum.reduceat(np.where(known, seen.lag, np.iinfo(np.int64).max), starts)
+    low = np.minimum.reduceat(np.where(seen.lag != MISSING, seen.lag, np.iinfo(np.int64).max), starts)
     high = np.maximum.reduceat(seen.lag, starts)
     low = np.where(high == MISSING, MISSING, low)
 
-    owner, at, lag, committed = seen.series[last], seen.at[last], seen.lag[last], seen.committed[last]
-    part = series.parts[owner]
-    growth_5, growth_60 = (_growth(owner, minute[last], at, lag, minutes) for minutes in (5, 60))
-    passed, at_least = samples.passed_at(part, committed)
-    time_lag = np.where(lag == 0, 0, np.where((lag == MISSING) | (passed == MISSING), MISSING, np.maximum(at - passed, 0)))
-    origin = pa.array(ORIGINS).take(pa.array(samples.origin_at(part, at), mask=lag == MISSING))
-    cluster, group, topic, partition = series.named(owner, "cluster", "group", "topic", "topic_partition")
+    owner, at, lag, minute = seen.series[last], seen.at[last], seen.lag[last], minute[last]
+    window = Line(owner, minute)
+    growth_5, growth_60 = (_growth(window.find(owner, minute - (minutes - 1), "left"), at, lag) for minutes in (5, 60))
+    drain = _drain(lag, growth_5, growth_60)
+    time_lag, at_least = _time_lag(series.parts[owner], samples, at, lag, seen.committed[last])
+    origin = np.where(lag == MISSING, MISSING, samples.origin_of(seen.sample[last]))
     columns = {
-        "cluster": cluster,
-        "group": group,
-        "topic": topic,
-        "topic_partition": partition,
-        "minute_ms": pa.array(minute[last] * MINUTE_MS),
-        "committed": optional(committed),
-        "end_offset": optional(seen.end[last]),
-        "lag_min": optional(low),
-        "lag_max": optional(high),
-        "lag_last": optional(lag),
-        "time_lag_ms": optional(time_lag),
-        "time_lag_at_least": pa.array(at_least & (time_lag != MISSING) & (lag != 0)),
-        "growth_5m_per_s": optional(*growth_5),
-        "growth_60m_per_s": optional(*growth_60),
-        "drain_ms": optional(_drain(lag, growth_5, growth_60)),
-        "origin": origin,
+        "minute_ms": minute * MINUTE_MS,
+        "committed": seen.committed[last],
+        "end_offset": seen.end[last],
+        "lag_min": low,
+        "lag_max": high,
+        "lag_last": lag,
+        "time_lag_ms": time_lag,
+        "time_lag_at_least": at_least,
+        "growth_5m_per_s": growth_5[0],
+        "growth_60m_per_s": growth_60[0],
+        "drain_ms": drain,
     }
-    table = pa.table([columns[name] for name in schema.names], names=schema.names)
-    return in_order("lag_1m", table.filter(pa.array(minute[last] * MINUTE_MS >= since_ms)))
+    wanted = minute * MINUTE_MS >= since_ms
+    known = {"growth_5m_per_s": growth_5[1][wanted], "growth_60m_per_s": growth_60[1][wanted]}
+    names = ("cluster", "group", "topic", "topic_partition")
+    arrays: dict[str, pa.Array] = dict(zip(names, series.named(owner[wanted], *names), strict=True))
+    arrays |= {name: optional(values[wanted], known.get(name)) for name, values in columns.items()}
+    arrays["origin"] = coded(origin[wanted], ORIGINS)
+    return pa.table([arrays[name] for name in schema.names], names=schema.names)
 
 
-def _growth(series: Ints, minute: Ints, at: Ints, lag: Ints, minutes: int) -> tuple[Floats, Flags]:
-    """Records a second, by least squares over the last lag of each of the last minutes; and where there is such a line.
+def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
+    """How long ago the log ended where the group is now; and whether it may be longer."""
+    behind = np.flatnonzero((lag != 0) & (lag != MISSING))
+    passed, since_first = samples.passed_at(part[behind], committed[behind])
+    time_lag = np.where(lag == 0, 0, MISSING)
+    time_lag[behind] = np.where(passed == MISSING, MISSING, np.maximum(at[behind] - passed, 0))
+    at_least = np.zeros(len(lag), np.bool_)
+    at_least[behind] = since_first & (passed != MISSING)
+    return time_lag, at_least
+
+
+def _growth(since: Ints, at: Ints, lag: Ints) -> tuple[Floats, Flags]:
+    """Records a second, by least squares over the last lag of each minute from row `since` on; and where there is such a line.
 
     Of whole numbers, so that sums are the same wherever the rows begin.
     """
     known = lag != MISSING
-    since = locate(series, minute, series, minute - (minutes - 1), "left")
     base = at.min()
     t = np.where(known, at - base, 0)
     y = np.where(known, np.minimum(lag, LAG_MAX), 0)

@@ -62,8 +62,8 @@ def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: p
     assigned = pc.list_flatten(lists)
     keys = pc.coalesce(members["instance_id"], members["member_id"]).combine_chunks().dictionary_encode()
 
-    heads = series.commits.select(["topic", "topic_partition"]).take(pa.array(series.heads))
-    of_series = pc.binary_join_element_wise(heads["topic"], heads["topic_partition"].cast(pa.string()), "-").combine_chunks()
+    topic, partition = series.named(np.arange(len(series.heads)), "topic", "topic_partition")
+    of_series = pc.binary_join_element_wise(topic.cast(pa.string()), partition.cast(pa.string()), "-")
     partitions = pc.unique(pa.concat_arrays([of_series, assigned.cast(pa.string())])).sort()
     names_owned = np.asarray(pc.index_in(assigned, partitions).to_numpy(), np.int64)
     owned = record[parents]

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.rows import TABLES
 
@@ -43,8 +44,32 @@ def rows_of(row: type[R], table: pa.Table) -> list[R]:
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
     """Sorted by the table's key, unknown values last, with the columns and types of its schema."""
-    table = table.select(schema_of(name).names).cast(schema_of(name))
-    return table.sort_by([(column, "ascending") for column in TABLES[name].key]).combine_chunks()
+    table = table.select(schema_of(name).names).cast(schema_of(name)).combine_chunks()
+    key = TABLES[name].key
+    return table if _is_sorted(table, key) else table.sort_by([(column, "ascending") for column in key]).combine_chunks()
+
+
+def _is_sorted(table: pa.Table, key: Sequence[str]) -> bool:
+    """As most tables are made: to look costs a small part of sorting them. False also where a part of the key is not known."""
+    if len(table) < 2:
+        return True
+    tied: Any = True
+    for name in key:
+        column = table[name].combine_chunks()
+        if column.null_count:
+            return False
+        before, after = column[:-1], column[1:]
+        falls = pc.and_(pc.greater(before, after), tied)
+        if pc.any(falls).as_py():
+            return False
+        tied = pc.and_(pc.equal(before, after), tied)
+    return True
+
+
+def coded_schema(name: str, table: pa.Table) -> pa.Schema:
+    """The schema, but with columns that came as codes of few texts left as they are."""
+    fields = [field.with_type(table[field.name].type) if pa.types.is_dictionary(table[field.name].type) else field for field in schema_of(name)]
+    return pa.schema(fields)
 
 
 def joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:

@@ -13,7 +13,22 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_seen, locate, pair, ranks, rising
+from pipeline.columns import (
+    MISSING,
+    Flags,
+    Ints,
+    Line,
+    by_key_and_time,
+    distinct,
+    expanded,
+    firsts,
+    flags,
+    ints,
+    last_seen,
+    pair,
+    ranks,
+    rising,
+)
 
 ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # what comes first counts
 HOLD_MS: Final = 5 * 60_000
@@ -25,53 +40,63 @@ LOOKBACK_MS: Final = 61 * 60_000  # so far before a moment its lag is made of
 
 def picked(values: Ints, index: Ints) -> Ints:
     """Where there is no such row, some other: whoever asks does not look at it."""
-    return values[np.clip(index, 0, len(values) - 1)] if len(values) else np.full(len(index), MISSING)
+    return values.take(index, mode="clip") if len(values) else np.full(len(index), MISSING)
 
 
-class Samples(NamedTuple):
-    """Sorted by part and time."""
+def flag_at(values: Flags, index: Ints) -> Flags:
+    return values.take(index, mode="clip") if len(values) else np.zeros(len(index), np.bool_)
 
-    parts: Ints
-    at: Ints
-    held: Ints  # the end of the sample before held until then
-    ends: Ints
-    log_start: Ints
-    origin: Ints  # place in ORIGINS
+
+class Samples:
+    """Sorted by part and time. A sample is known by its row; -1: there is none."""
+
+    def __init__(self, parts: Ints, at: Ints, held: Ints, ends: Ints, log_start: Ints, origin: Ints) -> None:
+        self.parts, self.at, self.ends, self.log_start = parts, at, ends, log_start
+        self.held = held  # the end of the sample before held until then
+        self.origin = origin  # place in ORIGINS
+        self.is_last = last_of(parts)
+        # What is between a sample and the next one; an end that falls is of another topic of that name: it jumps.
+        self._leaves = np.roll(held, -1)
+        self._takes = np.where(self.is_last, 1, np.maximum(np.roll(at, -1) - self._leaves, 1))
+        self._rise = np.where(self.is_last, 0, np.maximum(np.roll(ends, -1) - ends, 0))
+        self._top = rising(parts, ends)
+        self._line, self._tops = Line(parts, at), Line(parts, self._top)
+
+    def begin(self, part: Ints, at: Ints) -> Ints:
+        """Of each part the first row from that moment on, of it or of another."""
+        return self._line.find(part, at, "left")
+
+    def end(self, part: Ints) -> Ints:
+        """Of each part the row behind its last one."""
+        return np.searchsorted(self.parts, part, "right")
 
     def index_at(self, part: Ints, at: Ints) -> Ints:
-        """The last sample up to that moment; -1: none."""
-        index = locate(self.parts, self.at, part, at, "right") - 1
+        """The last sample up to that moment."""
+        index = self._line.find(part, at, "right") - 1
         return np.where((index >= 0) & (picked(self.parts, index) == part), index, -1)
 
-    def sampled_at(self, part: Ints, at: Ints) -> Ints:
-        """As it was last seen."""
-        index = self.index_at(part, at)
+    def sampled(self, index: Ints) -> Ints:
+        """The end as it was last seen."""
         return np.where(index >= 0, picked(self.ends, index), MISSING)
 
-    def end_at(self, part: Ints, at: Ints) -> tuple[Ints, Ints]:
+    def end_at(self, index: Ints, at: Ints) -> tuple[Ints, Ints]:
         """The end, and for how long the sample that it is from has been the last one (0: another follows)."""
-        index = self.index_at(part, at)
-        following = index + 1
-        has_next = (following < len(self.parts)) & (picked(self.parts, following) == part) & (index >= 0)
-        low, high = picked(self.ends, index), picked(self.ends, following)
-        since, until = picked(self.held, following), picked(self.at, following)
-        share = np.clip((at - since) / np.maximum(until - since, 1), 0.0, 1.0)
-        line = low + np.floor((high - low) * share).astype(np.int64)
-        end = np.where(has_next & (high > low), line, low)  # one that falls is of another topic of that name: it jumps
-        age = np.where(has_next, 0, at - picked(self.at, index))
+        share = np.clip((at - picked(self._leaves, index)) / picked(self._takes, index), 0.0, 1.0)
+        end = picked(self.ends, index) + np.floor(picked(self._rise, index) * share).astype(np.int64)
+        age = np.where(flag_at(self.is_last, index), at - picked(self.at, index), 0)
         known = (index >= 0) & ((age <= HOLD_MS) | (picked(self.origin, index) == 0))
         return np.where(known, end, MISSING), age
 
-    def lag_at(self, part: Ints, at: Ints, committed: Ints) -> tuple[Ints, Ints]:
+    def lag_at(self, index: Ints, at: Ints, committed: Ints) -> tuple[Ints, Ints]:
         """Lag and end; both MISSING where that is not known."""
-        end, age = self.end_at(part, at)
+        end, age = self.end_at(index, at)
         known = (end != MISSING) & (committed != MISSING) & ((committed <= end) | (age <= AHEAD_MS))
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
 
     def passed_at(self, part: Ints, committed: Ints) -> tuple[Ints, Flags]:
         """When the end was last at `committed`; or the first sample's time, where it was beyond that already (the flag)."""
-        top = rising(self.parts, self.ends)
-        index = locate(self.parts, top, part, committed, "right")
+        top = self._top
+        index = self._tops.find(part, committed, "right")
         found = (index < len(self.parts)) & (picked(self.parts, index) == part)
         is_first = found & ((index == 0) | (picked(self.parts, index - 1) != part))
         low, high = picked(top, index - 1), picked(top, index)
@@ -80,72 +105,102 @@ class Samples(NamedTuple):
         moment = since + np.floor((until - since) * np.clip(share, 0.0, 1.0)).astype(np.int64)
         return np.where(found, np.where(is_first, until, moment), MISSING), is_first
 
-    def origin_at(self, part: Ints, at: Ints) -> Ints:
-        """Of the last sample up to that moment; MISSING: there is none."""
-        index = self.index_at(part, at)
+    def origin_of(self, index: Ints) -> Ints:
         return np.where(index >= 0, picked(self.origin, index), MISSING)
 
-    def log_start_at(self, part: Ints, at: Ints) -> Ints:
-        index = self.index_at(part, at)
+    def log_start_of(self, index: Ints) -> Ints:
         return np.where(index >= 0, picked(self.log_start, index), MISSING)
 
 
-class Series(NamedTuple):
-    """Commits sorted by series and log order, and what the series are."""
+class Series:
+    """Commits sorted by series and log order, and what the series are: in the order of group, topic and partition."""
 
-    commits: pa.Table
-    series: Ints  # of each commit
-    at: Ints  # never falls within a series, though clocks do
-    committed: Ints  # MISSING: removed
-    heads: Ints  # the first commit of each series
-    parts: Ints  # of each series; -1: no end offsets
+    def __init__(self, commits: pa.Table, rows: Ints, series: Ints, parts: Ints, groups: Ints, names: pa.Array) -> None:
+        self.commits = commits
+        self.rows = rows  # of `commits`, in this order
+        self.series = series  # of each commit
+        self.at = rising(series, ints(commits["append_ms"])[rows])  # never falls within a series, though clocks do
+        self.removed = flags(commits["tombstone"])[rows]
+        self.committed = np.where(self.removed, MISSING, ints(commits["committed"])[rows])
+        self.heads = np.flatnonzero(firsts(series))  # the first commit of each series
+        self.parts = parts  # of each series; -1: no end offsets
+        self.groups = groups  # of each series: places in `group_names`
+        self.group_names = names
+        self._names = commits.select(["cluster", "group", "topic", "topic_partition"]).take(pa.array(rows[self.heads])).combine_chunks()
+        self._line = Line(series, self.at)
+
+    def column(self, name: str) -> Ints:
+        return ints(self.commits[name])[self.rows]
 
     def last_commit(self, series: Ints, at: Ints) -> Ints:
         """The last commit of that series up to that moment, -1: none."""
-        index = locate(self.series, self.at, series, at, "right") - 1
-        mine = self.series[np.maximum(index, 0)] == series if len(self.series) else np.zeros(len(index), np.bool_)
-        return np.where((index >= 0) & mine, index, -1)
+        index = self._line.find(series, at, "right") - 1
+        return np.where((index >= 0) & (picked(self.series, index) == series), index, -1)
 
-    def named(self, series: Ints, *columns: str) -> list[pa.ChunkedArray]:
-        rows = self.commits.select(columns).take(pa.array(self.heads[series]))
-        return [rows[name] for name in columns]
+    def named(self, series: Ints, *columns: str) -> list[pa.Array]:
+        """Of each row what its series is called, as codes of names."""
+        codes = pa.array(series.astype(np.int32))
+        return [_coded(codes, self._names[name].combine_chunks()) for name in columns]
+
+
+def _coded(codes: pa.Array, names: pa.Array) -> pa.Array:
+    if not pa.types.is_string(names.type):
+        return names.take(codes)
+    few = names.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(few.indices.take(codes), few.dictionary)
 
 
 class Moments(NamedTuple):
-    """Every moment at which something was said of a series, a commit or an end offset, sorted by series and time."""
+    """Moments at which something was said of a series, sorted by series and time."""
 
     series: Ints
     at: Ints
+    commit: Ints  # the last one up to it, -1: none
+    sample: Ints  # the same
     committed: Ints
     lag: Ints
     end: Ints
 
 
-def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
-    """Silver `commits` and `end_offsets`, in any order."""
-    (groups,), _ = ranks(commits["group"])
+class View(NamedTuple):
+    """What commits and end offsets say together."""
+
+    series: Series
+    samples: Samples
+    moments: Moments  # all of them from some moment on, while something is committed
+
+    def at(self, series: Ints, at: Ints) -> Moments:
+        """Any moments of any series."""
+        commit = self.series.last_commit(series, at)
+        return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.parts[series], at))
+
+
+def view_of(commits: pa.Table, ends: pa.Table, since_ms: int) -> View:
+    """Silver `commits` and `end_offsets`, in any order; moments from `since_ms` on."""
+    series, samples = _connect(commits, ends)
+    return View(series, samples, _all_moments(series, samples, since_ms))
+
+
+def _connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
+    (groups,), names = ranks(commits["group"])
     (of_commits, of_ends), _ = ranks(commits["topic"], ends["topic"])
     partitions = np.concatenate((ints(commits["topic_partition"]), ints(ends["topic_partition"])))
-    both = pair(np.concatenate((of_commits, of_ends)), partitions)
-    known, places = np.unique(both, return_inverse=True)
+    known, places = distinct(pair(np.concatenate((of_commits, of_ends)), partitions))
     part_of_commit, part_of_end = places[: len(of_commits)], places[len(of_commits) :]
 
     series = groups * max(len(known), 1) + part_of_commit
-    order = np.lexsort((ints(commits["offset"]), series))
-    commits, series = commits.take(pa.array(order)), series[order]
+    rows = by_key_and_time(series, ints(commits["offset"]))
+    series = series[rows]
     first = firsts(series)
-    dense = np.cumsum(first) - 1
-    heads = np.flatnonzero(first)
-    parts = part_of_commit[order][heads]
+    heads = rows[first]
+    parts = part_of_commit[heads]
     with_ends = np.zeros(len(known), np.bool_)
     with_ends[part_of_end] = True
-    parts = np.where(with_ends[parts], parts, -1) if len(parts) else parts
-    committed = np.where(flags(commits["tombstone"]), MISSING, ints(commits["committed"]))
     wanted = np.zeros(len(known), np.bool_)
-    wanted[parts[parts >= 0]] = True
+    wanted[parts] = True
     used = wanted[part_of_end]
     return (
-        Series(commits, dense, rising(dense, ints(commits["append_ms"])), committed, heads, parts),
+        Series(commits, rows, np.cumsum(first) - 1, np.where(with_ends[parts], parts, -1), groups[heads], names),
         _samples(ends.filter(pa.array(used)), part_of_end[used]),
     )
 
@@ -154,47 +209,67 @@ def _samples(ends: pa.Table, parts: Ints) -> Samples:
     """Where a better origin has samples before and after, those of others do not count."""
     names = ends["origin"].combine_chunks().dictionary_encode()
     coded = np.array([ORIGINS.index(name) for name in names.dictionary.to_pylist()], np.int64)
-    origin = coded[np.asarray(names.indices.to_numpy(), np.int64)] if len(ends) else np.empty(0, np.int64)
+    origin = coded[np.asarray(names.indices.to_numpy())] if len(ends) else np.empty(0, np.int64)
     at = ints(ends["at_ms"])
-    order = np.lexsort((origin, at, parts))
-    ends, parts, at, origin = ends.take(pa.array(order)), parts[order], at[order], origin[order]
+    order = by_key_and_time(parts, at) if len(coded) < 2 else np.lexsort((origin, at, parts))
+    parts, at, origin = parts[order], at[order], origin[order]
     counts = np.ones(len(parts), np.bool_)
-    for place in range(len(ORIGINS) - 1):
+    for place in range(len(ORIGINS) - 1) if len(coded) > 1 else ():
         better = counts & (origin == place)
         if not better.any():
             continue
         rows = np.flatnonzero(better)
-        behind = locate(parts[rows], at[rows], parts, at, "right")
+        behind = Line(parts[rows], at[rows]).find(parts, at, "right")
         has_before = (behind > 0) & (parts[rows][np.maximum(behind - 1, 0)] == parts)
         has_after = (behind < len(rows)) & (parts[rows][np.minimum(behind, len(rows) - 1)] == parts)
         same = has_before & (at[rows][np.maximum(behind - 1, 0)] == at)
         counts &= ~((origin > place) & has_before & (has_after | same | (place == 0)))
-    ends, parts, at, origin = ends.filter(pa.array(counts)), parts[counts], at[counts], origin[counts]
+    order, parts, at, origin = order[counts], parts[counts], at[counts], origin[counts]
     before = np.where(firsts(parts), at, np.roll(at, 1))
-    unchanged = ints(ends["unchanged_ms"])
+    unchanged = ints(ends["unchanged_ms"])[order]
     held = np.where((unchanged != MISSING) & (origin == 0), np.clip(unchanged, before, at), before)
-    return Samples(parts, at, held, ints(ends["end_offset"]), ints(ends["log_start"]), origin)
+    return Samples(parts, at, held, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
 
 
-def moments(series: Series, samples: Samples, since_ms: int) -> Moments:
-    """From `since_ms` on. A series begins with its first commit, and after a removal with the next one."""
-    low = locate(samples.parts, samples.at, series.parts, np.maximum(series.at[series.heads], since_ms), "left")
-    high = np.searchsorted(samples.parts, series.parts, "right") if len(samples.parts) else np.zeros(len(series.parts), np.int64)
-    owner, number = expanded(np.where(series.parts >= 0, np.maximum(high - low, 0), 0))
+def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
+    """Every commit and every sample. A series begins with its first commit, and after a removal with the next one."""
+    low = samples.begin(series.parts, np.maximum(series.at[series.heads], since_ms))
+    count = np.where(series.parts >= 0, np.maximum(samples.end(series.parts) - low, 0), 0)
+    owner, number = expanded(count)
     sample = low[owner] + number
-    recent = series.at >= since_ms
-    all_series = np.concatenate((owner, series.series[recent]))
-    all_at = np.concatenate((samples.at[sample], series.at[recent]))
-    order = np.lexsort((all_at, all_series))
-    all_series, all_at = all_series[order], all_at[order]
-    last = np.append((all_series[1:] != all_series[:-1]) | (all_at[1:] != all_at[:-1]), True) if len(order) else np.empty(0, np.bool_)
-    all_series, all_at = all_series[last], all_at[last]
-    index = series.last_commit(all_series, all_at)
-    committed = np.where(index >= 0, series.committed[np.maximum(index, 0)], MISSING) if len(index) else index
-    live = committed != MISSING
-    all_series, all_at, committed = all_series[live], all_at[live], committed[live]
-    lag, end = samples.lag_at(series.parts[all_series], all_at, committed)
-    return Moments(all_series, all_at, committed, lag, end)
+    commit = np.flatnonzero(series.at >= since_ms)
+    of_series = np.concatenate((owner, series.series[commit]))
+    at = np.concatenate((samples.at[sample], series.at[commit]))
+    order = by_key_and_time(of_series, at)
+    of_series, at = of_series[order], at[order]
+    is_commit = order >= len(owner)
+    source = np.concatenate((sample, commit))[order]
+    every = np.arange(len(series.heads))
+    commits_before = series.last_commit(every, np.full(len(every), since_ms - 1))
+    has_before = (low > 0) & (picked(samples.parts, low - 1) == series.parts)
+    commits = _filled(of_series, source, is_commit, commits_before)
+    sampled = _filled(of_series, source, ~is_commit, np.where(has_before, low - 1, -1))
+    last = np.append((of_series[1:] != of_series[:-1]) | (at[1:] != at[:-1]), True) if len(at) else np.empty(0, np.bool_)
+    last &= picked(series.committed, commits) != MISSING
+    return _moments(series, samples, of_series[last], at[last], commits[last], sampled[last])
+
+
+def _filled(keys: Ints, values: Ints, holds: Flags, before: Ints) -> Ints:
+    """For each row the last value that holds, of the same key; `before`: of each key, what there was before its rows."""
+    index = last_seen(holds)
+    mine = (index >= 0) & (picked(keys, index) == keys)
+    return np.where(mine, picked(values, index), picked(before, keys))
+
+
+def _moments(series: Series, samples: Samples, of_series: Ints, at: Ints, commit: Ints, sample: Ints) -> Moments:
+    committed = np.where(commit >= 0, picked(series.committed, commit), MISSING)
+    lag, end = samples.lag_at(sample, at, committed)
+    return Moments(of_series, at, commit, sample, committed, lag, end)
+
+
+def last_of(keys: Ints) -> Flags:
+    """Of rows sorted by key: where it ends."""
+    return np.append(firsts(keys)[1:], True) if len(keys) else np.empty(0, np.bool_)
 
 
 def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table) -> int | None:

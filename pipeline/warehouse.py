@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.rows import TABLES
-from pipeline.schema import in_order, joined, schema_of
+from pipeline.schema import coded_schema, in_order, joined, schema_of
 
 LAYERS: Final = ("bronze", "silver", "gold", "state")
 
@@ -53,6 +53,7 @@ class File(NamedTuple):
     bucket: str
     run: int
     rows: int
+    settled: bool = True  # later builds leave its rows as they are
 
 
 @dataclass(frozen=True)
@@ -169,20 +170,20 @@ class Warehouse:
         layer = TABLES[table].layer if table in TABLES else "state"
         return self.folder / layer / table / f"run={run}"
 
-    def write(self, table: str, run: int, bucket: str, content: pa.Table) -> File:
+    def write(self, table: str, run: int, bucket: str, content: pa.Table, *, settled: bool = True) -> File:
         """A file that nobody sees until it is published. Written twice, by a task that was repeated, it is another file."""
         folder = self.folder_of(table, run)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{uuid.uuid4().hex}.parquet"
         if table in TABLES:
-            content = content.cast(schema_of(table))
+            content = content.cast(coded_schema(table, content))
         try:
-            pq.write_table(content, path, compression="zstd", compression_level=1)
+            pq.write_table(content, path, compression="zstd", compression_level=1, **_encoding(content.schema))
             _sync(path)
         except OSError as error:  # which does not name the file: a full disk, a folder that was removed
             path.unlink(missing_ok=True)
             raise OSError(error.errno, os.strerror(error.errno or errno.EIO), str(path)) from None
-        return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows)
+        return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows, settled)
 
     def _remove_rubbish(self) -> None:
         named = {file.path for file in self.current().files}
@@ -197,6 +198,17 @@ class Warehouse:
                     continue
                 for path in set(inside) - set(kept):
                     path.unlink(missing_ok=True)
+
+
+def _encoding(schema: pa.Schema) -> dict[str, Any]:
+    """Codes of texts are stored as such, and read as texts: that they were codes is not said. Numbers as their differences."""
+    is_coded = any(pa.types.is_dictionary(column.type) for column in schema)
+    numbers = {column.name: "DELTA_BINARY_PACKED" for column in schema if column.type == pa.int64()}
+    return {
+        "store_schema": not is_coded,
+        "use_dictionary": [column.name for column in schema if column.name not in numbers],
+        "column_encoding": numbers or None,
+    }
 
 
 def _write(path: Path, text: str) -> None:

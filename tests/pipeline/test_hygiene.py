@@ -7,6 +7,8 @@ import pyarrow as pa
 from pipeline.hygiene import DAY_MS, Policy, hygiene
 from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
+from pipeline.series import Series, view_of
+from pipeline.standing import STANDING, standing_of
 from tests.pipeline.logs import Said
 from tests.pipeline.test_lag import commits_of
 from tests.pipeline.test_status import no_rows, statuses
@@ -31,9 +33,17 @@ def found(
     status: pa.Table | None = None,
 ) -> list[Hygiene]:
     tables = [table_of(name, rows) for name, rows in (("generations", generations), ("members", members), ("replacements", replaced))]
-    rows = hygiene("c", *tables, commits_of(list(said)), status if status is not None else no_rows("status"), NOW)
+    rows = hygiene("c", *tables, series_of(commits_of(list(said))), standing(status if status is not None else no_rows("status")), NOW)
     assert len(table_of("hygiene", rows)) == len(rows)
     return rows
+
+
+def series_of(commits: pa.Table) -> Series:
+    return view_of(commits, no_rows("end_offsets"), NOW).series
+
+
+def standing(status: pa.Table) -> pa.Table:
+    return standing_of(STANDING.empty_table(), {name: no_rows(name) for name in ("commit_rate_1m", "lag_1m")} | {"status": status})
 
 
 def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:
@@ -105,7 +115,7 @@ def test_metadata_that_is_too_large() -> None:
     limit = Policy().metadata_bytes
     commits = commits_of([Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5)])
     commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
-    rows = hygiene("c", *(no_rows(name) for name in ("generations", "members", "replacements")), commits, no_rows("status"), NOW)
+    rows = hygiene("c", *(no_rows(name) for name in ("generations", "members", "replacements")), series_of(commits), standing(no_rows("status")), NOW)
     assert [(row.kind, row.topic_partition) for row in rows if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
 
 

@@ -10,7 +10,7 @@ from pipeline.commits import BEGINNING, State, step
 from pipeline.lag import lag_by_minute
 from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since
+from pipeline.series import LOOKBACK_MS, affected_since, view_of
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import Said, anything, cuts, records
 
@@ -30,8 +30,13 @@ def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None
     return EndOffset("c", "t", 0, at, end, None, origin, unchanged)
 
 
+def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
+    rows = lag_by_minute(view_of(commits, ends, since_ms - LOOKBACK_MS - MINUTE), since_ms)
+    return in_order("lag_1m", rows)
+
+
 def minutes(said: list[Said], ends: list[EndOffset]) -> list[LagMinute]:
-    return rows_of(LagMinute, lag_by_minute(commits_of(said), ends_table(ends), BEGINNING))
+    return rows_of(LagMinute, by_minute(commits_of(said), ends_table(ends), BEGINNING))
 
 
 def test_between_samples_the_end_is_a_straight_line() -> None:
@@ -160,7 +165,7 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
     said = anything(seed, 300)
     ends = ends_of(said, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
-    whole = lag_by_minute(commits_of(said), ends_table(ends), BEGINNING)
+    whole = by_minute(commits_of(said), ends_table(ends), BEGINNING)
     state, commits, table, known = State.new(), joined("commits", []), joined("lag_1m", []), 0
     for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
         high = len(said) if until is None else high
@@ -174,7 +179,7 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
         if since is not None:
             since -= since % MINUTE
             enough = since - LOOKBACK_MS >= state.kept_from_ms
-            rows = lag_by_minute(state.tails if enough else commits, joined("end_offsets", [old, new]), since)
+            rows = by_minute(state.tails if enough else commits, joined("end_offsets", [old, new]), since)
             kept = [row for row in rows_of(LagMinute, table) if row.minute_ms < since]
             table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", kept), rows]))
         state = state.trimmed(max((line.at for line in said[:high]), default=0))

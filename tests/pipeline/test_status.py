@@ -13,9 +13,9 @@ from pipeline.columns import Ints
 from pipeline.commits import BEGINNING, State, step
 from pipeline.grace import clock_of, excused
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
-from pipeline.schema import joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since
-from pipeline.status import begin, stretches
+from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
+from pipeline.series import LOOKBACK_MS, affected_since, view_of
+from pipeline.status import QUIET_BACK_MS, begin, stretches
 from pipeline.status_rules import Stored, View, burrow, tenure, window_of
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import Said, anything, cuts, records
@@ -41,7 +41,19 @@ def statuses(
     graces: Ranges | None = None,
 ) -> list[Status]:
     tables = table_of("generations", generations), table_of("members", members)
-    return rows_of(Status, stretches(commits_of(said), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
+    return rows_of(Status, stretched(commits_of(said), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
+
+
+def stretched(
+    commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
+) -> pa.Table:
+    """What was made before, as far as it stays, and what is new."""
+    since_ms = begin(previous, since_ms)
+    until = previous["to_ms"].to_numpy()
+    reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))
+    new = stretches(view_of(commits, ends, since_ms - QUIET_BACK_MS), generations, members, graces, reaching, since_ms, now_ms)
+    assert in_order("status", new).equals(new.cast(schema_of("status")))
+    return in_order("status", joined("status", [previous.filter(pa.array(until < since_ms)), new.cast(schema_of("status"))]))
 
 
 def strip(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:
@@ -110,6 +122,14 @@ def test_a_partition_that_no_member_has() -> None:
     assert strip(caught_up) == [(0, 60, "OK")]
 
 
+def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
+    """Between two commits at the end of the log it is behind for a while, which a record in between shows."""
+    said = [commit(0, 0), Said(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
+    ends = [sample(0, 0), sample(10, 100)]
+    rows = [row for row in statuses(said, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
+    assert [((row.from_ms - T0) // S, row.rule) for row in rows] == [(0, "no-lag"), (2, "few-commits"), (4, "no-lag")]
+
+
 def test_where_it_is_not_said_who_has_what_a_partition_is_not_unowned() -> None:
     said, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
     ours = member(2, "a", "t-1")
@@ -138,10 +158,10 @@ def test_what_is_new_in_a_slot_changes_all_of_it() -> None:
     said = [commit(2, 5), commit(16, 4), commit(24, 9)]
     ends = ends_table([sample(-10, 50)])
     none = no_rows("generations"), no_rows("members")
-    before = stretches(commits_of(said[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
-    after = stretches(commits_of(said), ends, *none, {}, before, said[2].at, said[2].at)
+    before = stretched(commits_of(said[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
+    after = stretched(commits_of(said), ends, *none, {}, before, said[2].at, said[2].at)
     assert "REWIND" in before.filter(pa.compute.equal(before["ruleset"], "tenure"))["status"].to_pylist()
-    assert after.equals(stretches(commits_of(said), ends, *none, {}, no_rows("status"), BEGINNING, said[2].at))
+    assert after.equals(stretched(commits_of(said), ends, *none, {}, no_rows("status"), BEGINNING, said[2].at))
 
 
 def test_without_end_offsets_ours_says_so_and_burrow_says_nothing() -> None:
@@ -266,7 +286,7 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     none = no_rows("generations"), no_rows("members")
     now = max(line.at for line in said)
-    whole = stretches(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
+    whole = stretched(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
     state, commits, rows, known = State.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
         high, until = (len(said), len(ends)) if until is None else (high, until)
@@ -278,7 +298,7 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
         now_so_far = max((line.at for line in said[:high]), default=0)
         since = begin(rows, since if since is not None else now_so_far)
         enough = since - LOOKBACK_MS >= state.kept_from_ms
-        rows = stretches(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
+        rows = stretched(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
         state = state.trimmed(now_so_far)
     assert rows.equals(whole)
 
