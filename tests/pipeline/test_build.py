@@ -23,10 +23,10 @@ RUNNER = Sequential(QUIET)
 SLICED = ("segments", "coverage")
 
 
-def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]]) -> Warehouse:
+def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
     """One run for each bound of the offsets log, and one of everything."""
     warehouse = Warehouse.open(folder, create=True)
-    for bound in [*until, {}]:
+    for bound in [*until, {}][: None if finish else -1]:
         with warehouse.locked():
             ingest(warehouse, RUNNER, Inputs.of([str(directory)], until=bound), QUIET)
             build(warehouse, RUNNER)

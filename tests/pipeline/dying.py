@@ -1,0 +1,134 @@
+"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` says of each step what the next run makes of it.
+
+A step is a moment between two things that a run does to the disk. BASE has the tables of an earlier run; each run that dies begins with a
+copy of it. One process for all, and a fork for each run: what takes long is to import.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import cli
+import pipeline.build
+import pipeline.ingest
+import pipeline.samples
+from cli.analyze import run as command
+from pipeline import warehouse as disk
+from pipeline.rows import TABLES
+from pipeline.warehouse import Warehouse
+
+BETWEEN = 4  # about that many of the steps that are not about publishing
+USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
+
+
+class Steps:
+    """What a run does to the disk, in order; at the last one that it may begin, it dies."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.names: list[str] = []
+        self._last = last
+
+    def begin(self, name: str) -> bool:
+        """Whether this is where to die."""
+        self.names.append(name)
+        return len(self.names) == self._last
+
+    def watch(self) -> None:
+        write_table, replace, rmtree = pq.write_table, Path.replace, shutil.rmtree
+
+        def write(table: Any, path: Path, **how: Any) -> None:
+            dies = self.begin(f"write {path.parent.parent.name}")
+            write_table(table, path, **how)
+            if dies:
+                os.truncate(path, path.stat().st_size // 2)
+                die()
+
+        def rename(path: Path, target: Path) -> Path:
+            if self.begin(f"publish {target.name}"):
+                die()
+            replace(path, target)
+            if self.begin(f"published {target.name}"):
+                die()
+            return target
+
+        def remove(path: Path, **how: Any) -> None:
+            if self.begin(f"remove {path.parent.name}"):
+                die()
+            rmtree(path, **how)
+
+        pq.write_table = write
+        Path.replace = rename  # type: ignore[method-assign,assignment]
+        disk.shutil.rmtree = remove  # type: ignore[attr-defined,assignment]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forked(work: Callable[[], int]) -> int:
+    """Its exit code, or the negative number of the signal that ended it."""
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run(data: Path, out: Path, steps: Steps | None = None) -> int:
+    if steps is not None:
+        steps.watch()
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    return cli.main(["analyze", "run", "--offsets", str(data), "--out", str(out), "--master", "none", "--quiet"])
+
+
+def same(out: Path, wanted: Path) -> int:
+    ours, theirs = Warehouse.open(out), Warehouse.open(wanted)
+    for name in TABLES:
+        if not ours.read(name).equals(theirs.read(name)):
+            return 1
+    with ours.locked():  # what nobody names is gone
+        named = {ours.folder / file.path for file in ours.current().files}
+    return 0 if set(out.rglob("*.parquet")) == named else 2
+
+
+def steps_of(base: Path, data: Path, folder: Path) -> list[str]:
+    def work() -> int:
+        steps = Steps()
+        code = run(data, folder / "wanted", steps)
+        (folder / "steps").write_text("\n".join(steps.names))
+        return code
+
+    shutil.copytree(base, folder / "wanted")
+    assert forked(work) == 0
+    return (folder / "steps").read_text().splitlines()
+
+
+def main() -> int:
+    base, data, folder = map(Path, sys.argv[1:])
+    names = steps_of(base, data, folder)
+    publishing = [number for number, name in enumerate(names, 1) if name.startswith("publish")]
+    others = [number for number in range(1, len(names) + 1) if number not in publishing]
+    for number in sorted({*publishing, *others[:: max(1, len(others) // BETWEEN)]}):
+        out = folder / str(number)
+        shutil.copytree(base, out)
+        killed = forked(lambda: run(data, out, Steps(number)))  # noqa: B023 (called at once)
+        again = forked(lambda: run(data, out))  # noqa: B023
+        equal = forked(lambda: same(out, folder / "wanted"))  # noqa: B023
+        print(names[number - 1].replace(" ", "-"), killed, again, equal, flush=True)
+        shutil.rmtree(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

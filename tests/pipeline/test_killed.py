@@ -1,0 +1,31 @@
+"""kill -9 between any two steps of a run, in one process: the next run makes the tables of one that nothing happened to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.scenarios import random_script, write_script
+from tests.pipeline.test_build import analyzed
+from tests.running import ROOT, environment
+
+pytestmark = pytest.mark.once  # about files and processes
+
+
+def test_a_run_that_is_killed_at_any_step_is_made_good_by_the_next(tmp_path: Path) -> None:
+    data, whole, base = tmp_path / "data", tmp_path / "whole", tmp_path / "base"
+    write_script(random_script(5, steps=8), data)
+    (log,) = (path for path in data.glob("__consumer_offsets-*") if any(file.stat().st_size for file in path.glob("*.log")))
+    records = analyzed(whole, data, []).read("records").num_rows
+    analyzed(base, data, [{int(log.name.rpartition("-")[2]): records // 3}], finish=False)
+    command = [sys.executable, "-m", "tests.pipeline.dying", str(base), str(data), str(tmp_path / "runs")]
+    (tmp_path / "runs").mkdir()
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    outcomes = [line.split() for line in done.stdout.splitlines()]
+    names = {name for name, *_ in outcomes}
+    assert {"publish-CURRENT.json", "published-CURRENT.json", "write-records"} <= names
+    assert [outcome[1:] for outcome in outcomes] == [["-9", "0", "0"]] * len(outcomes), done.stdout
