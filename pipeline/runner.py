@@ -33,6 +33,8 @@ class Sequential:
 
     def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
         results: list[R] = []
+        if not tasks:
+            return results
         done = 0
         with self._progress.of(what, sum(map(size, tasks)), lambda: done, unit):
             for task in tasks:

@@ -154,7 +154,15 @@ class Warehouse:
 
     def read(self, name: str, *, bucket: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The whole table, or of one bucket, in the order of its key."""
-        tables = [self.load(file) for file in self.current().of(name, bucket)]
+        current = self.current()
+        while True:
+            try:
+                tables = [self.load(file) for file in current.of(name, bucket)]
+                break
+            except WarehouseError:
+                current, before = self.current(), current
+                if current == before:
+                    raise  # nobody has replaced it meanwhile
         table = in_order(name, joined(name, tables))
         return table.select(list(columns)) if columns is not None else table
 

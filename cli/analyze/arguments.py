@@ -48,10 +48,12 @@ def _add_run(actions: Any) -> None:
             "tenure analyze run --offsets /var/lib/kafka/data --out analysis --report report.html",
             "tenure analyze run --offsets broker1 broker2 broker3 --out analysis --report report.html",
             "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html",
+            "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html --follow",
         ),
         notes=EXIT_NOTE,
     )
     _add_input(run)
+    _add_following(run)
     _add_spark(run)
     _add_building(run)
     run.add_argument("--report", metavar="FILE", help="write the report there, as one HTML file")
@@ -67,15 +69,12 @@ def _add_ingest(actions: Any) -> None:
         description="Read what is new in the logs. Run again, it reads what was written since; killed, it begins where the last complete run ended.",
         examples=(
             "tenure analyze ingest --offsets /var/lib/kafka/data --out analysis",
-            "tenure analyze ingest --offsets kafka://127.0.0.1:9092 --follow --out analysis",
+            "tenure analyze ingest --offsets kafka://127.0.0.1:9092 --out analysis --follow",
         ),
         notes=EXIT_NOTE,
     )
     _add_input(ingest)
-    how = ingest.add_mutually_exclusive_group()
-    how.add_argument("--available-now", action="store_true", help="read what is there and end (the default)")
-    how.add_argument("--follow", action="store_true", help="go on reading until it is stopped")
-    ingest.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: how often; default: 10s")
+    _add_following(ingest)
     _add_spark(ingest)
     _add_output(ingest)
 
@@ -172,6 +171,14 @@ def _add_input(command: argparse.ArgumentParser) -> None:
     group.add_argument("--cluster", metavar="NAME", help="what to call the cluster; default: its id in meta.properties")
     group.add_argument("--on-corrupt", choices=("quarantine", "fail"), default="quarantine", help="what to do with damaged batches; default: quarantine, and count them")
     group.add_argument("--until-offset", metavar="P=N", action="append", default=[], help="read partition P of __consumer_offsets only below offset N; may be repeated")
+
+
+def _add_following(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("following")
+    how = group.add_mutually_exclusive_group()
+    how.add_argument("--available-now", action="store_true", help="do it once, with what is there (the default)")
+    how.add_argument("--follow", action="store_true", help="do it again and again, with what is new, until it is interrupted (Ctrl-C, SIGTERM)")
+    group.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: pause for so long between; default: 10s")
 
 
 def _add_building(command: argparse.ArgumentParser) -> None:

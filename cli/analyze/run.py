@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cli import VERSION
 from cli.analyze.opened import opened
 from cli.analyze.report import check_target
 from cli.failure import EXIT, Failure
+from cli.records.interrupts import Interrupted, Interrupts
 from cli.shown import Screen
 
 if TYPE_CHECKING:
@@ -24,34 +25,80 @@ WITHOUT_SPARK = "none"
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    reads, builds = options.action in ("run", "ingest"), options.action in ("run", "build")
+    follows = getattr(options, "follow", False)
     if getattr(options, "report", None):
         check_target(options.report)
-    with opened(options, create=reads) as warehouse:
+    with opened(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
         from pipeline.inputs import BadInput, NoAnswer
         from pipeline.progress import standard
         from pipeline.runner import SparkFailed
 
         progress = standard(options.quiet)
         try:
-            with warehouse.locked(), running(options, progress) as runner:
-                said = ingest(options, warehouse, runner, progress) if reads else {}
-                if builds:
-                    said |= build(options, warehouse, runner, progress)
-                if getattr(options, "report", None):
-                    said |= report(options, warehouse)
+            if interrupts is None:
+                with warehouse.locked(), running(options, progress) as runner:
+                    show(screen, turn(options, warehouse, runner, progress))
+            else:
+                with interrupts.waiting():
+                    follow(options, warehouse, screen, progress)
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
         except NoAnswer as error:
             raise Failure(EXIT.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
         except BadInput as error:
             raise Failure(EXIT.DAMAGED, str(error)) from None
         except SparkFailed as error:
             raise Failure(EXIT.REFUSED, f"{error}; run it again: it begins where the last complete run ended", word="spark-failed") from error
-    if screen.json:
+    return EXIT.DONE
+
+
+def turn(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
+    """The caller holds the lock."""
+    said = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
+    if options.action != "ingest":
+        said |= build(options, warehouse, runner, progress)
+    if getattr(options, "report", None):
+        said |= report(options, warehouse)
+    return said
+
+
+def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, progress: Progress) -> None:
+    """Until it is interrupted, which may be at any moment: what is not published is read again by the next run.
+
+    Between two turns others may work in the folder. What a turn leaves behind is removed when the next one locks it.
+    """
+    from pipeline.inputs import NoAnswer
+    from pipeline.warehouse import WarehouseBusy
+
+    with ExitStack() as stack:
+        with warehouse.locked():
+            runner = stack.enter_context(running(options, progress))
+            show(screen, turn(options, warehouse, runner, progress), line=True)
+        options.full = False
+        while True:
+            time.sleep(options.every)
+            try:
+                with warehouse.locked():
+                    before = warehouse.current().run
+                    said = turn(options, warehouse, runner, progress)
+                    if warehouse.current().run > before:
+                        show(screen, said, line=True)
+            except (WarehouseBusy, NoAnswer) as error:
+                progress.say(f"{error}; in {options.every:g} s again")
+
+
+def show(screen: Screen, said: dict[str, object], *, line: bool = False) -> None:
+    """`line`: one of many, each in one line."""
+    if screen.json and not line:
         screen.document(said)
+    elif screen.json:
+        screen.json_line(said)
+    elif line:
+        screen.line(", ".join(f"{name}: {value}" for name, value in said.items()))
+        screen.out.flush()
     else:
         for name, value in said.items():
             screen.line(f"{name}: {value}")
-    return EXIT.DONE
 
 
 @contextmanager
@@ -79,9 +126,6 @@ def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, pr
     )
     said = ingest(warehouse, runner, inputs, progress)
     note_directories(warehouse, inputs)
-    while getattr(options, "follow", False):
-        time.sleep(options.every)
-        said = ingest(warehouse, runner, inputs, progress)
     return said
 
 

@@ -8,11 +8,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pipeline.rows import TABLES, Deploy, Hygiene
 from pipeline.schema import in_order, rows_of, schema_of, table_of
-from pipeline.warehouse import Current, Warehouse, WarehouseError
+from pipeline.warehouse import Current, File, Warehouse, WarehouseError
 from tests.running import ROOT
 
 ROWS = [Hygiene("c", "g", None, None, "idle_member", "m", 5), Hygiene("c", "a", "t", 1, "data_lost", "3 records", 6)]
@@ -58,6 +59,22 @@ def test_a_run_that_was_not_published_leaves_nothing(warehouse: Warehouse) -> No
         assert not (warehouse.folder / file.path).exists()
         assert not (warehouse.folder / beside.path).exists()
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
+
+
+def test_what_is_replaced_while_it_is_read_is_read_as_it_is_now(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(warehouse, 1, ROWS[:1])
+    load = warehouse.load
+
+    def late(file: File) -> pa.Table:
+        if file.run == 1:
+            current = warehouse.current()
+            warehouse.publish(replace(current, run=2, files=(warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS)),)))
+            with warehouse.locked():
+                pass  # the next run has begun, and what the second one replaced is gone
+        return load(file)
+
+    monkeypatch.setattr(warehouse, "load", late)
+    assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[::-1]
 
 
 def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse: Warehouse) -> None:

@@ -195,7 +195,7 @@ def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None
         warehouse = Warehouse.open(out, create=True)
         inputs = Inputs.of([f"kafka://127.0.0.1:{broker.port}"])
         for turn in range(3):
-            _commit(broker.port, turn)
+            commit_offsets(broker.port, turn)
             with warehouse.locked():
                 ingest(warehouse, Sequential(quiet), inputs, quiet)
         live = rows_of(Row, warehouse.read("records"))
@@ -207,7 +207,7 @@ def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None
         assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
 
 
-def _commit(port: int, turn: int) -> None:
+def commit_offsets(port: int, turn: int) -> None:
     with running.Client(port) as client:
         client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=20, replication_factor=1)], timeout_ms=10_000), 5)
         for number in range(turn * 3, turn * 3 + 3):

@@ -1,0 +1,136 @@
+"""`tenure analyze run`, `ingest` and `build`, without Spark: one at a time, in tables of this version, and again and again until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+import cli
+from pipeline.warehouse import Warehouse, WarehouseBusy
+from tests.pipeline.scenarios import write
+from tests.pipeline.test_wire import commit_offsets
+from tests.running import broker, environment
+
+pytestmark = pytest.mark.once  # about files and processes
+SECONDS = 60.0
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write("rolling restart of dynamic members", tmp_path / "data")
+    return tmp_path / "data"
+
+
+def command(action: str, out: Path, *more: object) -> list[str]:
+    return ["analyze", action, "--out", str(out), "--master", "none", "--quiet", *map(str, more)]
+
+
+def test_a_second_run_at_once_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(command("run", tmp_path / "out", "--offsets", data)) == 0
+    capsys.readouterr()
+    with Warehouse.open(tmp_path / "out").locked():
+        for action, more in (("run", ("--offsets", data)), ("ingest", ("--offsets", data)), ("build", ()), ("run", ("--offsets", data, "--follow"))):
+            assert cli.main(command(action, tmp_path / "out", *more)) == 75
+            (line,) = capsys.readouterr().err.splitlines()
+            assert "another run is at work in it (process " in line
+    assert cli.main(command("build", tmp_path / "out")) == 0
+
+
+def test_tables_of_another_version_are_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(command("run", tmp_path / "out", "--offsets", data)) == 0
+    for version in ("0 0123456789abcdef", "2 0123456789abcdef", ""):
+        (tmp_path / "out" / "FORMAT").write_text(version)
+        capsys.readouterr()
+        for action, more in (("run", ("--offsets", data)), ("build", ()), ("build", ("--full",))):
+            assert cli.main(command(action, tmp_path / "out", *more)) == 65
+            (line,) = capsys.readouterr().err.splitlines()
+            assert "written by another version of Tenure" in line
+            assert "remove it and run again, or give another --out" in line
+
+
+class Following:
+    """A started `tenure analyze ... --follow --json`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def line(self) -> dict[str, object]:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        assert text, self.process.communicate(timeout=SECONDS)[1]
+        return dict(json.loads(text))
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS), self.process.communicate()[1]
+
+
+@contextmanager
+def following(*arguments: str) -> Iterator[Following]:
+    started = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tenure", *arguments, "--follow", "--every", "100ms", "--json"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    try:
+        yield Following(started)
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = tmp_path / "out", tmp_path / "report.html"
+    with broker("--profile", "test", "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=2") as served:
+        commit_offsets(served.port, 0)
+        with following(*command("run", out, "--offsets", f"kafka://127.0.0.1:{served.port}", "--report", page)) as run:
+            assert run.line()["groups"] == 3
+            before = page.stat().st_mtime_ns
+            for turn in (1, 2):
+                commit_offsets(served.port, turn)
+                while run.line()["groups"] != 3 * turn + 3:  # what was committed meanwhile may come in two turns
+                    pass
+            assert page.stat().st_mtime_ns > before
+            assert len(Warehouse.open(out).read("groups")) == 9
+            until = time.monotonic() + SECONDS
+            while cli.main(command("build", out)) == 75:  # between two turns others may work in the folder
+                assert time.monotonic() < until
+            assert run.end(signal.SIGINT) == (130, "")
+        with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
+            run.line()
+            assert run.end(signal.SIGTERM) == (143, "")
+    capsys.readouterr()
+
+
+@contextmanager
+def locked(warehouse: Warehouse) -> Iterator[None]:
+    """As soon as nobody else has it."""
+    until = time.monotonic() + SECONDS
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(warehouse.locked())
+                break
+            except WarehouseBusy:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        yield
+
+
+def test_a_turn_that_finds_others_at_work_comes_later(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    loud = [word for word in command("run", out, "--offsets", data) if word != "--quiet"]
+    with following(*loud) as run:
+        run.line()
+        with locked(Warehouse.open(out)):
+            assert run.process.stderr is not None
+            while "another run is at work in it" not in (said := run.process.stderr.readline()):
+                assert said
+        assert run.end(signal.SIGINT)[0] == 130
