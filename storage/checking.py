@@ -7,7 +7,6 @@ after a crash (verifying.py).
 from __future__ import annotations
 
 from protocol.batch import CorruptBatch
-from storage.errors import DamagedLog
 from storage.index import RELATIVE_OFFSET_MAX, Index
 from storage.segment import Segment, newest_record
 from storage.verifying import verify_all
@@ -16,7 +15,7 @@ from storage.verifying import verify_all
 def check(segment: Segment, from_start: bool, believe_index: bool = True) -> str:
     """Read the file up to its end or the first batch that is none; why it stopped short, or "".
 
-    From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
+    Raises DamagedLog for what its index leads to and is none. From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
     stored index knows. `believe_index`: its two files were written by a process that went on or stopped in order.
     """
     length = segment.handles.file(segment.log_path).size()
@@ -101,12 +100,9 @@ def _resume_at_newest(segment: Segment) -> bool:
     newest, offset = segment.index.newest_before(segment.next_offset)
     if newest < 0:
         return False
-    try:
-        position = segment.position_from(offset)
-    except DamagedLog:
-        return False
+    position = segment.position_from(offset)
     header = segment.header_at(position)
-    if header is None or not header.base_offset <= offset <= header.last_offset or newest_record(header) != newest:
+    if header is None or newest_record(header) != newest:
         return False
     segment.size, segment.next_offset = position, header.base_offset
     segment.max_timestamp, segment.max_timestamp_offset = newest, offset

@@ -166,8 +166,7 @@ class Compaction:
             if after > end:
                 break
             self._gathered_to = base + delta + 1
-            if producer >= 0:
-                self._producers[producer] = base
+            self._producers[producer] = base  # nobody asks for -1, which is none
             if base + delta >= first_dirty and not attributes & (CONTROL | TRANSACTIONAL):
                 if not attributes & COMPRESSION_MASK:
                     for number, key, _ in _keys(chunk, at, after, count):
@@ -242,7 +241,7 @@ class Compaction:
                     dead = count
                 if newer == count and not self._is_last(producer, base):
                     instead = b""
-                elif newer or dead or not count:
+                elif newer or dead:
                     instead = self._rewritten(chunk, at)
             self._emptied = b""
             if instead is not None:

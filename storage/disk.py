@@ -147,7 +147,7 @@ class OsDisk:
         self.make_room: Callable[[], bool] = lambda: False  # in any thread; whether there may be a descriptor now
 
     def open(self, path: str, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
         return OsFile(self._descriptor(path, flags))
 
     def _descriptor(self, path: str, flags: int) -> int:
@@ -162,7 +162,7 @@ class OsDisk:
         return os.path.lexists(path)
 
     def list(self, folder: str) -> list[str]:
-        descriptor = self._descriptor(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._descriptor(folder, os.O_RDONLY)
         try:
             return sorted(os.listdir(descriptor))
         finally:
@@ -182,7 +182,7 @@ class OsDisk:
                 self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
-        with open(self._descriptor(path, os.O_RDONLY | os.O_CLOEXEC), encoding="utf-8", errors="replace") as file:
+        with open(self._descriptor(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def replace_text(self, path: str, text: str, safe: bool = True) -> None:
@@ -214,7 +214,7 @@ class OsDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_folder(self, path: str) -> None:
-        descriptor = self._descriptor(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._descriptor(path or ".", os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -222,7 +222,7 @@ class OsDisk:
 
     def lock(self, path: str, holder: str) -> OsLock | str:
         # Kafka locks the same file, in the other of the two ways that know nothing of each other.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         file = OsFile(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -219,7 +219,7 @@ class Index:
         """Of a long one the first entries and the last ones are looked at."""
         for first, behind in _parts(offsets, _OFFSET.size):
             numbers, positions = self._offset_arrays(first, behind)
-            if not (_grows(numbers, -1) and _grows(positions, 0) and (not positions or positions[-1] < log_bytes)):
+            if not (_grows(numbers, -1) and _grows(positions, 0) and positions[-1] < log_bytes):
                 return False
         for first, behind in _parts(times, _TIME.size):
             stamps, numbers = self._time_arrays(first, behind)
@@ -262,7 +262,7 @@ class Index:
     def cut(self, position: int) -> None:
         """The log ends before `position` now; what is not before the last entry that stays has to be noted again."""
         self._take_back()
-        self.remove_stale()
+        self._remove_files()
         while self.positions and self.positions[-1] >= position:
             self.positions.pop()
             self.offsets.pop()
@@ -273,10 +273,8 @@ class Index:
         self.last_position = self.positions[-1] if self.positions else 0
         self.last_time = self.times[-1] if self.times else 0
 
-    def remove_stale(self) -> None:
-        """Files that are not of this index: they name what was cut off."""
-        if self.stored_offsets or self.stored_times:
-            return
+    def _remove_files(self) -> None:
+        """They name what is cut off."""
         self.forget()
         for path in (self.offset_path, self.time_path):
             with contextlib.suppress(OSError):  # nothing depends on them
@@ -294,7 +292,6 @@ class Index:
         self.offsets, self.positions = offsets + self.offsets, positions + self.positions
         self.times, self.time_offsets = times + self.times, time_offsets + self.time_offsets
         self.stored_offsets = self.stored_times = 0
-        self.forget()
 
     def offset_bytes(self) -> bytes:
         both = array("i", bytes(8 * len(self.offsets)))
@@ -338,8 +335,7 @@ def _parts(count: int, size: int) -> list[tuple[int, int]]:
 
 
 def _grows(values: array[int], floor: int, strictly: bool = True) -> bool:
-    if not values:
-        return True
+    """Some values."""
     if not strictly:
         return values[0] > floor and not any(map(lt, values[1:], values))
     return values[0] > floor and all(map(lt, values, values[1:]))

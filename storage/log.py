@@ -173,7 +173,7 @@ class Log(Flushed):
             if waits:
                 raise OSError(errno.EFBIG, "the segment is full and its flush does not end")
             self._complete(active)
-        return self._begin_segment(sync=bool(self._segments) and not self._deferred)
+        return self._begin_segment()
 
     def _complete(self, active: Segment) -> None:
         """Nothing comes behind it any more. Blocks for what the flushes have left, once a segment, unless that is deferred."""
@@ -185,22 +185,16 @@ class Log(Flushed):
             with contextlib.suppress(OSError):  # an older one and the batches behind it say the same
                 save_producers(self._disk, self.folder, self.next_offset, self._producers)
 
-    def _begin_segment(self, sync: bool) -> Segment:
-        """An empty last segment; its name is safe, or the next flush makes it so, in another thread."""
+    def _begin_segment(self) -> Segment:
+        """An empty last segment; the next flush makes its name safe, in another thread."""
         if not self._made:
             self._disk.make_folder(self.folder, safe=False)
             # Before there are records: without it they would be taken for those of another topic of this name.
             write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
             self._made = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
-        try:
-            self._handles.file(segment.log_path, create=True)
-            if sync:
-                self._disk.sync_folder(self.folder)
-            self._names_unsynced = not sync
-        except OSError:
-            self._remove_unused(segment)
-            raise
+        self._handles.file(segment.log_path, create=True)
+        self._names_unsynced = True
         self._segments.append(segment)
         self._flushed_size = 0
         return segment
@@ -220,7 +214,7 @@ class Log(Flushed):
             return False
         try:
             self._complete(active)
-            self._begin_segment(sync=False)
+            self._begin_segment()
         except OSError as error:
             self.usable = self.usable and not self._flush_failed
             raise AppendFailed(told(error, self.folder)) from error
@@ -237,16 +231,6 @@ class Log(Flushed):
         if base != self._seen_base:
             self._seen_base, self._seen_at = base, now
         return now - self._seen_at > segment_ms and self.roll(0)
-
-    def _remove_unused(self, segment: Segment) -> None:
-        """Were its file left, and a smaller batch then fitted into the segment before, the two would overlap."""
-        try:
-            segment.close()
-            if self._disk.exists(segment.log_path):
-                self._disk.remove(segment.log_path)
-                self._disk.sync_folder(self.folder)
-        except OSError:
-            self.usable = False
 
     def _note_epoch(self, offset: int) -> None:
         epochs = with_epoch(self._epochs, self.epoch, offset)

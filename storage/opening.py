@@ -99,10 +99,7 @@ def open_deferred(
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
         segments.append(segment)
         if reason:
-            recovery = _cut_end_deferred(segment, bases[number + 1 :], reason, recovery_point, may_be_torn)
-            handles.file(segment.log_path).sync()  # what was cut must not come back when others stand behind it
-            gone = remove_segments(handles, folder, bases[number + 1 :])
-            return segments, replace(recovery, cut_bytes=recovery.cut_bytes + gone)
+            return segments, _cut_end_deferred(segment, bases[number + 1 :], reason, recovery_point, may_be_torn)
     return segments, Recovery()
 
 
@@ -137,7 +134,7 @@ def _cut_end(
 
 
 def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
-    """The segments that begin at the offsets `later` go as well, which is for the caller to do."""
+    """The segments that begin at the offsets `later` go first: were the end cut and one of them left, there would be a hole."""
     if not may_be_torn or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     handles = segment.handles
@@ -146,7 +143,10 @@ def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_
     behind = [Segment(handles, segment.folder, base).log_path for base in later]
     cuts += [(path, 0) for path in behind if handles.file(path).size()]
     kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
-    return _cut(segment, end, reason, kept)
+    gone = remove_segments(handles, segment.folder, later)
+    recovery = _cut(segment, end, reason, kept)
+    handles.file(segment.log_path).sync()  # what was cut must not come back when others stand behind it
+    return replace(recovery, cut_bytes=recovery.cut_bytes + gone)
 
 
 def _ends_torn(segment: Segment, end: int) -> bool:

@@ -72,7 +72,7 @@ def _opened(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment
 
 def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str) -> None:
     """A few renames: the promoted segment takes its place. The old logs are left as `.deleted`."""
-    for base in reversed(replaces):
+    for base in replaces:
         set_aside(disk, folder, base)
     for ending in (".log", *INDEXES):
         disk.rename(f"{segment.path}{ending}{SWAP}", f"{segment.path}{ending}")
@@ -138,9 +138,9 @@ def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
         verdict = judge(disk, folder, segment)
         if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (counts and segment.size)):
             return
-        old = segment_bases(disk, folder)
-        for replaced in sorted((one for one in old if base <= one < segment.next_offset), reverse=True):
-            set_aside(disk, folder, replaced)
+        for old in segment_bases(disk, folder):
+            if base <= old < segment.next_offset:
+                set_aside(disk, folder, old)
         _remove_index(disk, segment.path)
         disk.rename(segment.log_path, f"{segment.path}.log")
         disk.sync_folder(folder)  # before what it replaces is removed; its index is built again

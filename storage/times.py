@@ -100,7 +100,7 @@ class _Walk:
 def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[Found | None]:
     """The first record at `from_offset` or behind it that is at least as late, in the end; None behind each step before."""
     for segment in segments:
-        if segment.max_timestamp >= timestamp and segment.size:
+        if segment.max_timestamp >= timestamp:
             for found in _find_in(segment, timestamp, from_offset):
                 yield found
                 if found is not None:
@@ -112,7 +112,7 @@ def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | No
     best: Found | None = None
     for segment in segments:
         newest = segment.max_timestamp
-        if not segment.size or (best is not None and newest <= best.timestamp):
+        if best is not None and newest <= best.timestamp:
             continue
         found: Found | None = None
         if segment.max_timestamp_offset >= from_offset:

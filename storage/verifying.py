@@ -25,7 +25,6 @@ from protocol.batch import (
     validate,
 )
 from protocol.batch_facts import SAME_AT
-from protocol.batch_record import INT64_MAX
 from protocol.fact_layouts import ALIKE_MAX
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 from storage.segment import CHUNK_BYTES, Segment
@@ -83,8 +82,6 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 or _crc32c(chunk[at + CRC_FROM : after]) != crc
                 or delta < 0
                 or not 0 <= count <= delta + 1
-                or base < 0
-                or base + delta >= INT64_MAX
                 or attributes & COMPRESSION_MASK > Compression.ZSTD
             ):
                 if read_header(chunk, at).size > end - at:

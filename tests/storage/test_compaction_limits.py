@@ -300,3 +300,11 @@ def test_of_a_producer_that_was_not_read_again_no_batch_goes() -> None:
         disk = CountedDisk()
         cleaned(disk, {0: sent, 2: [one(2)]}, 3, first_dirty=first_dirty)
         assert [header.base_offset for header in held(disk, 0)] == kept
+
+
+def test_a_segment_without_batches_gets_none_of_the_one_before() -> None:
+    """The one before ends in a batch of which nothing stays."""
+    disk = CountedDisk()
+    job = cleaned(disk, {0: [one(0, b"a"), one(1, b"x")], 2: [], 4: [one(4, b"x")]}, 5, segment_bytes=1)
+    assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,))]
+    assert job.bytes_after == job.cleaned[0].size + len(one(4, b"x"))

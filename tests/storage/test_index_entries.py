@@ -248,3 +248,16 @@ def test_to_write_an_index_waits_for_no_disk(disk: FaultyDisk) -> None:
     filled(disk, 3).save()
     assert disk.syncs == 0
     assert disk.opened == 0
+
+
+def test_room_made_ahead_is_cut_off_when_the_index_is_stored(disk: FaultyDisk) -> None:
+    index = filled(disk, 3)
+    index.save()
+    stored = [read(disk, path) for path in (index.offset_path, index.time_path)]
+    for path in (index.offset_path, index.time_path):
+        overwrite(disk, path, read(disk, path) + bytes(240))
+    again = Index(index.handles, index.path, "", index.base)
+    assert again.load(1 << 20)
+    assert disk.opened == 0
+    again.save()
+    assert [read(disk, path) for path in (index.offset_path, index.time_path)] == stored

@@ -86,100 +86,11 @@ def test_offsets_may_leave_holes(place: Place) -> None:
     assert (names(log, 5), names(log, 10), log.next_offset) == (["a.0", "b.0"], ["b.0"], 11)
 
 
-def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
-    log.append(batch("a"), 0)
-    flush = log.start_flush()
-    log.append(batch("b"), 0)
-    flush.run()
-    log.finish_flush(flush, None)
-    assert (log.flushed_offset, log.next_offset) == (1, 2)
-    assert log.flush() == 2
-
-
 class WorstLuck(Random):
     """Of what was not synced a crash leaves nothing."""
 
     def randint(self, a: int, b: int) -> int:
         return a
-
-
-@pytest.mark.parametrize("deferred", [False, True])
-def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferred: bool) -> None:
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
-    path = f"/data/{FOLDER}"
-    log, _ = Log.open(Handles(disk), path, 1 << 20, 0, False, deferred=deferred)
-    log.append(batch("a"), 0)
-    flush = log.start_flush()
-    flush.run()
-    log.append(batch("b"), 0)  # behind what the flush is about
-    log.finish_flush(flush, None)
-    assert log.flush() == 2
-    disk.crash()
-    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=deferred)
-    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_the_next(whole: bool) -> None:
-    """`whole`: what runs is a flush of the whole file system."""
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
-    path = f"/data/{FOLDER}"
-    log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
-    log.append(batch("a"), 0)
-    if whole:
-        log.flush()
-        log.append(batch("b"), 0)
-        log.all_written(1)
-    else:
-        flush = log.start_flush()
-        flush.run()
-        log.append(batch("b"), 0)
-        log.finish_flush(flush, None)
-    assert (log.segments, log.flushed_offset, log.flush()) == (2, 1, 2)
-    disk.crash()
-    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=True)
-    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
-
-
-@pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
-def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(end: int, synced: list[int], names_too: bool) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
-    for name in "abcd":
-        log.append(batch(name), 0)
-    log.all_written(end)
-    log.all_written(1)
-    assert log.flushed_offset == end
-    flush = log.start_flush()
-    assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
-
-
-def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
-    log.append(batch("a"), 0)
-    log.flush()
-    changes = len(disk.changes)
-    assert log.flush() == 1
-    assert len(disk.changes) == changes
-
-
-def test_it_does_not_roll_under_a_flush(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=200)
-    log.append(batch("a", padding=150), 0)
-    flush = log.start_flush()
-    log.append(batch("b", padding=150), 0)
-    assert not place.disk.exists(f"{place.path}/{FOLDER}/{1:020d}.log")
-    flush.run()
-    log.finish_flush(flush, None)
-    log.append(batch("c", padding=150), 0)
-    assert (log.flushed_offset, names(log)) == (2, ["a.0", "b.0", "c.0"])
-    assert place.disk.exists(f"{place.path}/{FOLDER}/{2:020d}.log")
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -339,7 +250,18 @@ def test_an_id_that_has_half_its_characters_from_another_is_that_one_damaged() -
 
 def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> None:
     id = "iRZ7lAlfQrWo7gLtEdup9A"
-    overwrite(place.disk, f"{place.path}/{METADATA}", f"# by hand\n\nversion: 0\ntopic_id: {id}\n".encode())
+    overwrite(place.disk, f"{place.path}/{METADATA}", f"# by hand: a note: of somebody\n\nversion: 0\ntopic_id: {id}\n".encode())
     assert read_topic_id(place.disk, place.path) == id
     overwrite(place.disk, f"{place.path}/{METADATA}", b"version: 0\n")
     assert read_topic_id(place.disk, place.path) == ""
+
+
+def test_a_segment_that_is_closed_has_its_index_in_files() -> None:
+    """A process that is killed later does not leave it to the next opening."""
+    disk = FaultyDisk()
+    disk.make_folder("/data")
+    log, _ = reopen(disk, "/data", segment_bytes=20_000)
+    for number in range(5):
+        log.append(batch(f"b{number}", padding=5_000), 0)
+    assert log.segments == 2
+    assert [len(read(disk, f"/data/{FOLDER}/{FIRST}.{ending}")) for ending in ("index", "timeindex")] == [2 * 8, 12]

@@ -10,7 +10,7 @@ from storage.epochs import read_epochs, write_epochs
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.log import SEGMENT_BYTES_MAX
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, headers, names, read
+from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read
 from tests.storage.test_log import holed
 
 PATH = f"/data/{FOLDER}"
@@ -519,3 +519,25 @@ def test_an_empty_log_has_no_newest_timestamp(disk: FaultyDisk) -> None:
     assert log.newest_timestamp == -1
     log.append(batch("a", timestamp=0), 0)
     assert log.newest_timestamp == 0
+
+
+def test_a_folder_that_cannot_be_set_aside_leaves_a_log_that_goes_on(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    disk.refuse_at = 0
+    with pytest.raises(OSError, match="error"):
+        log.set_folder_aside("0" * 32)
+    disk.refuse_at = -1
+    assert log.usable
+    assert log.append(batch("b"), 0) == 1
+
+
+def test_no_more_is_flushed_than_there_is(disk: FaultyDisk) -> None:
+    """The disk lost the end, in whole batches, and with it what a checkpoint says of it."""
+    log = opened(disk, deferred=True)
+    for name in "abc":
+        log.append(batch(name), 0)
+    path = f"{PATH}/{0:020d}.log"
+    overwrite(disk, path, read(disk, path)[: len(batch("a"))])
+    log = opened(disk, point=3, deferred=True)
+    assert (log.flushed_offset, log.next_offset) == (1, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from storage import DamagedLog, Handles
 from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
-from tests.storage.faulty_disk import Content, Crashed, FaultyDisk
+from tests.storage.faulty_disk import Content, Crashed, FaultyDisk, FaultyFile
 from tests.storage.logs import overwrite, read
 from tests.storage.test_log import WorstLuck
 from tests.storage.test_segment import one
@@ -239,3 +241,60 @@ def test_the_later_of_two_segments_counts_where_both_have_the_end(disk: FaultyDi
             open_segments(Handles(disk), PATH, 0, clean)
         with pytest.raises(DamagedLog, match="reaches into"):
             open_deferred(Handles(disk), PATH, 0, clean)
+
+
+class Forgetful(FaultyDisk):
+    """Whatever is written anew comes out with another last byte."""
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        file = super().open(path, create)
+        if path.endswith(".rewriting"):
+            write = file.write
+            file.write = lambda at, data: write(at, bytes(data[:-1]) + bytes([data[-1] ^ 1]))  # type: ignore[method-assign]
+        return file
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_what_a_repair_has_written_anew_is_read_before_it_is_believed(deferred: bool) -> None:
+    disk = Forgetful()
+    disk.make_folder(PATH)
+    laid(disk, {0: data(0, 1, 2)})
+    with pytest.raises(DamagedLog, match="checksum"):
+        Repair(disk, PATH, 0, 3, True, deferred=deferred).run()
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_damage_behind_what_was_flushed_is_cut_by_a_repair_where_flushing_is_deferred(disk: FaultyDisk, deferred: bool) -> None:
+    damaged = bytearray(one(1).data)
+    damaged[-2] ^= 1
+    laid(disk, {0: [*data(0), bytes(damaged)]})
+    repair = Repair(disk, PATH, 1, 1, False, deferred=deferred)
+    if not deferred:
+        with pytest.raises(DamagedLog, match="not what an interrupted write leaves"):
+            repair.run()
+        assert held(disk) == data(0)[0] + damaged
+        return
+    repair.run()
+    assert (held(disk), repair.recovery.cut_bytes) == (data(0)[0], len(damaged))
+    assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [bytes(damaged)]
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_an_opening_that_ends_while_it_cuts_leaves_no_hole(power: bool) -> None:
+    for step in range(50):
+        disk = FaultyDisk(Random(step))
+        disk.make_folder(PATH)
+        laid(disk, {0: [*data(0), torn(1)], 2: data(2), 3: data(3), 4: data(4)})
+        disk.crash_at = step
+        try:
+            open_deferred(Handles(disk), PATH, 0, False)
+        except Crashed:
+            if power:
+                disk.crash()
+            disk.crash_at = -1
+            segments, _ = open_deferred(Handles(disk), PATH, 0, False)
+            assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1)], step
+        else:
+            assert step > 8
+            return
+    raise AssertionError("it never ended")

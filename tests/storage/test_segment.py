@@ -6,11 +6,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import pytest
-from google_crc32c import value as crc32c
 
-from protocol.batch import CorruptBatch, Record, build, facts_of, read_header, stamp_whole
+from protocol.batch import CorruptBatch, Record, build, facts_of, stamp_whole
 from storage import DamagedLog, Handles
-from storage.checking import check, cut
+from storage.checking import check
 from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
@@ -61,49 +60,6 @@ def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
     for name in (*[f"{one}.log" for one in strange], f"{segment_name(9)}.txt", f"{segment_name(9)}.log.swap"):
         overwrite(disk, f"{PATH}/{name}", b"")
     assert segment_bases(disk, PATH) == [0, 7, 12]
-
-
-@pytest.mark.parametrize("from_start", [True, False])
-def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(disk: FaultyDisk, from_start: bool) -> None:
-    written = Segment(Handles(disk), PATH, BASE)
-    written.handles.file(written.log_path, create=True)
-    for batch in SOME:
-        header = read_header(batch.data, 0)
-        written.append(batch.data, batch.base, batch.last, header.max_timestamp, header.leader_epoch)
-    again = Segment(Handles(disk), PATH, BASE)
-    assert check(again, from_start) == ""
-    whole = b"".join(batch.data for batch in SOME)
-    assert known(again) == known(written) == (len(whole), NEXT, 3_004, 114)
-    assert (again.epoch, again.epoch_start) == (written.epoch, written.epoch_start) == (2, 115)
-    assert read(disk, written.log_path) == whole
-    assert (again.verified, written.verified) == (from_start, True)
-
-
-@pytest.mark.parametrize("from_start", [True, False])
-def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_start: bool) -> None:
-    good = b"".join(batch.data for batch in SOME)
-    for wrong, reason in (
-        (one(120), "offset 120 where at least 121 must be"),
-        (one(99), "offset 99 where at least 121 must be"),
-        (one(BASE + (1 << 31)), "too far"),
-    ):
-        segment = laid(disk, [*SOME, wrong])
-        assert reason in check(segment, from_start)
-        assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    for fine in (one(121), one(BASE + (1 << 31) - 1)):
-        segment = laid(disk, [*SOME, fine])
-        assert check(segment, from_start) == ""
-        assert segment.next_offset == fine.base + 1
-    segment = laid(disk, SOME, one(121).data[:-1])
-    assert "cut short" in check(segment, from_start)
-    assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    assert check(laid(disk, [one(99)]), from_start) == "offset 99 where at least 100 must be"
-    backwards = bytearray(one(130).data)
-    backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
-    backwards[17:21] = crc32c(bytes(backwards[21:])).to_bytes(4, "big")
-    segment = laid(disk, SOME, bytes(backwards))
-    assert check(segment, from_start)
-    assert (segment.size, segment.next_offset) == (len(good), NEXT)
 
 
 def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
@@ -241,44 +197,6 @@ def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chu
             list(segment.batches(0, segment.size - missing, True, chunk_bytes))
     with pytest.raises(CorruptBatch, match="shorter than it was"):
         list(segment.batches(0, segment.size + 100, True, chunk_bytes))
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("count", range(6))
-def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: FaultyDisk, count: int, indexed: bool) -> None:
-    padding = 5_000 if indexed else 0  # so that the index has each of them
-    batches = [one(batch.base, batch.last - batch.base + 1, padding, 1_000 * (3 - abs(2 - n))) for n, batch in enumerate(SOME)]
-    segment = opened(disk, batches)
-    for batch in batches:
-        segment.read(batch.base, 1, NEXT)  # places are remembered
-    kept = batches[:count]
-    position = sum(len(batch.data) for batch in kept)
-    segment.save_index()
-    segment.unsynced = False
-    cut(segment, position)
-    assert segment.unsynced is (count < 5)
-    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name what is gone, should the process end now
-    assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
-    fresh = opened(disk, kept)
-    assert known(segment) == known(fresh)
-    assert segment.read(BASE, 1 << 20, NEXT) == b"".join(batch.data for batch in kept)
-    for offset in range(segment.next_offset, NEXT + 1):
-        following = one(offset, padding=50)
-        segment.append(following.data, following.base, following.last, 1_000, 0)
-        assert segment.read(offset, 1 << 20, NEXT + 1) == following.data
-    assert [segment.position_from(batch.base) for batch in kept] == [fresh.position_from(batch.base) for batch in kept]
-
-
-def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDisk) -> None:
-    data = [batch.data for batch in SOME]
-    segment = opened(disk, SOME, False)
-    overwrite(disk, segment.log_path, data[0] + data[1][:-1] + b"?" + b"".join(data[2:]))
-    cut(segment, segment.size - len(data[4]))
-    assert (segment.next_offset, segment.size) == (116, sum(len(one) for one in data[:4]))
-    overwrite(disk, segment.log_path, data[0] + data[1][:16] + b"?" + data[1][17:] + b"".join(data[2:4]))
-    with pytest.raises(DamagedLog, match="magic") as caught:
-        cut(segment, segment.size - len(data[3]))
-    assert caught.value.position == len(data[0])
 
 
 @pytest.mark.parametrize("fault", ["write", "room"])

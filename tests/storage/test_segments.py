@@ -9,7 +9,7 @@ from storage.extents import Extent
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, found, headers, names, overwrite, reopen
+from tests.storage.logs import FOLDER, batch, clean, found, headers, names, overwrite, read, reopen
 
 PATH = f"/data/{FOLDER}"
 ONE = len(batch("b0"))
@@ -147,3 +147,32 @@ def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk:
     assert disk.opened <= open_max
     log.close()
     assert disk.opened == 0
+
+
+def test_a_read_in_a_hole_between_segments_begins_behind_it(disk: FaultyDisk) -> None:
+    """A compaction may have taken the end of a segment."""
+    log = filled(disk, 4)
+    log.close()
+    disk.remove(path(1))
+    log, _ = reopen(disk, "/data", recovery_point=4)
+    for offset in (1, 2):
+        assert log.read(offset, 1)[:8] == (2).to_bytes(8, "big")
+        assert whole(log.extent(offset, 1))[:8] == (2).to_bytes(8, "big")
+
+
+def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: FaultyDisk) -> None:
+    log = filled(disk, 3)
+    log.close()
+    overwrite(disk, path(0), b"")
+    log, _ = reopen(disk, "/data", recovery_point=3)
+    disk.time = 5_000
+    assert log.closed_before(4_999) == ([], 0)
+    assert [one.base for one in log.closed_before(5_000)[0]] == [0, 1]
+
+
+def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: FaultyDisk) -> None:
+    log = filled(disk, 2)
+    data = bytearray(read(disk, path(0)))
+    data[16] = 1
+    overwrite(disk, path(0), bytes(data))
+    assert log.first_timestamp_since(0) == -1

@@ -135,7 +135,9 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
         disk.read_only = False
     with pytest.raises(AppendFailed):
         log.append(keyed(("new", "1")), log.epoch)
+    assert log.half_exchanged
     log.recover(keep_unflushed=True)
+    assert not log.half_exchanged
     assert left_over(disk) == []
     log.append(keyed(("new", "1")), log.epoch)
     log.flush()
@@ -438,3 +440,51 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
             assert len(found) < len(whole)
             return
     raise AssertionError("it never ended")
+
+
+def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe() -> None:
+    disk = made()
+    log = filled(disk)
+    job = compaction(disk, log)
+    assert list(job.steps())
+    (new,) = promote(disk, log.folder, job.cleaned, "0")
+    log.close()
+    disk.changes.clear()
+    reopen(disk, "/data")
+    removed = min(number for number, path in enumerate(disk.changes) if path.endswith(".deleted") and path in disk.changes[:number])
+    assert log.folder in disk.changes[disk.changes.index(f"{new.path}.log") : removed]
+
+
+def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_way() -> None:
+    disk = made()
+    log = filled(disk)
+    reader = log.scan()
+    seen = next(reader)
+    expected = b"".join(log.scan())
+    log.append(keyed(("more", "1")), log.epoch)
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed):
+        log.flush()
+    log.recover(keep_unflushed=True)
+    while bases := log.drop_first():
+        remove_deleted(disk, log.folder, bases)
+    assert log.segments == 1
+    for more in reader:
+        seen += more
+    assert seen == expected
+
+
+def test_no_index_stands_without_its_log() -> None:
+    """Another segment of this name would be looked up in it."""
+    for step in range(20):
+        disk = made()
+        log = filled(disk)
+        log.close()
+        disk.crash_at = step
+        try:
+            remove_deleted(disk, log.folder, log.drop_first())
+        except Crashed:  # of the process: what it had changed is there
+            disk.crash_at = -1
+        there = disk.list(log.folder)
+        bases = {name[:20] for name in there if name.endswith(".log")}
+        assert {name[:20] for name in there if name.endswith("index")} <= bases
