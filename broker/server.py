@@ -12,21 +12,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.api.cluster import ClusterHandlers
 from broker.api.config_changes import ConfigChangeHandlers
 from broker.api.configs import DescribeConfigsHandlers
 from broker.api.delete_records import RecordDeletionHandlers
 from broker.api.fetch import FetchHandlers
-from broker.api.group_admin import GroupAdminHandlers
-from broker.api.groups import GroupHandlers
 from broker.api.log_dirs import LogDirHandlers
 from broker.api.log_offsets import LogOffsetHandlers
 from broker.api.metadata import MetadataHandlers
-from broker.api.offsets import OffsetHandlers
+from broker.api.parts import Parts
 from broker.api.produce import ProduceHandlers
 from broker.api.producer_ids import ProducerIdHandlers
 from broker.api.replicas import ReplicaHandlers
 from broker.api.serving import Serving
+from broker.api.table import routes
 from broker.api.topic_changes import DeletionHandlers
 from broker.api.topic_partitions import TopicPartitionHandlers
 from broker.api.topics import TopicHandlers
@@ -256,8 +254,8 @@ class Server:
         config = self.config
         authorizer = AllowAll()
         transactions = Transactions()
-        cluster = ClusterHandlers(
-            self.dispatch, node, self.topics, store.view(), authorizer, lambda: self.shards.progress, self._remark, transactions.refused
+        parts = Parts(
+            node, self.clock, authorizer, store.view(), self.dispatch.routes, self._health, self.groups, self.shards, self.topics, transactions
         )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
@@ -279,7 +277,7 @@ class Server:
         self.checker = Checker(self._loop)
         self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
         self.dispatch.serve(
-            *cluster.routes(),
+            *routes(parts),
             *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
             *TopicHandlers(serving).routes(),
             *DeletionHandlers(serving).routes(),
@@ -293,11 +291,7 @@ class Server:
             *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
             *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),
             *LogOffsetHandlers(self.partitions, authorizer, self.turn).routes(),
-            *GroupHandlers(self.shards, self.groups, self.clock, authorizer).routes(),
-            *OffsetHandlers(self.shards, self.topics, self.groups, self.clock, authorizer).routes(),
-            *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
         )
-        cluster.offer()
 
     def _note_end_offsets(self) -> EndOffsetNotes:
         config = self.config
@@ -312,9 +306,9 @@ class Server:
             self.clock,
         )
 
-    def _remark(self) -> str:
-        """What the operator should know though everything serves, for `tenure health`."""
-        return "; ".join(filter(None, (self.clock.trouble, DEFECTS.text)))
+    def _health(self) -> str:
+        """What the operator should know, for `tenure health`: what does not serve yet, and what is wrong though it serves."""
+        return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.trouble, DEFECTS.text)))
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
         for address, port, host in opened:

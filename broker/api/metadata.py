@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.api.serving import Serving
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
-from broker.security.authorizer import Operation, cluster_operations, topic_operations
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, Operation, cluster_operations, topic_operations
 from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encode_topic, operations_bytes
 from broker.topics.registry import NO_ID, Topic, name_problem
 from protocol.apis import APIS
@@ -18,7 +18,6 @@ from protocol.messages.metadata import (
 )
 from protocol.wire import put_compact_count, put_legacy_count
 
-OPERATIONS_NOT_ASKED = -(1 << 31)
 ASKED_BY_ID_FROM = 12  # versions 10 and 11 have a field for the id, but only in replies
 
 

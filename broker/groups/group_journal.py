@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from broker.groups.journal import Journal, spoiled
 from broker.logging.logs import get_logger
@@ -20,6 +20,9 @@ from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, OwnedLog
 
 log = get_logger("broker.groups")
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 SERVING = 0
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -113,6 +116,16 @@ class GroupJournal(Journal):
         """Nothing is on its way to the log: a reply may be returned instead of held."""
         hold = self.shard.hold
         return hold.durable == hold.emitted and not hold.waiting
+
+    def call(self, step: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Let the shard take one step. After an exception the shard begins anew; the reply to it is the caller's to give."""
+        try:
+            result = step(*arguments)
+        except Exception:
+            self.broken()
+            raise
+        self.stepped()
+        return result
 
     def stepped(self) -> None:
         """After every call of the shard that may have emitted facts or set an earlier deadline."""

@@ -35,10 +35,10 @@ class Resource(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the one resource of its kind
 
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # in a reply, in place of a set of operations
+
 # What there is to be allowed about each kind.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
-
-
 TOPIC_OPERATIONS: Final = (
     Operation.READ,
     Operation.WRITE,
@@ -71,6 +71,18 @@ class Authorizer(Protocol):
 
 def may(authorizer: Authorizer, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, resource, name)
+
+
+def group_allowed(authorizer: Authorizer, call: Call, operation: Operation, group_id: str) -> bool:
+    return authorizer.open or authorizer.allows(call, operation, Resource.GROUP, group_id)
+
+
+def topic_allowed(authorizer: Authorizer, call: Call, operation: Operation, name: str) -> bool:
+    return authorizer.open or authorizer.allows(call, operation, Resource.TOPIC, name)
+
+
+def cluster_allowed(authorizer: Authorizer, call: Call, operation: Operation) -> bool:
+    return authorizer.open or authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
 
 
 class AllowAll:

@@ -7,12 +7,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from struct import pack, unpack
+from types import SimpleNamespace
 from typing import Any
 
-from broker.api.cluster import ClusterHandlers
-from broker.api.group_admin import GroupAdminHandlers
-from broker.api.groups import GroupHandlers
-from broker.api.offsets import OffsetHandlers
+from broker.api.table import CLUSTER, GROUPS, MEMBERS, OFFSETS
 from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
@@ -22,6 +20,7 @@ from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
 from broker.topics.registry import Topics
+from broker.topics.transactions import Transactions
 from coordinator import Fact, GroupConfig
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
@@ -179,7 +178,7 @@ class Desk:
         self.store = MemoryStore()
         self.cluster = Cluster()
         config = config or GroupConfig(group_initial_rebalance_delay_ms=0)
-        authorizer = authorizer or AllowAll()
+        self.authorizer: Any = authorizer or AllowAll()
         self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():
@@ -202,15 +201,19 @@ class Desk:
         if load:
             self.shards.load_all()
         self.dispatch = Dispatch(1 << 20)
-        node = Node(1, "cluster")
-        cluster = ClusterHandlers(self.dispatch, node, self.topics, self.cluster, authorizer)
-        self.groups = GroupHandlers(self.shards, config, self.clock, authorizer)
-        self.dispatch.serve(
-            *cluster.routes(),
-            *self.groups.routes(),
-            *OffsetHandlers(self.shards, self.topics, config, self.clock, authorizer).routes(),
-            *GroupAdminHandlers(self.shards, self.clock, authorizer).routes(),
+        parts: Any = SimpleNamespace(
+            node=Node(1, "cluster"),
+            clock=self.clock,
+            authorizer=self.authorizer,
+            cluster_view=self.cluster,
+            routes=self.dispatch.routes,
+            health=lambda: "NONE",
+            groups=config,
+            shards=self.shards,
+            topics=self.topics,
+            transactions=Transactions(),
         )
+        self.dispatch.serve(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
         self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
         self.loop.run()
 

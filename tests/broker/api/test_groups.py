@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.groups import java_address
+from broker.api.join_group import java_address
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest

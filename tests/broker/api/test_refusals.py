@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.groups import Syncing
+from broker.api.sync_group import ParkedSync
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -297,10 +297,10 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
     assert [member.reply().generation_id for member in members] == [1, 1, 1]
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
-    slot: Any = Syncing.reply
+    slot: Any = ParkedSync.reply
     defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's is made, two are told, and then
 
-    def tell(waiter: Syncing, reply: Any) -> None:
+    def tell(waiter: ParkedSync, reply: Any) -> None:
         for defect in defects:
             if defect is not None:
                 raise defect
@@ -308,7 +308,7 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
         slot.__set__(waiter, reply)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Syncing, "reply", property(slot.__get__, tell))
+        patched.setattr(ParkedSync, "reply", property(slot.__get__, tell))
         leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
     # The step had answers for the first two, and none yet for the last: nobody hears of what is not so.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]

@@ -130,7 +130,7 @@ def test_rights_that_were_taken_away_are_gone(desk: Desk, peer: Peer, monkeypatc
     id = stable(desk, peer)
     for offset in range(4):
         peer.ask(commit(id, offset), 9)
-    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    monkeypatch.setattr(desk.authorizer, "open", False)
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 30, ("t", 2): 30}
 
 
@@ -232,7 +232,7 @@ def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pyte
         peers[0].ask(commit(id, 1), 9)
     (one,) = remembered(peers[0])
     written: list[int] = []
-    monkeypatch.setattr("broker.api.offsets.written", lambda *call: written.append(1) or written_(*call))
+    monkeypatch.setattr("broker.api.offset_commit.written", lambda *call: written.append(1) or written_(*call))
     monkeypatch.setattr(connection, "REMEMBERED_BYTES_MAX", one.cost + one.cost // 2)
     for peer in peers[1:]:
         for offset in range(4):

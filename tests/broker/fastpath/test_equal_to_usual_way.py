@@ -152,7 +152,7 @@ class World:
             self.written()
         elif what < 0.89:
             is_open = random.random() < 0.9
-            self.do(lambda node: setattr(node.groups._authorizer, "open", is_open))
+            self.do(lambda node: setattr(node.authorizer, "open", is_open))
         else:
             ms = random.choice((0, 0, 1, 100, 1_500, 4_000))
             self.do(lambda node: node.pass_ms(ms))
@@ -188,7 +188,7 @@ def test_a_node_that_remembers_answers_and_writes_as_one_that_does_not(seed: int
     for _ in range(STEPS):
         world.step()
         world.check()
-    world.do(lambda node: setattr(node.groups._authorizer, "open", True))
+    world.do(lambda node: setattr(node.authorizer, "open", True))
     world.rebalance()
     world.watcher.fetch()
     world.check()

@@ -118,7 +118,7 @@ def test_it_waits_for_what_is_on_its_way_to_the_log(desk: Desk, peer: Peer, beat
 def test_rights_that_were_taken_away_are_gone(
     desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    monkeypatch.setattr(desk.authorizer, "open", False)
     assert peer.ask(beating, 4).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 

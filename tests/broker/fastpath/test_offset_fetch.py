@@ -161,7 +161,7 @@ def test_it_waits_for_what_is_on_its_way_to_the_log_and_fails_with_it(desk: Desk
 def test_rights_that_were_taken_away_are_gone(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     other.ask(committing(offset=3), 9)
     known(peer)
-    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    monkeypatch.setattr(desk.authorizer, "open", False)
     assert peer.ask(fetching(9), 9).groups[0].error_code == 30
 
 

@@ -341,7 +341,7 @@ def test_a_partition_that_does_not_serve_says_so(desk: Desk, pair: Pair, refusal
 
 
 def test_rights_that_were_taken_away_are_gone(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk.groups._authorizer, "open", False)
+    monkeypatch.setattr(desk.authorizer, "open", False)
     pair.a.join()
     assert pair.a.joined().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     pair.b.sync()
@@ -452,12 +452,13 @@ def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> No
 def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk)
     assert kinds(pair.a.peer) == [Rejoin, Resync]
-    for limit, left in (("JOIN_BYTES_MAX", []), ("SYNC_BYTES_MAX", [Rejoin])):
+    for limit, left in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [Rejoin])):
         with monkeypatch.context() as patched:
-            patched.setattr(f"broker.api.groups.{limit}", 60)
+            patched.setattr(f"broker.api.{limit}", 60)
             assert kinds(Pair(Desk()).a.peer) == left
     with monkeypatch.context() as patched:
-        patched.setattr("broker.api.groups.ELEMENTS_MAX", 1)
+        patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
+        patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
         pair = Pair(Desk())
         assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([Rejoin], [Rejoin, Resync])
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.api.metadata import OPERATIONS_NOT_ASKED
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.runtime.node import Address
-from broker.security.authorizer import AllowAll, Authorizer, Operation, Resource, may, topic_operations
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, AllowAll, Authorizer, Operation, Resource, may, topic_operations
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, _fact
 from protocol.messages.metadata import (

@@ -1,0 +1,43 @@
+"""ApiVersions: what a client asks before anything else, and the only API whose versions it need not know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+
+from broker.api.parts import Parts
+from broker.net.dispatch import Call, Constant, Response, Route
+from protocol.apis import API_VERSIONS, APIS, Api
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def route(parts: Parts) -> Route:
+    return Route(APIS[API_VERSIONS], ApiVersions(parts.routes).handle, refuse)
+
+
+class ApiVersions:
+    def __init__(self, routes: Mapping[int, Route]) -> None:
+        self._routes = routes  # of all APIs, complete before the first request comes
+
+    def handle(self, call: Call, request: ApiVersionsRequest) -> Response:
+        named = (request.client_software_name, request.client_software_version)
+        if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in named):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        return self._all
+
+    @cached_property
+    def _all(self) -> Response:
+        return Constant(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values()]))
+
+
+def _range(api: Api) -> ApiVersion:
+    return ApiVersion(api.key, *api.advertised)
+
+
+def refuse(request: ApiVersionsRequest | None, version: int, error: int) -> Response:
+    """With key 18 in it, a client that is newer than us knows at which version to ask again."""
+    return ApiVersionsResponse(error, [_range(APIS[API_VERSIONS])])

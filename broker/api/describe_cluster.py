@@ -1,0 +1,47 @@
+"""DescribeCluster: the brokers of the cluster."""
+
+from __future__ import annotations
+
+from broker.api.parts import Parts
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.node import Address, Node
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, cluster_operations
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def route(parts: Parts) -> Route:
+    return Route(APIS[DescribeClusterRequest.API_KEY], DescribeCluster(parts.node, parts.authorizer).handle, refuse)
+
+
+class DescribeCluster:
+    def __init__(self, node: Node, authorizer: Authorizer) -> None:
+        self._node = node
+        self._authorizer = authorizer
+
+    def handle(self, call: Call, request: DescribeClusterRequest) -> Response:
+        if request.endpoint_type != BROKERS:
+            if request.endpoint_type == CONTROLLERS:
+                error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            else:
+                error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+            return DescribeClusterResponse(error_code=error, error_message=message)
+        operations = OPERATIONS_NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            operations = cluster_operations(self._authorizer, call)
+        address: Address = call.connection.listener
+        return DescribeClusterResponse(
+            endpoint_type=BROKERS,
+            cluster_id=self._node.cluster_id,
+            controller_id=self._node.id,
+            brokers=[DescribeClusterBroker(self._node.id, address.host, address.port, self._node.rack, False)],
+            cluster_authorized_operations=operations,
+        )
+
+
+def refuse(request: DescribeClusterRequest, version: int, error: int) -> Response:
+    return DescribeClusterResponse(error_code=error, error_message=ErrorCode(error).message)

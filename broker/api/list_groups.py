@@ -1,0 +1,60 @@
+"""ListGroups: the groups of all partitions that serve."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api.parts import Parts
+from broker.groups.group_journal import GroupJournal
+from broker.groups.held_replies import answer_together
+from broker.groups.shards import Shards
+from broker.net.dispatch import Call, Response, Route
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed, group_allowed
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+CLASSIC: Final = "classic"
+
+
+def route(parts: Parts) -> Route:
+    handler = ListGroups(parts.shards, parts.authorizer)
+    return Route(APIS[ListGroupsRequest.API_KEY], handler.handle, refuse)
+
+
+class ListGroups:
+    def __init__(self, shards: Shards, authorizer: Authorizer) -> None:
+        self._shards = shards
+        self._authorizer = authorizer
+
+    def handle(self, call: Call, request: ListGroupsRequest) -> Response | None:
+        serving: list[GroupJournal] = []
+        for journal in self._shards.journals:
+            if not journal.refusal:
+                serving.append(journal)
+            elif journal.refusal != ErrorCode.NOT_COORDINATOR:
+                return ListGroupsResponse(0, journal.refusal)
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        authorizer = self._authorizer
+        everything = cluster_allowed(authorizer, call, Operation.DESCRIBE)
+        reply = ListGroupsResponse(0, ErrorCode.NONE)
+        if not types or CLASSIC in types:
+            reply.groups = [
+                ListedGroup(group.group_id, group.protocol_type, group.state, CLASSIC)
+                for journal in serving
+                for group in journal.shard.listed()
+                if (not states or group.state.lower() in states)
+                and (everything or group_allowed(authorizer, call, Operation.DESCRIBE, group.group_id))
+            ]
+
+        def refuse_part(part: int, error: int) -> None:
+            reply.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            reply.groups = []
+
+        answer_together(call, reply, serving, refuse_part)
+        return None
+
+
+def refuse(request: ListGroupsRequest, version: int, error: int) -> Response:
+    return ListGroupsResponse(0, error)

@@ -1,0 +1,171 @@
+"""OffsetCommit: topics and partitions are checked against the registry here, member and generation by the shard."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api.partition_counts import readable_partitions
+from broker.api.parts import Parts
+from broker.fastpath.commit import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain, CommitSeen, written
+from broker.groups.group_journal import GroupJournal
+from broker.groups.offset_replies import AllCommitted
+from broker.groups.shards import Shards
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.clock import Clock
+from broker.security.authorizer import Authorizer, Operation, group_allowed
+from broker.topics.registry import Topics
+from coordinator import Commit, GroupConfig
+from coordinator.offsets import too_long
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+GROUP_ID_NOT_FOUND_FROM: Final = 9
+
+CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
+
+
+def route(parts: Parts) -> Route:
+    handler = OffsetCommit(parts.shards, parts.topics, parts.groups, parts.clock, parts.authorizer)
+    return Route(APIS[OffsetCommitRequest.API_KEY], handler.handle, refuse)
+
+
+class OffsetCommit:
+    def __init__(self, shards: Shards, topics: Topics, config: GroupConfig, clock: Clock, authorizer: Authorizer) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._metadata_max = config.offset_metadata_max_bytes
+        self._clock = clock
+        self._authorizer = authorizer
+
+    def handle(self, call: Call, request: OffsetCommitRequest) -> Response | None:
+        if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
+            return refuse(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        refused: dict[str, OffsetCommitResponseTopic] = {}
+        valid: list[CommitTopic] = []
+        for topic in request.topics:
+            name, partitions = topic.name, topic.partitions
+            count = readable_partitions(self._topics, self._authorizer, call, name)
+            if count > 0:
+                for one in partitions:
+                    if not 0 <= one.partition_index < count:
+                        break
+                else:
+                    if partitions:
+                        valid.append((name, partitions))
+                    continue
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            _put_codes(refused, name, [one for one in partitions if not 0 <= one.partition_index < count], error)
+            present = [one for one in partitions if 0 <= one.partition_index < count]
+            if present:
+                valid.append((name, present))
+        if not valid:  # the group is not even looked at: no member is fenced
+            return OffsetCommitResponse(0, list(refused.values()))
+        journal = self._shards.of(request.group_id)
+        if journal.refusal:
+            return committed(refused, valid, journal.refusal)
+        commit = Commit(
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            valid,
+            request.retention_time_ms,
+            ErrorCode.GROUP_ID_NOT_FOUND if call.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION,
+        )
+        code = journal.call(journal.shard.commit, commit, self._clock.now, self._clock.wall)
+        metadata_max = self._metadata_max if commit.too_large is not None else None
+        if refused:
+            journal.reply(PartialCommit(call, committed(refused, valid, code, metadata_max), refused, valid))
+            return None
+        if code or metadata_max is not None:
+            call.reply = committed(refused, valid, code, metadata_max)
+        else:
+            call.reply = AllCommitted(valid)
+            self._remember(call, request, commit, journal)
+        journal.reply(call)
+        return None
+
+    def _remember(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
+        """From the second of its kind on: the next is likely of the same partitions."""
+        if (
+            call.size > COMMIT_BYTES_MAX
+            or commit.retention_ms != -1
+            or call.connection.host.trace is not None
+            or not self._authorizer.open
+        ):
+            return
+        before = call.remembered()
+        if not isinstance(before, (CommitSeen, CommitAgain)):
+            call.remember(CommitSeen())
+            return
+        now = self._clock.now
+        in_vain = before.made if now - before.made_ms < IN_VAIN_MS else 0
+        found = written(call.framed, request, call.version) if in_vain < MADE_IN_VAIN_MAX else None
+        if found is not None and call.reply is not None:
+            again = CommitAgain(call, found, commit, call.frame(call.reply), journal, self._topics, self._authorizer, self._clock)
+            again.made = in_vain + 1
+            if not call.remember(again):  # there is no room, and it was made in vain
+                before.made = MADE_IN_VAIN_MAX
+                before.made_ms = now
+
+
+class PartialCommit:
+    """The held reply to a commit of which some partitions never reached the group: these keep their codes."""
+
+    __slots__ = ("_call", "_refused", "_reply", "_valid")
+
+    def __init__(self, call: Call, reply: Response, refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic]) -> None:
+        self._call = call
+        self._reply = reply
+        self._refused = refused
+        self._valid = valid
+
+    def release(self) -> None:
+        self._call.answer(self._reply)
+
+    def fail(self, error: int) -> None:
+        self._call.answer(committed(self._refused, self._valid, error))
+
+
+def committed(
+    refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], error: int, metadata_max: int | None = None
+) -> OffsetCommitResponse:
+    """What was refused before the group was asked comes first. `metadata_max` is given where some metadata is too long."""
+    topics = {name: OffsetCommitResponseTopic(name, list(topic.partitions)) for name, topic in refused.items()}
+    alone: list[OffsetCommitResponseTopic] | None = None if topics else []
+    for name, partitions in valid:
+        codes = [OffsetCommitResponsePartition(one.partition_index, error or _metadata_error(one, metadata_max)) for one in partitions]
+        if alone is not None:
+            alone.append(OffsetCommitResponseTopic(name, codes))
+        elif name in topics:
+            topics[name].partitions += codes
+        else:
+            topics[name] = OffsetCommitResponseTopic(name, codes)
+    return OffsetCommitResponse(0, list(topics.values()) if alone is None else alone)
+
+
+def _metadata_error(one: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
+    metadata = one.committed_metadata
+    if metadata_max is not None and metadata and too_long(metadata, metadata_max):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _put_codes(
+    refused: dict[str, OffsetCommitResponseTopic], name: str, partitions: list[OffsetCommitRequestPartition], error: int
+) -> None:
+    topic = refused.get(name)
+    if topic is None:
+        topic = refused[name] = OffsetCommitResponseTopic(name)
+    topic.partitions += [OffsetCommitResponsePartition(one.partition_index, error) for one in partitions]
+
+
+def refuse(request: OffsetCommitRequest, version: int, error: int) -> Response:
+    return committed({}, [(topic.name, topic.partitions) for topic in request.topics], error)

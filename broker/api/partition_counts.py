@@ -1,0 +1,15 @@
+"""How many partitions a topic has, for those whose offsets its consumers store."""
+
+from __future__ import annotations
+
+from broker.net.dispatch import Call
+from broker.security.authorizer import Authorizer, Operation, topic_allowed
+from broker.topics.registry import Topics
+
+
+def readable_partitions(topics: Topics, authorizer: Authorizer, call: Call, name: str) -> int:
+    """0 when there is no topic of the name, -1 when the caller may not read it."""
+    if not topic_allowed(authorizer, call, Operation.READ, name):
+        return -1
+    topic = topics.by_name.get(name)
+    return topic.partitions if topic is not None else 0

@@ -1,0 +1,30 @@
+"""The parts of a running broker, from which each API picks what it works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.groups.shards import Shards
+from broker.net.dispatch import Route
+from broker.runtime.clock import Clock
+from broker.runtime.node import Node
+from broker.security.authorizer import Authorizer
+from broker.topics.registry import Topics
+from broker.topics.transactions import Transactions
+from coordinator import GroupConfig
+from storage import ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    node: Node
+    clock: Clock
+    authorizer: Authorizer
+    cluster_view: ClusterView
+    routes: Mapping[int, Route]  # of all APIs, once these are put together
+    health: Callable[[], str]  # what its operator should know, "NONE" when it serves and there is nothing
+    groups: GroupConfig
+    shards: Shards
+    topics: Topics
+    transactions: Transactions
