@@ -68,6 +68,12 @@ class Following:
         assert text, self.process.communicate(timeout=SECONDS)[1]
         return dict(json.loads(text))
 
+    def said(self, part: str) -> None:
+        """Waits until it has said so."""
+        assert self.process.stderr is not None
+        while part not in (line := self.process.stderr.readline()):
+            assert line
+
     def end(self, number: signal.Signals) -> tuple[int, str]:
         self.process.send_signal(number)
         return self.process.wait(SECONDS), self.process.communicate()[1]
@@ -109,6 +115,25 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
     capsys.readouterr()
 
 
+@pytest.mark.clients  # it waits
+def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    settings = ("--profile", "test", "--data", str(tmp_path / "data"), "--set", "offsets.topic.num.partitions=1", "--listen")
+    with broker(*settings, "127.0.0.1:0") as served:
+        port = served.port
+        commit_offsets(port, 0)
+        loud = command("run", tmp_path / "out", "--offsets", f"kafka://127.0.0.1:{port}")
+        loud.remove("--quiet")
+        with following(*loud) as run:
+            assert run.line()["groups"] == 3
+            served.kill()
+            run.said("refused")
+            with broker(*settings, f"127.0.0.1:{port}"):
+                commit_offsets(port, 1)
+                while run.line()["groups"] != 6:
+                    pass
+            assert run.end(signal.SIGINT)[0] == 130
+
+
 @contextmanager
 def locked(warehouse: Warehouse) -> Iterator[None]:
     """As soon as nobody else has it."""
@@ -130,7 +155,5 @@ def test_a_turn_that_finds_others_at_work_comes_later(data: Path, tmp_path: Path
     with following(*loud) as run:
         run.line()
         with locked(Warehouse.open(out)):
-            assert run.process.stderr is not None
-            while "another run is at work in it" not in (said := run.process.stderr.readline()):
-                assert said
+            run.said("another run is at work in it")
         assert run.end(signal.SIGINT)[0] == 130
