@@ -11,8 +11,6 @@ from pipeline.progress import Progress
 T = TypeVar("T")
 R = TypeVar("R")
 
-# In what Spark says of a job that failed: the traces of two languages, and between them the exception of the worker.
-_IN_PYTHON: Final = re.compile(r"^(\w[\w.]*: .+|\w[\w.]*(?:Error|Exception))\s*\n\s*\n\s*at ", re.MULTILINE)
 _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(.*?\): )?([^\n]+)")
 
 
@@ -73,5 +71,10 @@ class OnSpark:
 
 
 def _why(text: str) -> str:
-    found = _IN_PYTHON.search(text) or _REASON.search(text)
-    return " ".join((found[1] if found else text).split())[:300]
+    """Of what may be the traces of two languages: the exception of the worker, or else what Spark says of the last attempt."""
+    _, traced, trace = text.rpartition("Traceback (most recent call last):")
+    if traced:
+        text = next((line for line in trace.splitlines() if line and not line[0].isspace()), text)
+    elif found := _REASON.search(text):
+        text = found[1]
+    return " ".join(text.split())[:300]

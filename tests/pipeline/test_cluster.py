@@ -82,3 +82,20 @@ def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data
     environment = standalone.environment(PYSPARK_PYTHON=python)
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     check(done, tmp_path / "out", wanted)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the parents of a process in /proc")
+def test_a_worker_and_an_executor_that_are_killed_change_nothing(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+    python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    command = [sys.executable, "-P", "-m", "tests.pipeline.losing", cluster, *map(str, (python, data, tmp_path / "out", marks))]
+    environment = standalone.environment(PYTHONPATH=str(ROOT))
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in marks.iterdir()} == {"worker", "executor"}
+    found = tables(tmp_path / "out")
+    assert [name for name in wanted if not found[name].equals(wanted[name])] == []
+    warehouse = Warehouse.open(tmp_path / "out")
+    named = {warehouse.folder / file.path for file in warehouse.current().files}
+    assert set(warehouse.folder.rglob("*.parquet")) - named  # what the killed ones had written counts for nothing

@@ -54,11 +54,21 @@ def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
     try:
         yield spark
     finally:
-        gateway = spark.sparkContext._gateway
         spark.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # the JVM ends with its standard input
-        gateway.proc.wait(SECONDS)
+        end_jvm()
+
+
+def end_jvm() -> None:
+    """Whoever wants a Spark next in this process starts another one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    gateway.proc.wait(SECONDS)
 
 
 class Record(NamedTuple):

@@ -1,0 +1,52 @@
+"""A driver whose cluster loses a Python worker and an executor: `python -P -m tests.pipeline.losing MASTER PYTHON DATA OUT MARKS`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline import ingest as ingesting
+from pipeline.build import build
+from pipeline.inputs import Inputs
+from pipeline.progress import Progress
+from pipeline.runner import OnSpark
+from pipeline.samples import note_directories
+from pipeline.session import session
+from pipeline.warehouse import Warehouse
+
+
+def main() -> None:
+    master, python, *folders = sys.argv[1:]
+    data, out, marks = map(Path, folders)
+    write_rows = ingesting.write_rows
+
+    def losing(task: Any) -> Any:
+        """After it has written its rows, the first one's worker is killed, the second one's whole executor."""
+        wrote = write_rows(task)
+        process = os.getpid()
+        for whom in ("worker", "executor"):
+            try:
+                os.close(os.open(f"{marks}/{whom}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                for _ in range(2):  # a worker is a child of a daemon, and that is one of the executor
+                    process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+                continue
+            os.kill(process, signal.SIGKILL)
+        return wrote
+
+    ingesting.write_rows = losing
+    quiet = Progress()
+    settings = {"spark.pyspark.python": python, "spark.executor.memory": "500m"}
+    with Warehouse.open(out, create=True).locked(), session(master, settings) as spark:
+        warehouse, runner = Warehouse(out), OnSpark(spark, quiet)
+        inputs = Inputs.of([str(data)])
+        ingesting.ingest(warehouse, runner, inputs, quiet)
+        note_directories(warehouse, inputs)
+        build(warehouse, runner)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""On Spark, with any number of workers and partitions, in any slices: the tables of a run without Spark, to the last row."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.build import build
+from pipeline.demo import write_world
+from pipeline.ingest import ingest
+from pipeline.inputs import Inputs
+from pipeline.progress import Progress
+from pipeline.rows import TABLES
+from pipeline.rows import Record as Row
+from pipeline.runner import OnSpark, Runner, Sequential, SparkFailed
+from pipeline.samples import note_directories
+from pipeline.schema import rows_of
+from pipeline.session import session
+from pipeline.warehouse import Warehouse
+from tests.pipeline.test_build import SLICED, difference
+from tests.spark.session import JVM, end_jvm
+
+pytestmark = pytest.mark.spark
+
+QUIET = Progress()
+SEED = random.randrange(1 << 16)  # in the names of the tests
+SMALL = {"spark.driver.extraJavaOptions": JVM, "spark.driver.memory": "768m"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("world") / "data"
+    write_world(directory, seed=SEED, days=0.06)
+    return directory
+
+
+def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
+    """In so many runs, each up to such a share of the offsets; the last one of everything."""
+    warehouse = Warehouse.open(out, create=True)
+    ends = {} if not cuts else ends_of(world)
+    for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:
+        with warehouse.locked():
+            inputs = Inputs.of([str(world)], until=until)
+            ingest(warehouse, runner, inputs, QUIET)
+            note_directories(warehouse, inputs)
+            build(warehouse, runner)
+    return warehouse
+
+
+def ends_of(world: Path) -> dict[int, int]:
+    bytes_of = {int(path.name.rpartition("-")[2]): sum(file.stat().st_size for file in path.glob("*.log")) for path in world.glob("__consumer_offsets-*")}
+    return {number: size // 100 for number, size in bytes_of.items()}  # about so many records
+
+
+@pytest.fixture(scope="module")
+def wanted(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", world, Sequential(QUIET))
+    found = {name: warehouse.read(name) for name in TABLES}
+    assert all(len(found[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jvm() -> Iterator[None]:
+    pytest.importorskip("pyspark")
+    yield
+    end_jvm()
+
+
+@contextmanager
+def on_spark(master: str, partitions: int) -> Iterator[Any]:
+    with session(master, {**SMALL, "spark.sql.shuffle.partitions": str(partitions)}) as spark:
+        yield spark
+
+
+def compare(warehouse: Warehouse, wanted: dict[str, pa.Table], sliced: bool = False) -> None:
+    for name, table in wanted.items():
+        if not (sliced and name in SLICED):
+            found = warehouse.read(name)
+            assert found.equals(table), difference(name, found, table)
+
+
+@pytest.mark.parametrize(("master", "partitions", "slices"), [("local[1]", 1, 0), ("local[2]", 64, 2)], ids=lambda value: f"{value}-{SEED}")
+def test_tables_are_those_of_a_run_without_spark(
+    world: Path, wanted: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
+) -> None:
+    cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
+    with on_spark(master, partitions) as spark:
+        compare(analyzed(tmp_path / "out", world, OnSpark(spark, QUIET), cuts), wanted, bool(cuts))
+
+
+def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+    from pipeline.source import CoordinatorLogs
+
+    with on_spark("local[2]", 4) as spark:
+        spark.dataSource.register(CoordinatorLogs)
+        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(wanted["records"]) // 2).load(str(world))
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        assert query.awaitTermination(300)
+        assert query.exception() is None
+        rows = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in spark.read.parquet(str(tmp_path / "out")).collect()]
+        assert sorted(rows, key=lambda row: (row.log, row.partition, row.offset)) == sorted(
+            rows_of(Row, wanted["records"]), key=lambda row: (row.log, row.partition, row.offset)
+        )
+        kinds = Counter(wanted["records"]["kind"].to_pylist())
+        frame = spark.read.format("koffsets").load(str(world))
+        for partitions in (1, 4, 64):
+            spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+            assert {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()} == kinds
+
+
+def test_a_task_that_fails_is_one_line() -> None:
+    with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
+        OnSpark(spark, QUIET).run("dividing", lambda task: 1 // task, [1, 0], lambda task: 1)
+    assert str(failed.value) == "Spark gave up dividing: ZeroDivisionError: integer division or modulo by zero"
