@@ -32,7 +32,6 @@ def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]
         for path, position in cuts:
             _copy(disk, path, position, f"{made}/{path.rpartition('/')[2]}.from-{position}")
         disk.sync_folder(made)
-        disk.sync_folder(around)
     except OSError:
         with contextlib.suppress(OSError):
             _remove(disk, made)

@@ -108,7 +108,7 @@ def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
     if not bases:
         return 0
     size = 0
-    for base in reversed(bases):
+    for base in bases:
         segment = Segment(handles, folder, base)
         size += handles.file(segment.log_path).size()
         segment.close()

@@ -89,3 +89,11 @@ def test_a_repair_of_a_log_without_a_folder_leaves_nothing(place: Place) -> None
     log.recover(True)
     assert log.usable
     assert place.disk.list(place.path) == []
+
+
+def test_no_folder_is_removed_that_was_not_set_aside(place: Place) -> None:
+    folder = f"{place.path}/orders-0"
+    place.disk.make_folder(folder)
+    with pytest.raises(AssertionError):
+        remove_folder(place.disk, folder)
+    assert place.disk.exists(folder)

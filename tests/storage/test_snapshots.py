@@ -240,3 +240,23 @@ def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
     disk.remove = original  # type: ignore[method-assign]
     opened(place, False)
     assert snapshot_offsets(disk.list(log.folder)) == [3]
+
+
+def test_a_snapshot_from_before_the_log_begins_is_not_believed(place: Place) -> None:
+    """What its producers wrote in between is gone: they would be refused what they send next."""
+    log, producers = opened(place, False)
+    for sequence in range(4):
+        sent = batch(7, sequence)
+        log.append(sent, log.epoch)
+        producers.note(read_header(sent, 0), sequence)
+        assert log.roll(1 << 20)
+    log.flush()
+    log.close()
+    folder = f"{place.path}/{FOLDER}"
+    for base in (0, 1, 2, 3):
+        place.disk.remove(f"{folder}/{base:020}.log")
+    for offset in (2, 3, 4):
+        place.disk.remove(f"{folder}/{offset:020}.snapshot")
+    for clean in (True, False):
+        log, producers = opened(place, clean)
+        assert (log.start_offset, list(producers)) == (4, [])

@@ -206,6 +206,7 @@ def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_
     disk.crash()
     disk.remove = original  # type: ignore[method-assign]
     assert [read(disk, f"{made}/{0:020}.log.from-2") for made in copies] == [b"345"] * len(copies)
+    assert disk.opened == 0
 
 
 @pytest.mark.plain
@@ -219,6 +220,7 @@ def test_copies_have_a_bound_in_bytes_and_the_newest_stays_however_large_it_is(d
         set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
         left.append([int(entry[:6]) for entry in disk.list("/data/set-aside")])
     assert left == [[1], [1, 2], [2, 3], [2, 3, 4], [5], [6]]
+    assert disk.opened == 0
 
 
 def test_zeros_tell_what_was_never_written() -> None:

@@ -11,7 +11,7 @@ from protocol.batch import Record, build, stamp
 from storage import Handles
 from storage.checking import check
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
-from storage.segment import Segment
+from storage.segment import CHUNK_BYTES, Segment
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, overwrite, reopen
 
@@ -112,3 +112,49 @@ def test_offsets_end_where_the_index_cannot_name_them_any_more(records: int, cle
     good = 13 if records == 1 else 12
     last = RELATIVE_OFFSET_MAX - 12 * records + (good + 1) * records - 1
     assert (segment.size, reason) == (good * len(one), f"offset {last} is too far from the segment's first, 0")
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48])
+def test_a_length_of_less_than_a_header_is_no_batch_though_the_checksum_of_nothing_is_right(length: int) -> None:
+    one = bytearray(batch("name"))
+    stamp(one, 0, 0, 0)
+    short = bytearray(one)
+    stamp(short, 0, 1, 0)
+    short[8:12] = length.to_bytes(4, "big", signed=True)
+    short[17:21] = google_crc32c.value(bytes(short[21 : max(12 + length, 21)])).to_bytes(4, "big")
+    found, reason = checked(stored(bytes(one + short)))
+    assert (reason, found.size, found.next_offset) == (f"a batch of {12 + length} bytes", len(one), 1)
+
+
+@pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # all alike, and none like the one before
+def test_a_batch_an_interval_behind_the_last_entry_has_one(sizes: tuple[int, ...]) -> None:
+    data = bytearray()
+    for number in range(64):
+        size = sizes[number % len(sizes)]
+        one = next(made for padding in range(size) if len(made := bytearray(batch("name", 1, padding))) == size)
+        stamp(one, 0, number, 0)
+        data += one
+    segment, reason = checked(stored(bytes(data)))
+    assert not reason
+    assert list(segment.index.positions) == list(range(INTERVAL_BYTES, len(data), INTERVAL_BYTES))
+    assert list(segment.index.offsets) == list(range(4, 64, 4))
+
+
+def test_a_compression_that_nobody_knows_is_damage_though_the_checksum_is_right() -> None:
+    for codec in range(8):
+        one = bytearray(batch("name"))
+        one[22] = codec
+        one[17:21] = google_crc32c.value(bytes(one[21:])).to_bytes(4, "big")
+        stamp(one, 0, 0, 0)
+        assert checked(stored(bytes(one)))[1] == ("" if codec <= 4 else f"unknown compression {codec}")
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_last_batch_that_is_larger_than_what_is_read_at_once_is_read_whole(missing: int) -> None:
+    data = bytearray()
+    for number, padding in enumerate((10, 2 * CHUNK_BYTES)):
+        one = bytearray(batch("name", 1, padding))
+        stamp(one, 0, number, 0)
+        data += one
+    segment, reason = checked(stored(bytes(data[: len(data) - missing])))
+    assert (segment.next_offset, reason) == ((2, "") if not missing else (1, "a batch is cut short"))
