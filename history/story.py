@@ -64,6 +64,8 @@ class Story(Standing):
             done += self._close()
         deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
         explained = deleted or self._began_anew == header.coordinator_epoch
+        # The group is new, and its first member joined another coordinator, of which no note tells: that rebalance came to nothing.
+        made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
         if lost or (anew and self._noted):
             self._members = None
         if lost or (anew and self._noted and not explained):
@@ -78,7 +80,7 @@ class Story(Standing):
             done.append(Missing(self._told_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
             self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._image = None
-        elif anew and not explained and not lost and generation > 0 and (self._noted or self._image is not None):
+        elif anew and not explained and not lost and (made_before or (generation > 0 and (self._noted or self._image is not None))):
             done.append(Lost(header.ts, UNKNOWN))
         before = self._open
         self._place = UNKNOWN
