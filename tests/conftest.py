@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings
+
+settings.register_profile("busy", deadline=None)  # how long an example takes says more about the machine
+settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

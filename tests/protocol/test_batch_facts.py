@@ -37,7 +37,7 @@ SIZES = st.one_of(st.integers(0, 6), st.sampled_from([50, 56, 57, 58, 62, 63, 64
 FACTS = st.tuples(SIZES.map(lambda size: b"k" * size), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))
 
 
-@settings(max_examples=16 * DEPTH, deadline=None)
+@settings(max_examples=16 * DEPTH)
 @given(st.lists(st.tuples(st.lists(FACTS, min_size=1, max_size=3), st.sampled_from(list(Compression))), max_size=6), st.booleans())
 def test_it_gives_what_the_general_way_gives(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
     batches = []
@@ -160,7 +160,7 @@ def test_offsets_that_do_not_grow_or_lie_behind_the_known_end_are_refused(record
 KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))
 
 
-@settings(max_examples=13 * DEPTH, deadline=None)
+@settings(max_examples=13 * DEPTH)
 @given(st.lists(st.tuples(KEYED, st.integers(1, 9_000), st.integers(-9_000, 9_000)), min_size=1, max_size=70))
 def test_what_a_cleaner_asks_first_is_what_the_records_say(contents: list[tuple[tuple[bytes | None, bytes | None], int, int]]) -> None:
     made, offset = [], -1

@@ -354,7 +354,7 @@ class Known:
     first_cleaned: int = -1
 
 
-@settings(max_examples=16 * DEPTH, deadline=None)
+@settings(max_examples=16 * DEPTH)
 @given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]), stops_clean=st.booleans())
 def test_a_cleaned_log_holds_what_it_must(
     steps: list[tuple[str, list[tuple[str, str | None]], Compression]], segment_bytes: int, stops_clean: bool

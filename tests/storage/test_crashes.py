@@ -270,7 +270,7 @@ class Run:
         assert names(reopen(self.disk, "/data")[0]) == found
 
 
-@settings(max_examples=25 * DEPTH, deadline=None)
+@settings(max_examples=25 * DEPTH)
 @given(seed=st.integers(0, 1 << 32), segment_bytes=st.sampled_from([150, 600, 1 << 20]), steps=STEPS)
 def test_it_opens_with_a_prefix_of_what_was_appended_and_everything_flushed(seed: int, segment_bytes: int, steps: list[Step]) -> None:
     run = Run(seed, segment_bytes)
