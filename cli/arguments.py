@@ -142,7 +142,7 @@ def address(text: str) -> Address:
 
 def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     if too_large(text, LONG_MAX):
         raise argparse.ArgumentTypeError(f"{text} is too large: at most {LONG_MAX} can be asked for")
     return int(text)

@@ -143,7 +143,7 @@ def test_help_is_understood_as_a_word_too(tenure: Tenure, line: str, the_same: s
         ("topic create t --replication-factor 32768", "--replication-factor: 32768 is too large: at most 32767 can be asked for"),
         ("consume t --limit 9223372036854775808", "--limit: 9223372036854775808 is too large: at most 9223372036854775807 can be asked for"),
         (f"consume t --limit {'9' * 5000}", "is too large"),
-        ("consume t --limit -1", "'-1' is not a whole number"),
+        ("consume t --limit -1", "'-1' is not a whole number of at least 0"),
     ],
 )
 def test_a_number_that_is_too_large_is_answered_with_the_limit(tenure: Tenure, line: str, told: str) -> None:

@@ -112,7 +112,7 @@ def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure)
         (("--to-latest",), 64, "say which partitions: --topic T[:P,...] or --all-topics"),
         (("--topic", TOPIC), 64, "one of these is missing: --to-earliest, --to-latest"),
         (("--to-latest", "--to-earliest", "--topic", TOPIC), 64, "--to-latest and --to-earliest exclude each other"),
-        (("--to-offset", "-1", "--topic", TOPIC), 64, "'-1' is not a whole number"),
+        (("--to-offset", "-1", "--topic", TOPIC), 64, "'-1' is not a whole number of at least 0"),
         (("--to-datetime", "noon", "--topic", TOPIC), 64, "'noon' is not a time like 2026-"),
         (("--by-duration", "1M", "--topic", TOPIC), 64, "'1M' is not a duration like 90s"),
         (("--from-file", "/nowhere/at/all"), 66, "/nowhere/at/all: no such file or directory"),
