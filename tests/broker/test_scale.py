@@ -24,7 +24,7 @@ from tests.clients.stored import listed_groups
 from tests.running import environment
 from tests.support.crowd import disperse, gather, settle
 from tests.support.lasting import LastingBroker, described, stored_offsets
-from tests.support.many_offsets import TOPIC, write_offsets
+from tests.support.many_offsets import TOPIC, plain_reading, write_offsets
 
 pytestmark = [
     pytest.mark.alone,
@@ -95,9 +95,9 @@ def test_members_that_beat_every_three_seconds_stay_and_cost_little(tmp_path: Pa
 
 OFFSETS_EACH = 100
 GROUPS = 10_000 if FULL else 2_000
-# A million in so many seconds of the reference machine's processor, after a crash, when what was written last is checked, and after
-# an orderly stop. The target is 1.5.
-RELOAD_SECONDS_MAX = {1: (2.4, 2.1), 10: (2.1, 2.1)}
+# As a part of the plainest reading of the same logs: after a crash, when what was written last is checked, and after an orderly stop.
+# Found with one in a batch were 0.46 to 0.56 and 0.24 to 0.42, on Python 3.11, 3.13 and 3.14; with ten 3.3 and 2.0.
+LOAD_MOST = {1: (0.75, 0.6), 10: (4.5, 3.0)}
 
 
 @pytest.mark.parametrize("per_batch", [1, 10] if FULL else [1])
@@ -113,24 +113,23 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
 
     def cost(killed: bool) -> float:
         """Of one start, which is ended this way or the other."""
+        least = plain_reading(tmp_path / "data")
         with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as lasting:
-            before = yardstick()
             assert lasting.broker is not None
             spent = processor_seconds(lasting.broker.pid) - nothing
-            slower = (before + yardstick()) / 2
             stored = stored_offsets(lasting.port, f"group-{GROUPS - 1:06}")
             assert stored == {(TOPIC, number): (number, "") for number in range(OFFSETS_EACH)}
             if killed:
                 lasting.kill()
             else:
                 lasting.stop()
-        return spent / slower * 1_000_000 / (GROUPS * OFFSETS_EACH)
+        return spent / least
 
     costs = [cost(killed=True) for _ in range(3)]
     cost(killed=False)
     orderly = [cost(killed=False) for _ in range(3)]
-    print(f"a million in {min(costs):.2f} s, after an orderly stop {min(orderly):.2f} s, {per_batch} in a batch: {costs}, {orderly}")
-    most, most_orderly = RELOAD_SECONDS_MAX[per_batch]
+    print(f"offsets loaded in {min(costs):.2f} of the plainest reading, after an orderly stop {min(orderly):.2f}, {per_batch} in a batch: {costs}, {orderly}")
+    most, most_orderly = LOAD_MOST[per_batch]
     assert min(costs) < most
     assert min(orderly) < most_orderly
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from struct import Struct
+from zlib import crc32
 
 import google_crc32c
 
 from coordinator import partition_of
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from protocol.batch import CRC_FROM, build_facts, stamp
+from tests.running import environment
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "orders"
@@ -17,6 +22,7 @@ CRC = Struct(">I")
 PARTITION = Struct(">i")
 OFFSET = Struct(">q")
 OFFSET_AT = 2  # behind the version, in a value
+BATCH = Struct(">qi")  # its offset, and the length of what follows
 MARK = 0x7A7B7C7D  # found once in a batch that is a form: where the first partition stands
 
 
@@ -60,3 +66,38 @@ def form_of(group: str, records: int) -> tuple[bytearray, list[tuple[int, int]]]
         at = form.index(value, key) + len(value)
         spots.append((key, at - len(value) + OFFSET_AT))
     return form, spots
+
+
+class Kept:
+    __slots__ = ("number", "place", "rest")
+
+    def __init__(self, place: int, number: int, rest: str) -> None:
+        self.place, self.number, self.rest = place, number, rest
+
+
+def plain_reading(data: Path) -> float:
+    """The processor seconds of a process that reads these logs in the plainest way and keeps an object of each batch: a yardstick.
+
+    It slows down with the machine as a load does, whether the processor or the memory is what others take.
+    """
+    command = [sys.executable, "-P", "-m", __name__, str(data)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), timeout=120).stdout)
+
+
+def read_plainly(data: Path) -> dict[str, dict[int, Kept]]:
+    kept: dict[str, dict[int, Kept]] = {}
+    for path in sorted(data.glob("__consumer_offsets-*/*.log")):
+        log, at = path.read_bytes(), 0
+        while at < len(log):
+            number, size = BATCH.unpack_from(log, at)
+            batch = log[at + BATCH.size : at + BATCH.size + size]
+            crc32(batch[CRC_FROM - BATCH.size :])
+            kept.setdefault(path.parent.name, {})[number] = Kept(at, number, batch.hex())
+            at += BATCH.size + size
+    return kept
+
+
+if __name__ == "__main__":
+    begin = time.process_time()
+    read_plainly(Path(sys.argv[1]))
+    print(time.process_time() - begin)
