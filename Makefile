@@ -102,7 +102,7 @@ compiled-test: setup ## the tests, real clients, kills, Apache Kafka beside it a
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel build/compiled/dist
 	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
 		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
-	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients
+	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
 	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2
 	@$(COMPILED) $(BIN)/python -P -m pytest --import-mode=append tests/project/test_wheel.py
