@@ -1,7 +1,7 @@
 """Runs the tests on every Python from 3.11 on that is found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
-cores, and one process more. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
+cores. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
 on the first Python only, those marked `clients`, `kafka` and `spark` by `make clients-test`, `kafka-test` and `spark-test`. The closing
 lines say what every Python came to.
 """
@@ -99,8 +99,10 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # One more, as many tests wait for a process or a deadline; a file's tests stay together, as long as everybody has something to do.
-    together = ["-n", str(min(WORKERS_MAX, cores + 1)), "--dist", "worksteal"]
+    # A file's tests stay together, as long as everybody has something to do. On the first Python many tests wait for a process or a
+    # deadline: one more. On the others rewriting the asserts would be a third of the work: a failure shows the locals instead.
+    workers, shown = (cores + 1, []) if first else (cores, ["--assert=plain", "--showlocals"])
+    together = ["-n", str(min(WORKERS_MAX, workers)), "--dist", "worksteal", *shown]
     elsewhere = ["alone", *OTHER_WORDS] if first else ["alone", "once", *OTHER_WORDS]
     selected = " and ".join(f"not {mark}" for mark in elsewhere)
     ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]

@@ -24,6 +24,8 @@ from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE
 from tests.history.conftest import NotedPlay
 
+pytestmark = pytest.mark.once
+
 FOREVER = 1 << 62
 
 

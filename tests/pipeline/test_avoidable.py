@@ -42,6 +42,7 @@ def test_where_notes_are_lost_too(name: str) -> None:
     assert sure <= expected(name) <= sure + counted(tables.episodes, UNKNOWN)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(12))
 def test_without_notes_nothing_is_claimed_that_notes_deny(seed: int) -> None:
     """Where notes and records tell the same rebalances."""
@@ -54,6 +55,7 @@ def test_without_notes_nothing_is_claimed_that_notes_deny(seed: int) -> None:
         assert (one.avoidable_by_ms is not None) == (one.avoidable == YES)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(12))
 def test_restarts_alone_are_avoidable_and_nothing_else_is(seed: int) -> None:
     """As the world saw it that made them."""
@@ -125,6 +127,7 @@ def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
     assert gap.episodes == [1, 2, 3]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("notes", [True, False])
 def test_what_is_final_stays_as_it_is(seed: int, notes: bool) -> None:

@@ -16,6 +16,8 @@ from pipeline.virtual import Memory, TrueEpisode, World
 from tests.pipeline.playing import commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 
+pytestmark = pytest.mark.once
+
 SEEDS = (*range(100, 124), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
 SURE = 0.98  # of causes that are said to be strong so many are right at least
 

@@ -46,6 +46,7 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
         assert other.gap_lo_ms <= one.gap_lo_ms <= one.gap_hi_ms <= other.gap_hi_ms
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("notes", [True, False])
 def test_nobody_is_back_before_it_went(seed: int, notes: bool) -> None:

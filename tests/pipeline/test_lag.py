@@ -146,6 +146,7 @@ def slope(by_minute: dict[int, list[tuple[int, int, int | None]]], minute: int, 
     return sum((t - mean_t) * (y - mean_y) for t, y in points) / spread * 1_000 if spread else None
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(15))
 def test_numbers_are_those_of_naive_python(seed: int) -> None:
     said = anything(seed, 150)
@@ -160,6 +161,7 @@ def test_numbers_are_those_of_naive_python(seed: int) -> None:
         assert row.growth_60m_per_s == pytest.approx(growth_60, abs=1e-9)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(40))
 def test_any_slicing_gives_the_same(seed: int) -> None:
     said = anything(seed, 300)

@@ -262,6 +262,7 @@ def some_graces(said: list[Said], seed: int) -> dict[str, list[tuple[int, int]]]
     return out
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(25))
 def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
     said = anything(seed, 150)
@@ -279,6 +280,7 @@ def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
                 assert found == [said_so for said_so in [verdict(at)] if said_so is not None], (key, ruleset, at)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(40))
 def test_any_slicing_gives_the_same(seed: int) -> None:
     said = anything(seed, 250)

@@ -10,6 +10,8 @@ from pipeline.whatif import FOREVER_MS, confirmed
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played, script_of
 from tests.pipeline.scenarios import SCENARIOS, play, pods
 
+pytestmark = pytest.mark.once
+
 TIMEOUTS = [6_000, 10_000, 30_000, 60_000, 180_000, FOREVER_MS]
 QUIET = [10 * MINUTE_MS, 20 * MINUTE_MS]  # each is over before the next begins
 DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]

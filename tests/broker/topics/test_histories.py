@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.histories import World
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_acknowledged_is_readable_and_the_directory_is_sound_through_kills_at_any_step(tmp_path: Path, seed: int) -> None:
