@@ -186,8 +186,8 @@ class GroupJournal(Journal):
             elif self._unloaded is None:
                 self._reload(self)
             self.leave()
-            return
-        Journal._appended(self, hold, stamp, facts, result)
+        else:
+            Journal._appended(self, hold, stamp, facts, result)
 
     def _none_under_way(self) -> None:
         self._in_flight = 0

@@ -81,7 +81,6 @@ class Shards:
         loading: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
-        self._turn = turn
         self._loop = loop
         self._loading = loading  # something begins to load
         self._loaded = loaded  # everything asked for is loaded, or refused
@@ -94,9 +93,9 @@ class Shards:
         self._steps: Iterator[None] | None = None
         self._scheduled = False
         self._busy = False
-        self._began = 0.0  # the partition under way
-        self._all_began = 0.0  # everything since the queue was empty
-        self._told_at = 0.0
+        self._began: float  # when the partition under way began
+        self._all_began: float  # and everything since the queue was empty
+        self._told_at: float
         self._finished: list[GroupJournal] = []
         self._stopped = False
         fresh_id = fresh_id or FreshIds()
@@ -320,5 +319,3 @@ class Shards:
     def stop(self) -> None:
         """Nothing is loaded any more."""
         self._stopped = True
-        self._queue.clear()
-        self._steps = None

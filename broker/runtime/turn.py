@@ -105,10 +105,12 @@ class Turn:
         """Some actor's `wake_at` is now as early as `at`."""
         if at >= self.armed_at:
             return
+        self._set_timer(max(0, at - self.clock.tick()) / 1000)
+        self.armed_at = at
+
+    def _set_timer(self, delay: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.armed_at = at
-        delay = max(0, at - self.clock.tick()) / 1000
         self._timer = self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
@@ -131,9 +133,7 @@ class Turn:
     def _start_over(self, error: Exception) -> None:
         """What all actors need has failed, the clock for one: try again after a rest."""
         defect("the timer of all deadlines failed inside the broker", error)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(REST_MS_MIN / 1000, self._fire)
+        self._set_timer(REST_MS_MIN / 1000)
 
     def _advance(self) -> None:
         now = self.clock.tick()

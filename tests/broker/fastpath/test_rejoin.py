@@ -473,6 +473,29 @@ def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.Monk
     assert (rejoin._as_leader, rejoin._told, resync._told, resync._end) == (b"", [], None, b"")
 
 
+@pytest.mark.plain  # what compiled code calls cannot be counted
+def test_replies_that_say_the_same_again_are_not_written_again(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[str] = []
+
+    def counted(name: str) -> None:
+        write = getattr(rejoining, name)
+        monkeypatch.setattr(rejoining, name, lambda *what: ends.append(name) or write(*what))
+
+    counted("join_end")
+    counted("sync_end")
+    pair.rebalance()
+    ends.clear()
+    for _ in range(3):
+        pair.rebalance()
+    assert ends == []
+    pair.b.metadata = b"others"
+    pair.rebalance()
+    assert "join_end" in ends  # the leader is told
+    ends.clear()
+    pair.rebalance()
+    assert ends == []
+
+
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:
     shown: list[Any] = []
     desk.host.trace = lambda direction, call, message: shown.append(message)

@@ -145,6 +145,7 @@ def machine() -> Machine:
 
 def test_it_opens_with_what_the_log_holds(machine: Machine) -> None:
     assert machine.shard.values == {b"old": b"stored"}
+    assert (machine.journal.readable, machine.journal.writable) == (True, True)
 
 
 def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: Machine) -> None:

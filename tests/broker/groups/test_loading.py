@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from broker.groups.group_journal import LOADING, NOT_OURS, SERVING
@@ -209,6 +211,18 @@ def test_a_log_that_comes_when_nobody_wants_it_any_more_is_given_back() -> None:
     assert world.log().released == 1
 
 
+def test_a_log_that_is_held_when_nobody_wants_it_any_more_is_left_alone() -> None:
+    world = World(1, load=False)
+    world.store.waiting = True
+    world.store.results[LogId("__consumer_offsets", 0)] = HeldBy("process 7")
+    defects = DEFECTS.count
+    world.shards.load_all()
+    world.shards.unload(0, lambda: None)
+    world.store.open()
+    world.loop.run()
+    assert (state(world), world.shards.progress, DEFECTS.count) == ([NOT_OURS], "1 of 1 partitions are not served here", defects)
+
+
 def test_loading_what_is_loaded_or_coming_changes_nothing() -> None:
     world = World(2, load=False)
     world.store.waiting = True
@@ -236,7 +250,13 @@ def test_nothing_is_loaded_once_it_stops() -> None:
 
 def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("broker.groups.shards.log.info", lambda event, **values: said.append(values.get("progress", event)))
+    moments: list[float] = []
+
+    def say(event: str, **values: object) -> None:
+        said.append(str(values.get("progress", event)))
+        moments.append(world.loop.ms / 1000)
+
+    monkeypatch.setattr("broker.groups.shards.log.info", say)
     world = World(2, load=False)
     for number in range(10):
         world.log().stored.append(commits(f"group-{number}", 3))
@@ -246,6 +266,7 @@ def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
     assert said[0] == "0 of 2 partitions loaded"
     assert said[-1] == "offsets loaded"
     assert len(said) < 12
+    assert min(later - earlier for earlier, later in pairwise(moments[:-1])) == PROGRESS_SECONDS
 
 
 def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +300,8 @@ def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> N
         world.store.results[LogId("__consumer_offsets", partition)] = HeldBy(f"process {number}")
         world.store.open()
         world.loop.run()
-    assert world.shards.progress == "0 of 4 partitions loaded; partition 0 (cannot be read: it is held by process 0) and 2 more"
+        more = f" and {number} more" if number else ""
+        assert world.shards.progress == f"0 of 4 partitions loaded; partition 0 (cannot be read: it is held by process 0){more}"
 
 
 def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
@@ -334,3 +356,120 @@ def test_what_waits_to_be_read_anew_is_left_once_it_stops(waits: str) -> None:
     world.loop.pass_ms(60_000)
     assert world.journal.refusal
     assert (world.begun, world.loaded, world.log().reads) == (begun, begun, reads)
+
+
+class Said:
+    """What is logged of loading: the event, and its values."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+        for level in ("info", "error"):
+            monkeypatch.setattr(f"broker.groups.shards.log.{level}", lambda event, **values: self.lines.append((event, values)))
+
+
+def test_what_was_loaded_is_said_with_its_time_and_that_it_began_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Said(monkeypatch)
+    world = World(3, load=False)
+    world.log(0).stored.append(commits("g", 3))
+    world.log(1).stored += [commits("h", 2), commits("i", 1)]
+    world.store.waiting = True
+    for number in range(3):
+        world.shards.load(number)
+    assert (world.begun, world.loaded) == (1, 0)
+    for _ in range(3):
+        world.loop.pass_ms(1_000)
+        world.store.open()
+    world.loop.run()
+    assert (world.begun, world.loaded) == (1, 1)
+    assert said.lines == [("offsets loaded", {"partitions": 3, "groups": 3, "offsets": 6, "ms": 3_000})]
+    assert [journal.load_ms for journal in world.shards.journals] == [1_000] * 3
+    said.lines.clear()
+    world.shards.journals[2].broken()
+    world.loop.run()
+    assert (world.begun, world.loaded, said.lines) == (2, 2, [])  # nothing was read
+    world.shards.journals[1].broken()
+    world.loop.run()
+    assert said.lines == [("offsets loaded", {"partitions": 1, "groups": 2, "offsets": 3, "ms": 0})]
+
+
+@pytest.mark.parametrize(
+    ("result", "again"),
+    [
+        (HeldBy("process 7"), "after a restart"),
+        (Unreadable("/data/x is damaged", True), "after a restart"),
+        (Unreadable("Input/output error", False), "in 15 s"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_the_reason_and_when_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, again: str
+) -> None:
+    said = Said(monkeypatch)
+    world = World(1, load=False)
+    world.store.results[LogId("__consumer_offsets", 0)] = result
+    world.shards.load_all()
+    world.loop.run()
+    reason = result.reason if isinstance(result, Unreadable) else "it is held by process 7"
+    assert said.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": again})]
+
+
+@pytest.mark.parametrize(
+    ("damage", "again"), [(DAMAGE, False), (ProtocolError("a key of version -1"), False), (ZeroDivisionError("a defect"), False), (OSError(5, "I/O"), True)]
+)
+def test_only_a_disk_that_does_not_read_is_asked_again_by_itself(damage: Exception, again: bool) -> None:
+    world = World(1, load=False)
+    world.log().stored.append(commits("g", 3))
+    world.log().damage = damage
+    defects = DEFECTS.count
+    world.shards.load_all()
+    world.loop.run()
+    assert world.log().reads == 1
+    assert DEFECTS.count == defects + isinstance(damage, ZeroDivisionError)
+    assert DEFECTS.count == defects or ", an offsets partition failed to load: ZeroDivisionError: a defect" in DEFECTS.last
+    world.log().damage = None
+    world.loop.pass_ms(60_000)
+    assert (world.journal.refusal == SERVING, world.log().reads) == (again, 1 + again)
+
+
+def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2, load=False)
+    defects = DEFECTS.count
+
+    def raising(*what: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(world.told, "tell_change", raising)
+    world.shards.load_all()
+    world.loop.run()
+    assert DEFECTS.count == defects + 1
+    assert ", an offsets partition failed to load: ZeroDivisionError: planted" in DEFECTS.last
+    assert state(world) == [NOT_OURS, SERVING]
+    assert world.shards.progress == "partition 0 (cannot be read: there is a defect in this version)"
+    world.loop.pass_ms(UNREADABLE_RETRY_SECONDS * 1000)
+    assert state(world) == [SERVING, SERVING]
+
+
+def test_how_many_members_there_are_is_counted_over_all_partitions() -> None:
+    world = World(3)
+    assert world.shards.members == 0
+    for number in range(3):
+        for instance in ("i", "j") if number else ("i",):
+            world.join(group_in(world, number), instance=instance)
+    assert world.shards.members == 5
+
+
+def test_a_defect_of_who_hears_that_all_is_loaded_is_one_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2)
+    defects = DEFECTS.count
+
+    def raising() -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(world.shards, "_loaded", raising)
+    world.journal.broken()
+    world.loop.run()
+    assert (DEFECTS.count, state(world)) == (defects + 1, [SERVING, SERVING])
+    world.shards.journals[1].broken()
+    world.loop.run()
+    assert (DEFECTS.count, state(world), world.loaded) == (defects + 1, [SERVING, SERVING], 2)

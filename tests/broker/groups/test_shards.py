@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import uuid
 
-from broker.groups.shards import IDS_AT_ONCE, PLACES_MAX, FreshIds
+import pytest
+
+from broker.groups.shards import IDS_AT_ONCE, PLACE_NAME_MAX, PLACES_MAX, FreshIds, Shards
 from broker.server import group_config
 from broker.settings.config import load_config
 from coordinator import GroupConfig, partition_of
-from tests.support.group_logs import World
+from tests.broker.groups.test_journal import LATE_MS
+from tests.support.group_logs import CONFIG, World
 
 
 def test_a_group_lives_where_kafka_would_look_for_it() -> None:
@@ -19,14 +22,31 @@ def test_a_group_lives_where_kafka_would_look_for_it() -> None:
         assert shards.of(group) is shards.of(group)
 
 
-def test_places_of_names_that_clients_invent_are_not_kept_without_end() -> None:
+@pytest.mark.plain  # what compiled code calls cannot be counted
+def test_where_a_group_lives_is_computed_once_while_few_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are the clients': of those that are kept neither the number nor the length has no end."""
+    computed: list[str] = []
+    monkeypatch.setattr("broker.groups.shards.partition_of", lambda name, count: computed.append(name) or partition_of(name, count))
+    monkeypatch.setattr("broker.groups.shards.PLACES_MAX", 3)
     shards = World(3).shards
-    for number in range(PLACES_MAX + 10):
+
+    def asked(*names: str) -> list[str]:
+        computed.clear()
+        assert [shards.of(name).partition for name in names] == [partition_of(name, 3) for name in names]
+        return list(computed)
+
+    longest, longer = "n" * PLACE_NAME_MAX, "n" * (PLACE_NAME_MAX + 1)
+    assert asked("a", "b", longest) == ["a", "b", longest]
+    assert asked("a", "b", longest, longer, longer) == [longer, longer]
+    assert asked("c") == ["c"]  # one too many: it begins anew
+    assert asked("c", "a", "b", "c", "a", "b") == ["a", "b"]
+
+
+def test_no_more_places_are_kept_than_there_may_be() -> None:
+    shards = World(3).shards
+    for number in range(PLACES_MAX + 1):
         shards.of(f"{number}")
-    assert len(shards._places) <= PLACES_MAX
-    long = "long " * 100
-    assert shards.of(long).partition == partition_of(long, 3)
-    assert long not in shards._places
+        assert len(shards._places) <= PLACES_MAX
 
 
 def test_fresh_ids_are_random_uuids() -> None:
@@ -54,6 +74,15 @@ def test_fresh_ids_take_every_byte_once() -> None:
     assert fresh() == first[0]
     assert len(asked) == 2
     assert all(re.fullmatch(r"[0-9a-f-]{36}", id) for id in first)
+
+
+def test_members_get_fresh_ids_where_nothing_else_is_said() -> None:
+    world = World()
+    shards = Shards(1, CONFIG, world.store, world.turn, world.loop, LATE_MS, world.told, lambda: None)  # type: ignore[arg-type]
+    shards.load_all()
+    world.shards = shards
+    waiter = world.join(instance=None)
+    assert re.fullmatch(r"client-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", waiter.member_id)
 
 
 def test_the_core_gets_the_settings_of_groups() -> None:

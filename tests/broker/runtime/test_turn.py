@@ -226,10 +226,11 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, crank: Crank) 
         story: list[str] = []
         for number in range(count):
             turn.touch(Ends(str(number), story))
+        turn.later(Ends("connection", story))
         crank.pass_once()
         assert bool(story) == (passes == 1)
         crank.pass_once()
-        assert len(story) == count
+        assert len(story) == count + 1
 
 
 class Unsure:
