@@ -5,8 +5,9 @@ Colours are classes of the page's style sheet. Each mark has a <title>, which a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import ceil, sqrt
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -16,6 +17,7 @@ from pipeline.report.words import plain, short_time, span_text
 WIDTH: Final = 960
 LEFT: Final = 8
 RIGHT: Final = 12
+SHADES: Final = 9
 
 # Which colour a cause has; names of coordinator.notes.Cause and of the fold.
 FAMILIES: Final = {
@@ -37,6 +39,14 @@ LEGEND: Final = {
     "changed": "subscriptions or protocols changed",
     "broker": "the broker",
     "unknown": "unknown",
+}
+
+
+SURE: Final = {
+    "exact": "the broker's notes say so",
+    "strong": "the records leave hardly another explanation",
+    "weak": "the most likely explanation",
+    "none": "nothing is known",
 }
 
 
@@ -64,8 +74,8 @@ class Axis:
 
     def drawn(self, top: float, bottom: float) -> Markup:
         parts = [
-            Markup('<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/><text class="tick" x="{x}" y="{y}">{text}</text>').format(
-                x=self.x(ms), top=top, bottom=bottom, y=bottom + 13, text=text
+            Markup('<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/><text class="tick{side}" x="{x}" y="{y}">{text}</text>').format(
+                x=self.x(ms), top=top, bottom=bottom, y=bottom + 13, text=text, side=" right" if self.x(ms) > self.right - 18 else ""
             )
             for ms, text in self.ticks()
         ]
@@ -116,15 +126,18 @@ def _title(content: str) -> Markup:
 # The charts.
 
 
-def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
+def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[str, str] | None = None) -> Markup:
     """A lane for each group: its deploys as bands, its rebalances as bars in the colour of their cause, as long as they took."""
+    links = links or {}
     lane, top = 30, 6
     axis = Axis(from_ms, to_ms, left=190)
     bottom = top + lane * len(groups)
     parts = [axis.drawn(top, bottom)]
     for number, detail in enumerate(groups):
         y = top + number * lane
-        parts.append(text(0, y + 19, _cut(detail["group"], 28)))
+        label = text(0, y + 19, _cut(detail["group"], 25))
+        link = links.get(detail["group"])
+        parts.append(Markup('<a href="{}">{}</a>').format(link, label) if link else label)
         parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
         for one in detail["deploys"]["rows"]:
             title = f"deploy {span_text(one['start_ms'], one['end_ms'])}: {one['restarted']} of {one['members']} members, {one['rebalances']} rebalances"
@@ -153,7 +166,8 @@ def generations(episodes: Sequence[dict[str, Any]], from_ms: int, to_ms: int) ->
     if not known:
         return Markup("")
     axis = Axis(from_ms, to_ms, left=46)
-    low, high = min(one["to_generation"] for one in known), max(one["to_generation"] for one in known)
+    passed = [one[name] for one in known for name in ("from_generation", "to_generation") if one[name] is not None]
+    low, high = min(passed), max(passed)
     y = _scale(low, high, 120, 8)
     points = [(axis.x(from_ms), y(known[0]["from_generation"] if known[0]["from_generation"] is not None else known[0]["to_generation"]))]
     for one in known:
@@ -177,7 +191,7 @@ def ranking(rows: Sequence[tuple[str, float, str, str]]) -> Markup:
     parts = []
     for number, (name, value, shown, kind) in enumerate(rows):
         y = 4 + number * 24
-        parts.append(text(0, y + 14, _cut(name, 34)))
+        parts.append(text(0, y + 14, _cut(name, 29)))
         parts.append(rect(230, y + 2, value / most * 560, 16, kind, f"{name}: {shown}"))
         parts.append(text(238 + value / most * 560, y + 14, shown, "value"))
     return svg(8 + 24 * len(rows), "ranking", *parts)
@@ -195,7 +209,7 @@ def cost(groups: Sequence[dict[str, Any]]) -> Markup:
 
 def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
     """Rebalances that a session timeout avoids, on the left axis; how much later the deaths of these days are noticed, on the right one."""
-    if len(curve) < 2:
+    if len(curve) < 2 or not any(one["rebalances_avoided"] for one in curve):
         return Markup("")
     first, last = curve[0]["timeout_ms"], curve[-1]["timeout_ms"]
     avoided = max(one["rebalances_avoided"] for one in curve)
@@ -222,11 +236,20 @@ def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None
     parts.append(line(steps, "curve good"))
     parts.append(line([(x(one["timeout_ms"]), y_later(max(one["added_detection_ms"], 0))) for one in curve], "curve price"))
     parts += [text(0, top + 6, str(avoided), "tick left"), text(0, bottom, "0", "tick left"), text(right + 8, top + 6, short_time(later), "tick left")]
+    parts += _rules(advice, x, first, last, top, bottom)
+    return svg(bottom + 24, "rebalances avoided and detection time by session timeout", *parts)
+
+
+def _rules(advice: dict[str, Any] | None, x: Callable[[float], float], first: float, last: float, top: float, bottom: float) -> list[Markup]:
+    """Where the session timeout is now, and where it should be."""
+    parts = []
     for name, ms in (("now", advice and advice["current_max_ms"]), ("advised", advice and advice["recommended_ms"])):
         if ms and first <= ms <= last:
-            parts.append(line([(x(ms), top), (x(ms), bottom)], f"rule {name}"))
-            parts.append(text(x(ms) + 4, top + (10 if name == "now" else 24), f"{name}: {short_time(ms)}", "value"))
-    return svg(bottom + 24, "rebalances avoided and detection time by session timeout", *parts)
+            at = x(ms)
+            beside = (at - 4, "value before") if at > WIDTH * 0.8 else (at + 4, "value")
+            parts.append(line([(at, top), (at, bottom)], f"rule {name}"))
+            parts.append(text(beside[0], top + (26 if name == "now" else 12), f"{name}: {short_time(ms)}", beside[1]))
+    return parts
 
 
 def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
@@ -241,23 +264,18 @@ def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) 
     for at, gap in enumerate(known, 1):
         points += [(axis.x(gap), points[-1][1]), (axis.x(gap), y(at / len(known)))]
     parts = [line(points, "curve"), text(0, 16, "100%", "tick left"), text(0, 130, "0%", "tick left")]
-    for name, ms in (("now", advice and advice["current_max_ms"]), ("advised", advice and advice["recommended_ms"])):
-        if ms and ms <= most:
-            parts.append(line([(axis.x(ms), 10), (axis.x(ms), 130)], f"rule {name}"))
-            parts.append(text(axis.x(ms) + 4, 22 if name == "now" else 36, f"{name}: {short_time(ms)}", "value"))
+    parts += _rules(advice, axis.x, 0, most, 10, 130)
     parts += [text(axis.x(share * most), 146, short_time(share * most), "tick middle") for share in (0.25, 0.5, 0.75, 1.0)]
     return svg(154, "how long restarts took", *parts)
 
 
 def heat_map(lag: dict[str, Any]) -> Markup:
-    """Lag by partition and time, each partition in its own shade from none to its group's highest."""
+    """Lag by partition and time, in shades from none to the highest of the group; `heat_key` says what they mean."""
     rows = lag["partitions"]
     if not rows:
         return Markup("")
-    from math import log1p
-
     count = max(len(row["lag"]) for row in rows)
-    most = log1p(max(max((cell or 0 for cell in row["lag"]), default=0) for row in rows)) or 1.0
+    most = _most(lag)
     axis = Axis(lag["from_ms"], lag["from_ms"] + count * lag["step_ms"], left=190)
     height = 16 if len(rows) <= 24 else 9
     bottom = 4 + height * len(rows)
@@ -266,25 +284,45 @@ def heat_map(lag: dict[str, Any]) -> Markup:
         y = 4 + number * height
         name = f"{row['topic']}-{row['partition']}"
         if height > 9 or number % 2 == 0:
-            parts.append(text(0, y + min(height - 4, 12), _cut(name, 28), "label small"))
+            parts.append(text(0, y + min(height - 4, 12), _cut(name, 30), "label small"))
         for begin, end, cell in _runs(row["lag"], most):
             x, until = axis.x(lag["from_ms"] + begin * lag["step_ms"]), axis.x(lag["from_ms"] + end * lag["step_ms"])
-            shade = round(log1p(cell) / most * 9)
+            shade = _shade(cell, most)
             parts.append(rect(x, y, until - x, height - 1, f"heat heat-{shade}", f"{name} {span_text(lag['from_ms'] + begin * lag['step_ms'], None)}: lag {cell}"))
     return svg(bottom + 20, "lag by partition and time", axis.drawn(bottom, bottom), *parts)
 
 
-def _runs(cells: Sequence[int | None], most: float) -> list[tuple[int, int, int]]:
-    """Neighbours of one shade are one mark."""
-    from math import log1p
+def heat_key(lag: dict[str, Any]) -> Markup:
+    """What the shades of the heat map mean."""
+    most = _most(lag)
+    marks = [
+        rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(most * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
+    ]
+    width = 14 * (SHADES + 1)
+    key = Markup('<svg class="key" viewBox="0 0 {w} 12" width="{w}" height="12" role="img" aria-label="shades">{marks}</svg>').format(
+        w=width, marks=Markup("").join(marks)
+    )
+    return Markup("0 {key} {most} records behind").format(key=key, most=f"{most:,}")
 
+
+def _most(lag: dict[str, Any]) -> int:
+    return max((cell or 0 for row in lag["partitions"] for cell in row["lag"]), default=0)
+
+
+def _shade(cell: int, most: int) -> int:
+    """By the square root: what is ten times as far behind is three times as dark, and what is hardly behind is pale."""
+    return min(ceil(sqrt(cell / most) * SHADES - 1e-9), SHADES) if cell and most else 0
+
+
+def _runs(cells: Sequence[int | None], most: int) -> list[tuple[int, int, int]]:
+    """Neighbours of one shade are one mark."""
     found: list[tuple[int, int, int]] = []
     shade = -1
     for at, cell in enumerate(cells):
         if cell is None:
             shade = -1
             continue
-        now = round(log1p(cell) / most * 9)
+        now = _shade(cell, most)
         if found and now == shade and found[-1][1] == at:
             begin, _, highest = found[-1]
             found[-1] = (begin, at + 1, max(highest, cell))
@@ -337,7 +375,7 @@ def _strips(label: str, lanes: Sequence[tuple[str, Sequence[Mark]]], from_ms: in
     parts = []
     for number, (name, marks) in enumerate(lanes):
         y = 4 + number * 14
-        parts.append(text(0, y + 10, _cut(name, 28), "label small"))
+        parts.append(text(0, y + 10, _cut(name, 30), "label small"))
         for mark in marks:
             x = axis.x(mark.from_ms)
             parts.append(rect(x, y, axis.x(mark.to_ms) - x, 12, mark.kind, mark.title))
@@ -354,4 +392,4 @@ def _cut(name: str, length: int) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-__all__ = ["LEGEND", "cost", "coverage", "distribution", "family", "generations", "heat_map", "ranking", "status_strip", "timeline", "timeout_curve"]
+__all__ = ["LEGEND", "cost", "coverage", "distribution", "family", "generations", "heat_key", "heat_map", "ranking", "status_strip", "timeline", "timeout_curve"]

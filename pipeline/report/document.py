@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.coverage import merged
 from pipeline.report.first import recommendations
+from pipeline.report.moments import worst_moments
 from pipeline.rows import (
     Advice,
     Coverage,
@@ -34,6 +35,7 @@ from pipeline.warehouse import Warehouse
 FORMAT: Final = 1
 GROUPS_IN_FULL: Final = 20
 STATUS_MAX: Final = 500
+WELL: Final = ("OK", "UNKNOWN")
 ROWS_MAX: Final = 2_000  # of one group's list; the rest is counted
 LAG_POINTS_MAX: Final = 140  # per partition: the highest of each stretch stays
 HEAT_PARTITIONS_MAX: Final = 24
@@ -89,6 +91,7 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "run": current.run,
         "summary": _summary(tables, first),
         "first": first,
+        "moments": worst_moments(tables),
         "coverage": [one._asdict() for one in tables.coverage],
         "groups": [one._asdict() for one in ranked],
         "details": [_details(tables, one) for one in full],
@@ -174,7 +177,7 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
         "curve": [one._asdict() for one in tables.curve.get(key, [])],
         "advice": advice._asdict() if advice is not None else None,
         "offenders": _offenders(tables.episodes.get(key, [])),
-        "status": _limited(now, STATUS_MAX),
+        "status": _stretches(now),
         "lag": _lag(tables.lag, group),
     }
 
@@ -182,6 +185,22 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
 def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
     """The newest ones, and how many there are."""
     return {"count": len(rows), "rows": [one._asdict() for one in rows[-most:]]}
+
+
+def _stretches(rows: list[Status]) -> dict[str, Any]:
+    """Neighbours that say the same are one, of those that are well whatever the rule. Where there are too many, partitions that were
+    always well are left out first."""
+    found: list[Status] = []
+    for one in rows:
+        before = found[-1] if found else None
+        if before is not None and before[:5] == one[:5] and before.status == one.status and (one.rule == before.rule or one.status in WELL):
+            found[-1] = one._replace(from_ms=before.from_ms)
+        else:
+            found.append(one)
+    if len(found) > STATUS_MAX:
+        bad = {(one.topic, one.topic_partition) for one in found if one.status not in WELL}
+        found.sort(key=lambda one: ((one.topic, one.topic_partition) not in bad, one.topic, one.topic_partition, one.from_ms))
+    return {"count": len(found), "rows": [one._asdict() for one in found[:STATUS_MAX]]}
 
 
 def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:

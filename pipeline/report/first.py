@@ -17,6 +17,7 @@ LOSS, STANDSTILL, COST, TIDY = 3, 2, 1, 0
 
 POLLED_LATE: Final = "poll timeout"  # what a client says that leaves because its application was too slow
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
+WHY: Final = {"offsets_about_to_expire": "That is {}; from then on it begins where auto.offset.reset says, and reads again or skips what lies between."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -60,7 +61,7 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
             group,
             COST,
             f"{brief(group.group)}: {wants}, session.timeout.ms={advice.recommended_ms}",
-            advice.text,
+            sentence(advice.text.removeprefix(f"{group.group}: ")),
             advice.setting,
             advice.confidence,
             rebalances=advice.avoided,
@@ -104,19 +105,21 @@ def _of_standstill(group: Group, tables: Tables) -> list[dict[str, Any]]:
     worst = max(stuck, key=lambda one: (one.status == "LOST", one.lag or 0))
     lost = [one for one in stuck if one.status == "LOST"]
     more = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
-    owner = f", which {brief(worst.owner)} owns" if worst.owner else ", which no member owns"
+    owner = f"; its owner is {brief(worst.owner)}" if worst.owner else "; no member owns it"
     title = f"{brief(group.group)}: records of {brief(worst.topic)}-{worst.topic_partition}{more} were deleted before they were read" if lost else (
         f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} stands still"
     )
-    why = f"{worst.status}: {worst.rule}; lag {worst.lag if worst.lag is not None else 'unknown'}{owner}."
+    behind = "It is behind by an unknown number of records" if worst.lag is None else f"It is {worst.lag:,} records behind"
+    remedy = " A longer retention.ms of the topic gives it time to catch up." if lost else ""
+    why = f"{behind}{owner} ({worst.status}: {worst.rule.replace('-', ' ')}).{remedy}"
     how = f"tenure group describe {_quoted(group.group)}"
     return [_one(group, LOSS if lost else STANDSTILL, title, why, how, "exact" if group.notes == "exact" else "strong")]
 
 
 def _of_hygiene(group: Group, found: list[Hygiene]) -> list[dict[str, Any]]:
     name = _quoted(group.group)
-    said = {
-        "offsets_about_to_expire": (LOSS, "committed offsets are about to expire", f"tenure group offsets show {name}"),
+    kinds = {
+        "offsets_about_to_expire": (LOSS, "committed offsets{of} are about to expire", f"tenure group offsets show {name}"),
         "duplicate_instance": (COST, "two processes use one group.instance.id", "group.instance.id=<a name of its own for each process>"),
         "host_shared_instance": (TIDY, "an instance id moves between hosts", "group.instance.id=<the name of the pod or host>"),
         "dead_group": (TIDY, "nobody has used this group for long", f"tenure group delete {name} --dry-run"),
@@ -124,12 +127,17 @@ def _of_hygiene(group: Group, found: list[Hygiene]) -> list[dict[str, Any]]:
         "session_out_of_policy": (TIDY, "a session timeout is outside of what the broker allows", "session.timeout.ms=45000"),
     }
     out = []
-    for kind, (urgency, title, how) in said.items():
+    for kind, (urgency, title, how) in kinds.items():
         some = [one for one in found if one.kind == kind]
         if some:
-            more = f" ({len(some)} times)" if len(some) > 1 else ""
-            out.append(_one(group, urgency, f"{brief(group.group)}: {title}{more}", some[0].detail, how, "exact"))
+            said = title.replace("{of}", f" of {len(some)} partitions" if len(some) > 1 else " of a partition")
+            more = f" ({len(some)} times)" if len(some) > 1 and said == title else ""
+            out.append(_one(group, urgency, f"{brief(group.group)}: {said}{more}", WHY.get(kind, "{}.").format(some[0].detail), how, "exact"))
     return out
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _quoted(name: str) -> str:

@@ -51,6 +51,26 @@ def schema() -> dict[str, Any]:
                         }
                     )
                 ),
+                "moments": _list(
+                    _object(
+                        {
+                            "cluster": TEXT,
+                            "group": TEXT,
+                            "from_ms": INTEGER,
+                            "to_ms": INTEGER,
+                            "rebalances": INTEGER,
+                            "partition_seconds_lost": NUMBER,
+                            "causes": {"type": "object", "additionalProperties": INTEGER},
+                            "who": {"type": ["string", "null"]},
+                            "who_rebalances": INTEGER,
+                            "others": INTEGER,
+                            "restarted": {"type": ["integer", "null"]},
+                            "of_members": {"type": ["integer", "null"]},
+                            "evidence": TEXT,
+                            "confidence": CONFIDENCE,
+                        }
+                    )
+                ),
                 "coverage": _list(_row(Coverage)),
                 "groups": _list(_row(Group)),
                 "details": _list(_details()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from pipeline.report import charts, words
 
 HERE: Final = Path(__file__).resolve().parent
 ROWS_SHOWN: Final = 100
+TIDY: Final = ("cluster", "group", "topic", "kind", "detail")
 
 
 def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only: dict[str, Any] | None = None) -> str:
@@ -20,6 +22,8 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
     environment.filters |= {
         "plain": words.plain,
         "brief": words.brief,
+        "marked": _marked,
+        "day": words.day,
         "lines": words.lines,
         "moment": words.moment,
         "time": words.short_time,
@@ -33,7 +37,35 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))
     template = environment.get_template("page.html")
     details = [only] if only is not None else document["details"]
-    return template.render(doc=document, details=details, only=only, links=links or {}, style=style, script=script)
+    links = dict(links or {})
+    if only is None:
+        links = {one["group"]: f"#group-{number}" for number, one in enumerate(details)} | links
+    return template.render(
+        doc=document, details=details, only=only, links=links, first=_by_group(document["first"]), tidy=_tidy(document["hygiene"]), style=style, script=script
+    )
+
+
+def _by_group(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in rows:
+        found.setdefault((one["cluster"], one["group"]), []).append(one)
+    return found
+
+
+def _tidy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is said of several partitions of a topic in the same words is one line."""
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for one in rows:
+        partitions = found.setdefault(tuple(one[name] for name in TIDY), [])
+        if one["topic_partition"] is not None:
+            partitions.append(one["topic_partition"])
+    return [dict(zip(TIDY, key, strict=True)) | {"partitions": words.ranges(partitions)} for key, partitions in found.items()]
+
+
+def _marked(text: str) -> Markup:
+    """Settings stand between backticks."""
+    parts = re.split(r"`([^`]*)`", words.brief(text, 420))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def _read(name: str) -> str:

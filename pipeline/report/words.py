@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 
@@ -31,6 +32,12 @@ def moment(ms: int | None) -> str:
         return f"{ms} ms"
 
 
+def day(ms: int | None) -> str:
+    """With the day of the week: what somebody remembers of a bad night."""
+    text = moment(ms)
+    return text if ms is None or text.endswith("ms") else f"{datetime.fromtimestamp(ms / 1000, UTC):%a} {text[:16]}"
+
+
 def span_text(from_ms: int | None, to_ms: int | None) -> str:
     if to_ms is None or from_ms is None:
         return moment(from_ms)
@@ -42,6 +49,8 @@ def short_time(ms: float | None) -> str:
         return "unknown"
     if ms < 0:
         return "never"
+    if not ms:
+        return "0 s"
     if ms < 1_000:
         return f"{ms:.0f} ms"
     for size, word, above in ((86_400_000, "d", 2), (3_600_000, "h", 2), (60_000, "min", 2)):
@@ -58,6 +67,17 @@ def number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}".removesuffix(".0")
     return f"{value:,}" if isinstance(value, int) else plain(value)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0-3, 7"""
+    found: list[list[int]] = []
+    for one in sorted(set(numbers)):
+        if found and one == found[-1][1] + 1:
+            found[-1][1] = one
+        else:
+            found.append([one, one])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def interval(low: int | None, high: int | None) -> str:

@@ -12,10 +12,11 @@ import pytest
 
 from pipeline.report import json_schema, read_json, write_report
 from pipeline.report.first import recommendations
-from pipeline.report.words import brief, interval, plain, short_time
+from pipeline.report.words import brief, day, interval, plain, ranges, short_time
+from pipeline.rows import Hygiene, Status
 from pipeline.warehouse import Warehouse
 from tests.pipeline import browser
-from tests.pipeline.report_rows import filled
+from tests.pipeline.report_rows import BEGAN, NOW, filled
 from tests.running import ROOT
 
 SCREENS = ROOT / "build" / "report-screens"
@@ -113,6 +114,59 @@ def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path)
     assert any("max.poll.interval.ms" in title for title in titles)
 
 
+def test_the_culprit_of_a_bad_night_is_on_the_second_screen(warehouse: Warehouse, written: Path) -> None:
+    worst, *_ = read_json(written / "report.json")["moments"]
+    text = (written / "report.html").read_text()
+    second = text[text.index("When it was worst</h2>") : text.index("<h2>Timeline")]
+    assert second.index(day(worst["from_ms"])) < second.index(worst["who"] if worst["restarted"] is None else "a deploy")
+    assert 'href="report-groups/' in second
+
+
+def test_links_lead_to_what_is_there(warehouse: Warehouse, tmp_path: Path) -> None:
+    (path,) = write_report(warehouse, tmp_path / "report.html", version="9.9")
+    text = path.read_text()
+    wanted = set(re.findall(r'href="#([^"]+)"', text))
+    assert wanted <= set(re.findall(r'id="([^"]+)"', text))
+    assert {f"group-{number}" for number in range(6)} <= wanted
+
+
+def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
+    from pipeline.report.document import Tables, document
+    from pipeline.report.page import page
+
+    tables = Tables(filled(tmp_path / "out"))
+    tables.hygiene["c", "quiet-1"] = [
+        Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless somebody joins or commits", NOW) for partition in (0, 1, 2, 3, 7)
+    ]
+    shown = page(document(tables, version="9.9"))
+    assert "<td>0-3, 7</td>" in shown
+    assert shown.count("in 2 hours, unless somebody") == 3  # what to change, its group, what to tidy up
+    assert "committed offsets of 5 partitions are about to expire" in shown
+
+
+def test_a_partition_that_was_not_well_is_shown_among_many_that_were(tmp_path: Path) -> None:
+    from pipeline.report.document import STATUS_MAX, Tables, document
+
+    tables = Tables(filled(tmp_path / "out"))
+    rules = ("no-lag", "no-lag-in-window")
+    well = [Status("c", "billing", "t", at // 900, "tenure", at * 60_000, (at + 1) * 60_000, "OK", rules[at % 2], 0, 1.0, None, True) for at in range(900 * 3)]
+    flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]
+    bad = Status("c", "billing", "z", 1, "tenure", BEGAN, NOW, "LOST", "deleted-before-read", 9, 1.0, None, True)
+    tables.status["c", "billing"] = [*well, *flapping, bad]
+    (found,) = (one["status"] for one in document(tables, version="9.9")["details"] if one["group"] == "billing")
+    assert found["count"] == 3 + 600 + 1
+    assert len(found["rows"]) == STATUS_MAX
+    assert found["rows"][0] == bad._asdict()
+    first = found["rows"][1]
+    assert (first["topic"], first["from_ms"], first["to_ms"]) == ("t", 0, 900 * 60_000)
+
+
+def test_settings_in_a_sentence_stand_out_and_nothing_in_it_is_markup() -> None:
+    from pipeline.report.page import _marked
+
+    assert _marked("a `b<c>` d`e") == "a <code>b&lt;c&gt;</code> d`e"
+
+
 def test_the_json_has_what_its_schema_says(written: Path) -> None:
     import fastjsonschema
 
@@ -152,10 +206,16 @@ def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
         (brief("x" * 80, 40), "x" * 19 + "…" + "x" * 20),
         (short_time(None), "unknown"),
         (short_time(-1), "never"),
+        (short_time(0), "0 s"),
         (short_time(950), "950 ms"),
         (short_time(41_000), "41 s"),
         (short_time(90_000), "90 s"),
         (short_time(150_000), "2.5 min"),
+        (ranges([3, 1, 2, 7, 7]), "1-3, 7"),
+        (ranges([]), ""),
+        (day(1_790_000_000_000), "Mon 2026-09-21 14:13"),
+        (day(1 << 62), "4611686018427387904 ms"),
+        (day(None), "unknown"),
         (interval(None, 5_000), "at most 5 s"),
         (interval(5_000, 5_000), "5 s"),
         (interval(1_000, 5_000), "1 s to 5 s"),

@@ -1,0 +1,50 @@
+"""When it was worst: what whoever is called at night looks for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from pipeline.report.moments import APART_MS, SHOWN_MAX, worst_moments
+from pipeline.rows import Deploy, Episode
+from tests.pipeline.report_rows import BEGAN, HOUR, MINUTE, episode
+
+
+def moments(*episodes: Episode, deploys: tuple[Deploy, ...] = ()) -> list[dict[str, Any]]:
+    by_group: dict[tuple[str, str], list[Episode]] = {}
+    for one in episodes:
+        by_group.setdefault((one.cluster, one.group), []).append(one)
+    tables: Any = SimpleNamespace(episodes=by_group, deploys={("c", one.group): [one] for one in deploys})
+    return worst_moments(tables)
+
+
+def test_rebalances_that_come_one_upon_another_are_one_moment_and_name_who_set_most_of_them_off() -> None:
+    bad = [episode("g", at, BEGAN + at * MINUTE, "member_left", trigger_member=f"m{at % 3 // 2}", trigger_client=f"app-{at % 3 // 2}") for at in range(6)]
+    later = episode("g", 6, BEGAN + 5 * MINUTE + 3_000 + APART_MS + 1, "new_member", partition_seconds_lost=1.0)
+    first, second = moments(*bad, later)
+    assert (first["from_ms"], first["to_ms"], first["rebalances"], first["partition_seconds_lost"]) == (BEGAN, BEGAN + 5 * MINUTE + 3_000, 6, 216.0)
+    assert (first["who"], first["who_rebalances"], first["others"], first["causes"]) == ("app-0", 4, 1, {"member_left": 6})
+    assert first["evidence"] == bad[0].evidence
+    assert second["rebalances"] == 1
+
+
+def test_the_most_expensive_come_first_whatever_their_group_is() -> None:
+    found = moments(*(episode(f"g{at}", 0, BEGAN + at * HOUR, "member_left", partition_seconds_lost=float(at)) for at in range(20)))
+    assert [one["partition_seconds_lost"] for one in found] == [float(at) for at in range(19, 19 - SHOWN_MAX, -1)]
+
+
+def test_a_group_that_was_only_formed_had_no_bad_moment() -> None:
+    assert moments(episode("g", 0, BEGAN, "formation", partition_seconds_lost=0.0), episode("h", 0, BEGAN, "unknown", missing=-1)) == []
+
+
+def test_a_deploy_is_named_as_one() -> None:
+    deploy = Deploy("c", "g", 0, BEGAN, BEGAN + MINUTE, 4, 3, "dynamic", 2, 0, 1.0, "exact")
+    (found,) = moments(episode("g", 0, BEGAN + 1_000, "member_left"), deploys=(deploy,))
+    assert (found["restarted"], found["of_members"]) == (3, 4)
+    (found,) = moments(episode("g", 0, BEGAN + HOUR, "member_left"), deploys=(deploy,))
+    assert found["restarted"] is None
+
+
+def test_where_nobody_is_known_nobody_is_named() -> None:
+    (found,) = moments(episode("g", 0, BEGAN, "unknown", trigger_member=None, trigger_client=None))
+    assert (found["who"], found["who_rebalances"], found["others"]) == (None, 0, 0)
