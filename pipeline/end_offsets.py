@@ -1,41 +1,136 @@
-"""Where partitions end: samples from the notes of the broker (kind 8)."""
+"""Where partitions end: samples from the notes of the broker (kind 8), thousands of notes at once.
+
+The broker writes one for every topic every few seconds. Notes that are in any way unusual (lengths of many bytes, fields that are not known
+here) are odd, and read by the message's own code, which is the reference.
+"""
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
+import numpy as np
 import pyarrow as pa
 
 from coordinator.notes import Kind
+from pipeline.batches import Bytes, Ints
+from pipeline.columns import MISSING, Flags, by_key_and_time, coded, expanded, optional, pair, ranks
+from pipeline.gathering import number, texts
 from pipeline.rows import EndOffset
-from pipeline.schema import in_order, table_of
+from pipeline.schema import in_order, joined, schema_of, table_of
 from protocol.errors import ProtocolError
 from protocol.messages.coordinator_notes import EndOffsets
-from protocol.records import read_note
+from protocol.records import NOTE_VERSION, read_note
 
-NOTES = "notes"
+NOTES: Final = "notes"
+TIME_AT: Final = 3  # behind version and kind
+BODY_AT: Final = (40, 56)  # behind the header, by version
+PARTITION_BYTES: Final = 21  # number, log start, end, no tagged fields
+LONG_BYTES: Final = 8
+LOOKAHEAD: Final = 64
+
+
+class Walked(NamedTuple):
+    """Of each note: what it says, where that is, and whether it is odd."""
+
+    is_ends: Flags
+    odd: Flags
+    at_ms: Ints
+    topic_at: Ints
+    topic_size: Ints
+    partitions_at: Ints
+    partitions: Ints  # how many; 0 for what is odd
+    unchanged_ms: Ints  # MISSING: not said
+
+
+def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
+    """Notes of which the values are there; `data` may be looked at LOOKAHEAD bytes behind the last one. Shorter than 3: no note."""
+    is_ends = size >= TIME_AT
+    is_ends[is_ends] = data[at[is_ends] + 2] == Kind.END_OFFSETS
+    end = at + size
+    version = number(data, at, 2)
+    odd = (version < 0) | (version > NOTE_VERSION) | (size < BODY_AT[1] + 4) | ~is_ends
+    here = np.where(odd, 0, at + np.where(version == 0, *BODY_AT))
+    topic_size, topic_at = _short(data, here)
+    odd |= (topic_size < 0) | (topic_at + topic_size >= end)
+    count, partitions_at = _short(data, np.where(odd, 0, topic_at + topic_size))
+    tags_at = partitions_at + np.maximum(count, 0) * PARTITION_BYTES
+    odd |= (count < 0) | (tags_at >= end)
+    tags_at = np.where(odd, 0, tags_at)
+    tagged = data[tags_at] == 1
+    says = tagged & (data[tags_at + 1] == 0) & (data[tags_at + 2] == LONG_BYTES) & (tags_at + 3 + LONG_BYTES <= end)
+    odd |= (data[tags_at] > 1) | (tagged & ~says)
+    unchanged = np.full(len(at), MISSING)
+    said = np.flatnonzero(says & ~odd)
+    unchanged[said] = number(data, tags_at[said] + 3, 8)
+    unchanged[unchanged < 0] = MISSING
+    counts = np.where(odd, 0, count)
+    note, place = expanded(counts)
+    bad = data[partitions_at[note] + (place + 1) * PARTITION_BYTES - 1] != 0  # tagged fields of a partition
+    odd[note[bad]] = True
+    at_ms = number(data, np.where(odd, 0, at + TIME_AT), 8)
+    return Walked(is_ends, odd, at_ms, topic_at, topic_size, partitions_at, np.where(odd, 0, counts), unchanged)
+
+
+def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """A compact length of one byte or two, less one, and where it ends; below 0: null, or of more bytes."""
+    first, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
+    two = first > 127
+    length = np.where(two, (first & 127) | second << 7, first) - 1
+    return np.where(two & (second > 127), -1, length), at + 1 + two
 
 
 def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     """`events`: bronze rows of notes. The samples among them, and all the other rows."""
+    values = events["value_raw"].combine_chunks()
+    if not len(values):
+        return schema_of("end_offsets").empty_table(), events
+    cuts = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    raw = bytes(values.buffers()[2] or b"") + bytes(LOOKAHEAD)
+    walked = walk_ends(np.frombuffer(raw, np.uint8), cuts[:-1], np.diff(cuts))
+    others = walked.partitions == 0
     rows: list[EndOffset] = []
-    others: list[bool] = []
-    for cluster, value in zip(events["cluster"].to_pylist(), events["value_raw"].to_pylist(), strict=True):
-        found = _read(cluster, value)
+    for index in np.flatnonzero(walked.is_ends & walked.odd).tolist():
+        found = _read(events["cluster"][index].as_py(), values[index].as_py())
         rows += found
-        others.append(not found)
-    return in_order("end_offsets", table_of("end_offsets", rows)), events.filter(pa.array(others, pa.bool_()))
+        others[index] = not found
+    samples = _samples(events["cluster"], raw, walked)
+    if rows:
+        samples = in_order("end_offsets", joined("end_offsets", [samples.cast(schema_of("end_offsets")), table_of("end_offsets", rows)]))
+    return samples, events.filter(pa.array(others))
 
 
-def _read(cluster: str, value: bytes | None) -> list[EndOffset]:
-    if value is None or len(value) < 3 or value[2] != Kind.END_OFFSETS:  # behind the version stands the kind
-        return []
+def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
+    """Of notes that are not odd, in the order of the table."""
+    notes = np.flatnonzero(walked.partitions)
+    (cluster,), cluster_names = ranks(clusters)
+    (topic,), topic_names = ranks(pa.chunked_array([texts(raw, walked.topic_at[notes], walked.topic_size[notes])]))
+    note, place = expanded(walked.partitions[notes])
+    data = np.frombuffer(raw, np.uint8)
+    at = walked.partitions_at[notes][note] + place * PARTITION_BYTES
+    partition, at_ms = number(data, at, 4), walked.at_ms[notes][note]
+    order = by_key_and_time(pair(topic[note], partition), at_ms)
+    note, at = note[order], at[order]
+    columns = {
+        "cluster": coded(cluster[notes][note], cluster_names.to_pylist()),
+        "topic": coded(topic[note], topic_names.to_pylist()),
+        "topic_partition": pa.array(partition[order]),
+        "at_ms": pa.array(at_ms[order]),
+        "end_offset": pa.array(number(data, at + 12, 8)),
+        "log_start": pa.array(number(data, at + 4, 8)),
+        "origin": coded(np.zeros(len(at), np.int64), [NOTES]),
+        "unchanged_ms": optional(walked.unchanged_ms[notes][note]),
+    }
+    schema = schema_of("end_offsets")
+    return pa.table([columns[name] for name in schema.names], names=schema.names)
+
+
+def _read(cluster: str, value: bytes) -> list[EndOffset]:
+    """As the reference has it, one note."""
     try:
         header, body = read_note(value)
     except ProtocolError:
         return []
     if not isinstance(body, EndOffsets):
         return []
-    unchanged = getattr(body, "unchanged_ms", -1)
-    return [
-        EndOffset(cluster, body.topic, one.partition, header.ts, one.end, one.log_start, NOTES, None if unchanged < 0 else unchanged)
-        for one in body.partitions
-    ]
+    unchanged = None if body.unchanged_ms < 0 else body.unchanged_ms
+    return [EndOffset(cluster, body.topic, one.partition, header.ts, one.end, one.log_start, NOTES, unchanged) for one in body.partitions]

@@ -1,6 +1,6 @@
 """Records as Arrow columns, of all records of a chunk at once. `decode.said_by` says what each means; this must equal it.
 
-Fixed-size fields are gathered from the bytes with numpy; texts are cut out of them by Arrow, and never become Python objects.
+What is rare (group metadata, notes that do not say where topics end) is looked at one by one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from pipeline.batches import Bytes, Ints
 from pipeline.decode import CONTROL_KIND, GROUP, KINDS, NOTE, OFFSET, OTHER, UNREADABLE, is_commit, is_group, is_note
+from pipeline.end_offsets import walk_ends
+from pipeline.gathering import blobs, number, texts
 from pipeline.inputs import LogId
 from pipeline.lockstep import Walked
 from pipeline.schema import schema_of
@@ -62,17 +64,17 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
         _NAMES.take(pa.array(said.kind)),
         pa.array(said.key_version),
         pa.array(said.value_version),
-        _texts(chunk, said.group_at, said.group_size),
-        _texts(chunk, said.topic_at, said.topic_size),
+        texts(chunk.raw, said.group_at, said.group_size),
+        texts(chunk.raw, said.topic_at, said.topic_size),
         _numbers(said.partition, said.has_topic),
         _numbers(said.committed, said.has_value),
         _numbers(said.commit_epoch, said.has_value & (said.commit_epoch != -1)),
         _numbers(said.commit_ms, said.has_value),
         _numbers(said.expire_ms, said.has_value & (said.expire_ms != -1)),
-        _texts(chunk, said.metadata_at, np.where(said.has_value, said.metadata_size, NEVER)),
+        texts(chunk.raw, said.metadata_at, np.where(said.has_value, said.metadata_size, NEVER)),
         pa.array(walked.value_size < 0),
-        _blobs(chunk, walked.key_at, np.where(raw, walked.key_size, NEVER)),
-        _blobs(chunk, walked.value_at, np.where(raw, walked.value_size, NEVER)),
+        blobs(chunk.raw, walked.key_at, np.where(raw, walked.key_size, NEVER)),
+        blobs(chunk.raw, walked.value_at, np.where(raw, walked.value_size, NEVER)),
         _repeated(chunk.segment, size),
         pa.array(chunk.positions[walked.batch]),
     ]
@@ -108,14 +110,16 @@ class _Said:
     def _version(self, at: Ints, size: Ints) -> Ints:
         found = self._none(-1)
         there = np.flatnonzero(size >= 2)
-        found[there] = _int(self._chunk.data, at[there], 2)
+        found[there] = number(self._chunk.data, at[there], 2)
         return found
 
     def _notes(self, sized: Mask) -> None:
         self.kind[sized & (self.key_version > NoteKey.VERSIONS[1])] = _CODE[OTHER]
         known = self._group(np.flatnonzero(sized & (self.key_version >= 0) & (self.key_version <= NoteKey.VERSIONS[1])))
         self.kind[known] = _CODE[NOTE]
-        self._check(known, is_note)
+        there = known[self._walked.value_size[known] >= 0]
+        ends = walk_ends(self._chunk.data, self._walked.value_at[there], self._walked.value_size[there])
+        self._check(there[ends.odd], is_note)
 
     def _offsets(self, sized: Mask) -> None:
         group_version = GroupMetadataKey.VERSIONS[1]
@@ -130,7 +134,7 @@ class _Said:
         """Keys that begin with a group behind their version: those of them that have it."""
         data, walked = self._chunk.data, self._walked
         index = index[walked.key_size[index] >= 4]
-        size = _int(data, walked.key_at[index] + 2, 2)
+        size = number(data, walked.key_at[index] + 2, 2)
         fits = (size >= 0) & (4 + size <= walked.key_size[index])
         index, size = index[fits], size[fits]
         self.group_at[index] = walked.key_at[index] + 4
@@ -154,13 +158,13 @@ class _Said:
         at = walked.key_at[found] + 4 + group_size
         left = walked.key_size[found] - 4 - group_size
         fits = left >= 6
-        topic_size = np.where(fits, _int(data, np.where(fits, at, 0), 2), NEVER)
+        topic_size = np.where(fits, number(data, np.where(fits, at, 0), 2), NEVER)
         fits &= (topic_size >= 0) & (left - 6 >= topic_size)
         short = found[~fits]
         self.group_size[short] = NEVER
         found, at, topic_size = found[fits], at[fits] + 2, topic_size[fits]
         self.topic_at[found], self.topic_size[found] = at, topic_size
-        self.partition[found] = _int(data, at + topic_size, 4)
+        self.partition[found] = number(data, at + topic_size, 4)
         self.has_topic[found] = True
         newest = OffsetCommitValue.VERSIONS[1]
         version, size = self.value_version[found], walked.value_size[found]
@@ -185,7 +189,7 @@ class _Said:
             text_size = data[at + before].astype(np.int64) - 1
             unusual = text_size >= 127
         else:
-            text_size = _int(data, at + before, 2)
+            text_size = number(data, at + before, 2)
             unusual = np.zeros(len(index), bool)
         sound = (text_size >= 0) & (text_at + text_size + behind + (version >= 4) <= end)
         if version >= 4:
@@ -199,13 +203,13 @@ class _Said:
         index, at, text_at, text_size = index[sound], at[sound], text_at[sound], text_size[sound]
         self.kind[index] = _CODE[OFFSET]
         self.has_value[index] = True
-        self.committed[index] = _int(data, at, 8)
+        self.committed[index] = number(data, at, 8)
         if version >= 3:
-            self.commit_epoch[index] = _int(data, at + 8, 4)
+            self.commit_epoch[index] = number(data, at + 8, 4)
         self.metadata_at[index], self.metadata_size[index] = text_at, text_size
-        self.commit_ms[index] = _int(data, text_at + text_size, 8)
+        self.commit_ms[index] = number(data, text_at + text_size, 8)
         if version == 1:
-            self.expire_ms[index] = _int(data, text_at + text_size + 8, 8)
+            self.expire_ms[index] = number(data, text_at + text_size + 8, 8)
 
     def _usual_tags(self, at: Ints, end: Ints) -> Mask:
         """None, or the topic's id alone, as Kafka writes them."""
@@ -226,38 +230,9 @@ class _Said:
 # Columns
 
 
-def _int(data: Bytes, at: Ints, size: int) -> Ints:
-    """The big-endian number of so many bytes at each place."""
-    every = np.ndarray((len(data) - size + 1,), dtype=f">i{size}", buffer=data, strides=(1,))
-    return every[at].astype(np.int64)
-
-
 def _repeated(text: str, size: int) -> pa.Array:
     return pa.repeat(pa.scalar(text), size)
 
 
 def _numbers(values: Ints, known: Mask) -> pa.Array:
     return pa.array(values, mask=~known)
-
-
-def _texts(chunk: Chunk, at: Ints, size: Ints) -> pa.Array:
-    found = _blobs(chunk, at, size)
-    try:
-        return found.cast(pa.string())
-    except pa.ArrowInvalid:  # no UTF-8: what it cannot be is marked, as the reference does
-        return pa.array([one if one is None else one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
-
-
-def _blobs(chunk: Chunk, at: Ints, size: Ints) -> pa.Array:
-    """Null where the size is below 0. The bytes are cut at both ends of each; every other piece is one of them."""
-    known = np.flatnonzero(size >= 0)
-    cuts = np.empty(2 * len(known) + 1, np.int32)
-    cuts[0:-1:2] = at[known]
-    cuts[1::2] = at[known] + size[known]
-    cuts[-1] = len(chunk.data)
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(known), [None, pa.py_buffer(cuts), pa.py_buffer(chunk.raw)])
-    if len(known) == len(size):
-        return pieces.take(pa.array(np.arange(0, 2 * len(known), 2, dtype=np.int32)))
-    index = np.zeros(len(size), np.int32)
-    index[known] = np.arange(0, 2 * len(known), 2, dtype=np.int32)
-    return pieces.take(pa.array(index, mask=size < 0))

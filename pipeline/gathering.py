@@ -1,0 +1,38 @@
+"""Fields gathered from bytes by where they are: numbers with numpy; texts are cut out by Arrow, and never become Python objects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.batches import Bytes, Ints
+
+
+def number(data: Bytes, at: Ints, size: int) -> Ints:
+    """The big-endian number of so many bytes at each place."""
+    every = np.ndarray((len(data) - size + 1,), dtype=f">i{size}", buffer=data, strides=(1,))
+    return every[at].astype(np.int64)
+
+
+def texts(raw: bytes, at: Ints, size: Ints) -> pa.Array:
+    """Null where the size is below 0."""
+    found = blobs(raw, at, size)
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:  # no UTF-8: what it cannot be is marked, as the reference does
+        return pa.array([one if one is None else one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
+
+
+def blobs(raw: bytes, at: Ints, size: Ints) -> pa.Array:
+    """Null where the size is below 0. The places are in order; the bytes are cut at both ends of each, and every other piece is one of them."""
+    known = np.flatnonzero(size >= 0)
+    cuts = np.empty(2 * len(known) + 1, np.int32)
+    cuts[0:-1:2] = at[known]
+    cuts[1::2] = at[known] + size[known]
+    cuts[-1] = len(raw)
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(known), [None, pa.py_buffer(cuts), pa.py_buffer(raw)])
+    if len(known) == len(size):
+        return pieces.take(pa.array(np.arange(0, 2 * len(known), 2, dtype=np.int32)))
+    index = np.zeros(len(size), np.int32)
+    index[known] = np.arange(0, 2 * len(known), 2, dtype=np.int32)
+    return pieces.take(pa.array(index, mask=size < 0))
