@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.bucket import Loaded
+from pipeline.bucket import Loaded, coded
 from pipeline.columns import MINUTE_MS, MISSING, ints
 from pipeline.commits import KEPT_MS, State
 from pipeline.coverage import merged
@@ -24,7 +25,7 @@ from pipeline.lag import lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, View, affected_since, view_of
+from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, connect, views_of
 from pipeline.standing import STANDING, standing_of
 from pipeline.status import QUIET_BACK_MS, begin, stretches
 from pipeline.warehouse import File, Warehouse
@@ -57,6 +58,14 @@ class Before(NamedTuple):
     files: tuple[File, ...]  # with those rows, which stay
 
 
+class Made(NamedTuple):
+    settled: Mapping[str, pa.Table]  # of CLOCKS, before `settled_ms`
+    recent: Mapping[str, pa.Table]  # from then on
+    standing: pa.Table  # all that is settled
+    settled_ms: int
+    groups: Mapping[str, pa.Table]  # hygiene and groups, in any order
+
+
 NOTHING: Final = Before({name: schema_of(name).empty_table() for name in CLOCKS}, STANDING.empty_table(), BEGINNING, ())
 
 
@@ -64,7 +73,7 @@ def build_behind(task: BehindTask) -> list[File]:
     """All files that these tables of the bucket have from now on."""
     warehouse = Warehouse(Path(task.warehouse))
     loaded = Loaded(warehouse, task.files)
-    fresh = loaded.table("commits", run=task.run)
+    fresh = loaded.coded("commits", task.run)
     tails = State.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
     topics = {*fresh["topic"].unique().to_pylist(), *(tails.tails["topic"].unique().to_pylist() if tails is not None else ())}
     ends = loaded.of_topics("end_offsets", topics)
@@ -78,19 +87,20 @@ def build_behind(task: BehindTask) -> list[File]:
             loaded.table("events", like="records", run=task.run),
             loaded.table("rebalances"),
         )
-    before = _before(warehouse, loaded, since)
+    before = _before(warehouse, loaded, since) if task.before_ms >= 0 else NOTHING
     since = begin(before.rows["status"], since)
     enough = tails is not None and since - LOOKBACK_MS >= tails.kept_from_ms
+    commits = pa.concat_tables([coded(tails.tails), fresh]) if tails is not None and enough else loaded.coded("commits")
     made = measured(
         task.cluster,
-        view_of(joined("commits", [tails.tails, fresh]) if tails is not None and enough else loaded.table("commits"), ends, since - QUIET_BACK_MS),
+        *connect(commits, ends),
         {name: loaded.table(name) for name in TOLD},
         merged(rows_of(Coverage, loaded.table("coverage"))),
         before,
         since,
         task.now_ms,
     )
-    return [*before.files, *_written(warehouse, task, made, before)]
+    return [*before.files, *_written(warehouse, task, made)]
 
 
 def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
@@ -106,21 +116,13 @@ def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
     return Before({name: loaded.table(name, settled=False) for name in CLOCKS}, standing.replace_schema_metadata(None), settled_ms, settled)
 
 
-def _written(warehouse: Warehouse, task: BehindTask, made: Mapping[str, pa.Table], before: Before) -> list[File]:
+def _written(warehouse: Warehouse, task: BehindTask, made: Made) -> list[File]:
     """Rows that something new may still change are in files of their own, which the next build replaces."""
-    settled_ms = max(before.settled_ms, task.now_ms - KEPT_MS)
-    settled_ms -= settled_ms % MINUTE_MS
-    files = []
-    settled = {}
-    for name, clock in CLOCKS.items():
-        is_settled = (ints(made[name][clock]) < settled_ms) & (ints(made[name][clock]) >= before.settled_ms)
-        settled[name] = made[name].filter(pa.array(is_settled))
-        if settled[name].num_rows:
-            files.append(warehouse.write(name, task.run, task.bucket, settled[name]))
-        files.append(warehouse.write(name, task.run, task.bucket, made[name].filter(pa.array(~is_settled)), settled=False))
-    standing = standing_of(before.standing, settled).replace_schema_metadata({"settled_ms": str(settled_ms)})
+    files = [warehouse.write(name, task.run, task.bucket, table) for name, table in made.settled.items() if len(table)]
+    files += [warehouse.write(name, task.run, task.bucket, table, settled=False) for name, table in made.recent.items()]
+    standing = made.standing.replace_schema_metadata({"settled_ms": str(made.settled_ms)})
     files.append(warehouse.write(STATE, task.run, task.bucket, standing))
-    return files + [warehouse.write(name, task.run, task.bucket, in_order(name, made[name])) for name in ("hygiene", "groups")]
+    return files + [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in made.groups.items()]
 
 
 def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
@@ -140,36 +142,46 @@ def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table
 
 def measured(
     cluster: str,
-    view: View,
+    series: Series,
+    samples: Samples,
     told: Mapping[str, pa.Table],
     coverage: Sequence[Coverage],
     before: Before,
     since_ms: int,
     now_ms: int,
-) -> dict[str, pa.Table]:
-    """Of one bucket: groups, what to tidy up, and the rows over time that are not settled, in the order of their tables."""
-    names = sorted({*view.series.group_names.to_pylist(), *told["generations"]["group"].unique().to_pylist()})
+) -> Made:
+    """Of one bucket."""
+    names = sorted({*series.names.groups.to_pylist(), *told["generations"]["group"].unique().to_pylist()})
     status = before.rows["status"]
     reaching = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
     pardoned = excused(names, told["rebalances"], told["notes"], now_ms)
-    new = {
-        "commit_rate_1m": commit_rate(view.series, since_ms),
-        "lag_1m": lag_by_minute(view, since_ms),
-        "status": stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms),
-    }
-    rows = {name: _behind(name, before.rows[name], table, since_ms) for name, table in new.items()}
-    standing = standing_of(before.standing, rows)
+    new: dict[str, list[pa.Table]] = {name: [] for name in CLOCKS}
+    for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
+        new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
+        new["lag_1m"].append(lag_by_minute(view, since_ms))
+        new["status"].append(stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms))
+    settled_ms = max(before.settled_ms, now_ms - KEPT_MS)
+    settled_ms -= settled_ms % MINUTE_MS
+    settled, recent = {}, {}
+    for name, tables in new.items():
+        rows = _behind(name, before.rows[name], [table for table in tables if len(table)], since_ms)
+        is_settled = pa.array(ints(rows[CLOCKS[name]]) < settled_ms)
+        settled[name], recent[name] = rows.filter(is_settled), rows.filter(pc.invert(is_settled))
+    carried = standing_of(before.standing, settled)
+    standing = standing_of(carried, recent)
     replacements = rows_of(Replaced, told["replacements"])
     saved: dict[str, int] = {}
     for one in replacements:
         saved[one.group] = saved.get(one.group, 0) + (one.saved_rebalances if one.verdict == "saved" else 0)
     noted = set(told["notes"]["group"].unique().to_pylist())
     of_groups = groups(cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, standing, coverage)
-    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], view.series, standing, now_ms)
-    return rows | {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)}
+    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], series, standing, now_ms)
+    return Made(settled, recent, carried, settled_ms, {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)})
 
 
-def _behind(name: str, before: pa.Table, new: pa.Table, since_ms: int) -> pa.Table:
-    """Rows that ended before something new was said, and the new ones."""
+def _behind(name: str, before: pa.Table, new: Sequence[pa.Table], since_ms: int) -> pa.Table:
+    """Rows that ended before something new was said, and the new ones, in the order of the table."""
     kept = before.filter(pa.array(ints(before[CLOCKS[name]]) < since_ms))
-    return in_order(name, joined(name, [kept, new.cast(schema_of(name))])) if len(kept) else new
+    if len(kept) or not new:
+        return in_order(name, joined(name, [kept, *(table.cast(schema_of(name)) for table in new)]))
+    return pa.concat_tables(new)

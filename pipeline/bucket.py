@@ -14,7 +14,7 @@ from pipeline.coverage import merged
 from pipeline.episodes import fold_group
 from pipeline.events import Events, Raw, events_of
 from pipeline.rows import Coverage, Edge, GroupTables
-from pipeline.schema import in_order, joined, rows_of, table_of
+from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
 
@@ -31,6 +31,7 @@ ADVISED: Final = {
 BY_GROUP: Final = (*FOLDED, *ADVISED)
 # The time that passes may say something new of a group for so long after its last event: a member is not coming back, a storm is over.
 OPEN_MS: Final = 25 * 3_600_000
+CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few texts in many rows
 COORDINATOR: Final = ""  # what notes about a whole partition have for a group
 
 
@@ -130,5 +131,15 @@ class Loaded:
         """Rows of these topics; `before`: what earlier runs have written."""
         wanted = pa.array(sorted(topics), pa.string())
         files = [file for file in self.files(name) if run in (None, file.run) and (before is None or file.run < before)]
-        tables = (self._warehouse.load(file) for file in files)
-        return joined(name, [table.filter(pc.is_in(table["topic"], wanted)) for table in tables])
+        tables = (self._warehouse.load(file, CODED) for file in files)
+        return pa.concat_tables([coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
+
+    def coded(self, name: str, run: int | None = None) -> pa.Table:
+        """As `table`, with codes instead of names."""
+        tables = [self._warehouse.load(file, CODED) for file in self.files(name) if run in (None, file.run)]
+        return pa.concat_tables([coded(schema_of(name).empty_table()), *tables])
+
+
+def coded(table: pa.Table) -> pa.Table:
+    fields = [field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.name in CODED else field for field in table.schema]
+    return table.cast(pa.schema(fields))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, Line, coded, firsts, optional, window_sums
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, Line, coded, firsts, optional
 from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
@@ -37,7 +37,8 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
 
     owner, at, lag, minute = seen.series[last], seen.at[last], seen.lag[last], minute[last]
     window = Line(owner, minute)
-    growth_5, growth_60 = (_growth(window.find(owner, minute - (minutes - 1), "left"), at, lag) for minutes in (5, 60))
+    slope = Slope(at, lag)
+    growth_5, growth_60 = (slope.since(window.find(owner, minute - (minutes - 1), "left")) for minutes in (5, 60))
     drain = _drain(lag, growth_5, growth_60)
     time_lag, at_least = _time_lag(series.parts[owner], samples, at, lag, seen.committed[last])
     origin = np.where(lag == MISSING, MISSING, samples.origin_of(seen.sample[last]))
@@ -74,26 +75,29 @@ def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints
     return time_lag, at_least
 
 
-def _growth(since: Ints, at: Ints, lag: Ints) -> tuple[Floats, Flags]:
-    """Records a second, by least squares over the last lag of each minute from row `since` on; and where there is such a line.
+class Slope:
+    """Records a second, by least squares over the last lag of each minute. Of whole numbers, so that sums are the same wherever rows begin."""
 
-    Of whole numbers, so that sums are the same wherever the rows begin.
-    """
-    known = lag != MISSING
-    base = at.min()
-    t = np.where(known, at - base, 0)
-    y = np.where(known, np.minimum(lag, LAG_MAX), 0)
-    # Products wrap around 2**64, and so do their sums; what is left of a window after its base is moved is small, and right.
-    n, sum_t, sum_y, sum_tt, sum_ty = (window_sums(part, since) for part in (known.astype(np.int64), t, y, t * t, t * y))
-    shift = at - base
-    sum_tt += shift * (n * shift - 2 * sum_t)
-    sum_ty -= shift * sum_y
-    sum_t -= n * shift
-    count, st, sy = n.astype(np.float64), sum_t.astype(np.float64), sum_y.astype(np.float64)
-    spread = count * sum_tt - st * st
-    has_line = (n >= 2) & (spread > 0)
-    slope = (count * sum_ty - st * sy) / np.where(has_line, spread, 1.0)
-    return np.where(has_line, slope * 1000.0, 0.0), has_line & known
+    def __init__(self, at: Ints, lag: Ints) -> None:
+        self._known = lag != MISSING
+        self._at = at - at.min()
+        t = np.where(self._known, self._at, 0)
+        y = np.where(self._known, np.minimum(lag, LAG_MAX), 0)
+        # Products wrap around 2**64, and so do their sums; what is left of a window after its base is moved is small, and right.
+        self._totals = [np.concatenate((np.zeros(1, np.int64), np.cumsum(part, dtype=np.int64))) for part in (self._known, t, y, t * t, t * y)]
+
+    def since(self, row: Ints) -> tuple[Floats, Flags]:
+        """For each row the line from that row up to it, and where there is one."""
+        n, sum_t, sum_y, sum_tt, sum_ty = (total[1:] - total[row] for total in self._totals)
+        shift = self._at
+        sum_tt += shift * (n * shift - 2 * sum_t)
+        sum_ty -= shift * sum_y
+        sum_t -= n * shift
+        count, st, sy = n.astype(np.float64), sum_t.astype(np.float64), sum_y.astype(np.float64)
+        spread = count * sum_tt - st * st
+        has_line = (n >= 2) & (spread > 0)
+        slope = (count * sum_ty - st * sy) / np.where(has_line, spread, 1.0)
+        return np.where(has_line, slope * 1000.0, 0.0), has_line & self._known
 
 
 def _drain(lag: Ints, growth_5: tuple[Floats, Flags], growth_60: tuple[Floats, Flags]) -> Ints:

@@ -8,6 +8,8 @@ any other sample holds for `HOLD_MS`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,6 +37,7 @@ HOLD_MS: Final = 5 * 60_000
 # A commit may be ahead of the last sample by what was written since: no lag. Later than this it says that the sample is too old.
 AHEAD_MS: Final = 60_000
 FOR_EVER: Final = 1 << 62
+MOMENTS_TOGETHER: Final = 400_000
 LOOKBACK_MS: Final = 61 * 60_000  # so far before a moment its lag is made of
 
 
@@ -115,7 +118,7 @@ class Samples:
 class Series:
     """Commits sorted by series and log order, and what the series are: in the order of group, topic and partition."""
 
-    def __init__(self, commits: pa.Table, rows: Ints, series: Ints, parts: Ints, groups: Ints, names: pa.Array) -> None:
+    def __init__(self, commits: pa.Table, rows: Ints, series: Ints, parts: Ints, groups: Ints, names: Names) -> None:
         self.commits = commits
         self.rows = rows  # of `commits`, in this order
         self.series = series  # of each commit
@@ -124,10 +127,16 @@ class Series:
         self.committed = np.where(self.removed, MISSING, ints(commits["committed"])[rows])
         self.heads = np.flatnonzero(firsts(series))  # the first commit of each series
         self.parts = parts  # of each series; -1: no end offsets
-        self.groups = groups  # of each series: places in `group_names`
-        self.group_names = names
-        self._names = commits.select(["cluster", "group", "topic", "topic_partition"]).take(pa.array(rows[self.heads])).combine_chunks()
+        self.groups = groups  # of each series: places in `names.groups`
+        self.names = names
         self._line = Line(series, self.at)
+
+    def part(self, low: int, high: int) -> Series:
+        """Some of the series, numbered from 0."""
+        begin, end = np.append(self.heads, len(self.series))[[low, high]]
+        chosen = slice(begin, end)
+        names = self.names._replace(columns={name: column[low:high] for name, column in self.names.columns.items()})
+        return Series(self.commits, self.rows[chosen], self.series[chosen] - low, self.parts[low:high], self.groups[low:high], names)
 
     def column(self, name: str) -> Ints:
         return ints(self.commits[name])[self.rows]
@@ -139,15 +148,21 @@ class Series:
 
     def named(self, series: Ints, *columns: str) -> list[pa.Array]:
         """Of each row what its series is called, as codes of names."""
-        codes = pa.array(series.astype(np.int32))
-        return [_coded(codes, self._names[name].combine_chunks()) for name in columns]
+        places = pa.array(series.astype(np.int32))
+        return [self.names.columns[name].take(places) for name in columns]
 
 
-def _coded(codes: pa.Array, names: pa.Array) -> pa.Array:
-    if not pa.types.is_string(names.type):
-        return names.take(codes)
-    few = names.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(few.indices.take(codes), few.dictionary)
+class Names(NamedTuple):
+    """What series are called."""
+
+    columns: dict[str, pa.Array]  # cluster, group, topic (codes of texts), topic_partition of each series
+    groups: pa.Array  # sorted
+
+
+def _names(commits: pa.Table, heads: Ints, groups: pa.Array) -> Names:
+    rows = commits.select(["cluster", "group", "topic", "topic_partition"]).take(pa.array(heads)).combine_chunks()
+    columns = {name: rows[name].combine_chunks() for name in rows.column_names}
+    return Names({name: column.dictionary_encode() if pa.types.is_string(column.type) else column for name, column in columns.items()}, groups)
 
 
 class Moments(NamedTuple):
@@ -175,13 +190,22 @@ class View(NamedTuple):
         return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.parts[series], at))
 
 
-def view_of(commits: pa.Table, ends: pa.Table, since_ms: int) -> View:
-    """Silver `commits` and `end_offsets`, in any order; moments from `since_ms` on."""
-    series, samples = _connect(commits, ends)
+def view_of(series: Series, samples: Samples, since_ms: int) -> View:
+    """Moments from `since_ms` on."""
     return View(series, samples, _all_moments(series, samples, since_ms))
 
 
-def _connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
+def views_of(series: Series, samples: Samples, since_ms: int) -> Iterator[View]:
+    """The same of some series after the others, so that memory is bounded."""
+    weights = np.diff(np.append(series.heads, len(series.series))) + samples.end(series.parts) - samples.begin(series.parts, np.full(len(series.parts), since_ms))
+    number = np.cumsum(weights) // MOMENTS_TOGETHER
+    cuts = [0, *(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(weights)]
+    for low, high in pairwise(cuts):
+        yield view_of(series.part(low, high), samples, since_ms)
+
+
+def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
+    """Silver `commits` and `end_offsets`, in any order."""
     (groups,), names = ranks(commits["group"])
     (of_commits, of_ends), _ = ranks(commits["topic"], ends["topic"])
     partitions = np.concatenate((ints(commits["topic_partition"]), ints(ends["topic_partition"])))
@@ -200,7 +224,7 @@ def _connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
     wanted[parts] = True
     used = wanted[part_of_end]
     return (
-        Series(commits, rows, np.cumsum(first) - 1, np.where(with_ends[parts], parts, -1), groups[heads], names),
+        Series(commits, rows, np.cumsum(first) - 1, np.where(with_ends[parts], parts, -1), groups[heads], _names(commits, heads, names)),
         _samples(ends.filter(pa.array(used)), part_of_end[used]),
     )
 

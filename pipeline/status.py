@@ -22,6 +22,7 @@ from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, last_of, 
 from pipeline.windows import burrow_windows, sequences, thinned_windows
 
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
+SERIES: Final = ("group", "topic", "topic_partition")
 NO_STATUS: Final = -1  # removed, or nothing was committed yet
 QUIET_BACK_MS: Final = 6 * 3_600_000  # so far back it is looked for when there was last nothing to read
 
@@ -176,14 +177,15 @@ def stretches(
     """
     series = view.series
     sequence = sequences(series)
-    names = series.group_names
+    names = series.names.groups
     owners = owners_of(series, names, generations, members) if len(generations) else nobody(series)
     rulesets = Burrow(view, sequence), Tenure(view, sequence, owners, clock_of(names.to_pylist(), excused))
-    places = _places(view, reaching)
+    places = Places(view)
     found = []
     for ruleset in rulesets:
-        mine = np.asarray(pc.equal(reaching["ruleset"], ruleset.name).to_numpy(zero_copy_only=False), np.bool_)
-        found.append(_stretches(ruleset, view, [column[mine] for column in places], since_ms, now_ms))
+        points = _points(view, _together(ruleset.breaks(), _ends(view)), since_ms, now_ms)
+        mine = places(reaching.filter(pc.equal(reaching["ruleset"], ruleset.name)))
+        found.append(_stretches(mine, points.moments, ruleset.verdicts(points), now_ms))
     return _table(rulesets, view, owners, found)
 
 
@@ -202,14 +204,12 @@ class Stretches(NamedTuple):
         return np.where(self.is_open, self.until, self.until - 1)
 
 
-def _stretches(ruleset: Burrow | Tenure, view: View, reaching: Sequence[Ints], since_ms: int, now_ms: int) -> Stretches:
-    points = _points(view, *_together(ruleset.breaks(), _ends(view)), since_ms, now_ms)
-    verdict = ruleset.verdicts(points)
-    series = np.concatenate((reaching[0], points.moments.series))
-    at = np.concatenate((reaching[1], points.moments.at))
-    verdict = np.concatenate((reaching[2], verdict))
-    order = by_key_and_time(series, at)
-    series, at, verdict = series[order], at[order], verdict[order]
+def _stretches(reaching: Sequence[Ints], seen: Moments, verdict: Ints, now_ms: int) -> Stretches:
+    series, at = seen.series, seen.at
+    if len(reaching[0]):
+        series, at, verdict = (np.concatenate(columns) for columns in zip(reaching, (series, at, verdict), strict=True))
+        order = by_key_and_time(series, at)
+        series, at, verdict = series[order], at[order], verdict[order]
     other = firsts(series) | firsts(verdict)
     series, at, verdict = series[other], at[other], verdict[other]
     is_last = last_of(series)
@@ -218,19 +218,21 @@ def _stretches(ruleset: Burrow | Tenure, view: View, reaching: Sequence[Ints], s
     return Stretches(series[kept], at[kept], until[kept], verdict[kept], is_last[kept])
 
 
-def _points(view: View, series: Ints, at: Ints, since_ms: int, now_ms: int) -> Points:
+def _points(view: View, others: Moment, since_ms: int, now_ms: int) -> Points:
     """The moments of the view, and these others, from one moment to another."""
-    wanted = (at >= since_ms) & (at <= now_ms)
-    others = view.at(series[wanted], at[wanted])
-    both = Moments(*(np.concatenate(columns) for columns in zip(view.moments, others, strict=True)))
+    series, at = others
+    wanted = (at >= since_ms) & (at <= now_ms)  # few
+    asked = view.at(series[wanted], at[wanted])
+    both = Moments(*(np.concatenate(columns) for columns in zip(view.moments, asked, strict=True)))
     is_idle = both.lag == 0
     is_idle[len(view.moments.at) :] = False
     order = by_key_and_time(both.series, both.at)
     both, is_idle = Moments(*(column[order] for column in both)), is_idle[order]
     idle = last_seen(is_idle)
     idle_ms = np.where((idle >= 0) & (picked(both.series, idle) == both.series), picked(both.at, idle), MISSING)
-    kept = firsts(both.series) | firsts(both.at)
-    kept &= (both.at >= since_ms) & (both.at <= now_ms)
+    kept = (firsts(both.series) | firsts(both.at)) & (both.at >= since_ms) & (both.at <= now_ms)
+    if kept.all():
+        return Points(both, idle_ms)
     return Points(Moments(*(column[kept] for column in both)), idle_ms[kept])
 
 
@@ -248,15 +250,19 @@ def _together(*moments: Moment) -> Moment:
     return np.concatenate([series for series, _ in moments]), np.concatenate([at for _, at in moments])
 
 
-def _places(view: View, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
-    """Stretches that had begun before, as moments: series, times and verdicts. Each has its commit among the tails."""
-    columns = ("group", "topic", "topic_partition")
-    names = view.series.named(np.arange(len(view.series.heads)), *columns)
-    places = {key: place for place, key in enumerate(zip(*(column.to_pylist() for column in names), strict=True))}
-    keys = zip(*(rows[name].to_pylist() for name in columns), strict=True)
-    series = np.array([places[key] for key in keys], np.int64)
-    verdicts = [CODES[status, rule] for status, rule in zip(rows["status"].to_pylist(), rows["rule"].to_pylist(), strict=True)]
-    return series, ints(rows["from_ms"]), np.array(verdicts, np.int64)
+class Places:
+    """Finds stretches that had begun before: series, times and verdicts, of the view's series alone."""
+
+    def __init__(self, view: View) -> None:
+        names = view.series.named(np.arange(len(view.series.heads)), *SERIES)
+        self._places = {key: place for place, key in enumerate(zip(*(column.to_pylist() for column in names), strict=True))}
+
+    def __call__(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
+        keys = zip(*(rows[name].to_pylist() for name in SERIES), strict=True)
+        series = np.array([self._places.get(key, -1) for key in keys], np.int64)
+        verdicts = [CODES[status, rule] for status, rule in zip(rows["status"].to_pylist(), rows["rule"].to_pylist(), strict=True)]
+        mine = series >= 0
+        return series[mine], ints(rows["from_ms"])[mine], np.array(verdicts, np.int64)[mine]
 
 
 def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, found: Sequence[Stretches]) -> pa.Table:

@@ -166,9 +166,10 @@ class Warehouse:
         table = in_order(name, joined(name, tables))
         return table.select(list(columns)) if columns is not None else table
 
-    def load(self, file: File) -> pa.Table:
+    def load(self, file: File, coded: Sequence[str] = ()) -> pa.Table:
+        """`coded`: columns of texts that are to come as codes, as Parquet has them."""
         try:
-            return pq.read_table(self.folder / file.path, partitioning=None)
+            return pq.read_table(self.folder / file.path, partitioning=None, read_dictionary=list(coded) or None)
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(f"{self.folder}/{file.path}: cannot be read ({str(error).splitlines()[0]}); `--full` builds it again") from None
 

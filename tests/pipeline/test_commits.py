@@ -12,7 +12,7 @@ from pipeline.edges import WAIT_MS
 from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, Edge
 from pipeline.schema import in_order, joined, rows_of, schema_of
-from pipeline.series import view_of
+from pipeline.series import connect
 from tests.pipeline.logs import Said, anything, cuts, records
 
 Key = tuple[str, str, int]
@@ -162,7 +162,7 @@ def test_minutes_count_commits(seed: int) -> None:
         line[2] += row.rewind
         line[3] = row.committed
     expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]  # type: ignore[arg-type]
-    series = view_of(all_at_once(said).commits, schema_of("end_offsets").empty_table(), BEGINNING).series
+    series, _ = connect(all_at_once(said).commits, schema_of("end_offsets").empty_table())
     assert rows_of(CommitMinute, commit_rate(series, BEGINNING)) == expected
     middle = said[150].at
     later = [row for row in expected if row.minute_ms >= middle - middle % 60_000]

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pipeline.hygiene import DAY_MS, Policy, hygiene
 from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
-from pipeline.series import Series, view_of
+from pipeline.series import Series, connect
 from pipeline.standing import STANDING, standing_of
 from tests.pipeline.logs import Said
 from tests.pipeline.test_lag import commits_of
@@ -39,7 +39,7 @@ def found(
 
 
 def series_of(commits: pa.Table) -> Series:
-    return view_of(commits, no_rows("end_offsets"), NOW).series
+    return connect(commits, no_rows("end_offsets"))[0]
 
 
 def standing(status: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ from pipeline.commits import BEGINNING, State, step
 from pipeline.lag import lag_by_minute
 from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since, view_of
+from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import Said, anything, cuts, records
 
@@ -31,7 +31,7 @@ def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None
 
 
 def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
-    rows = lag_by_minute(view_of(commits, ends, since_ms - LOOKBACK_MS - MINUTE), since_ms)
+    rows = lag_by_minute(view_of(*connect(commits, ends), since_ms - LOOKBACK_MS - MINUTE), since_ms)
     return in_order("lag_1m", rows)
 
 

@@ -14,7 +14,7 @@ from pipeline.commits import BEGINNING, State, step
 from pipeline.grace import clock_of, excused
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since, view_of
+from pipeline.series import LOOKBACK_MS, affected_since, connect, views_of
 from pipeline.status import QUIET_BACK_MS, begin, stretches
 from pipeline.status_rules import Stored, View, burrow, tenure, window_of
 from tests.pipeline.ends import Part, ends_of
@@ -51,7 +51,8 @@ def stretched(
     since_ms = begin(previous, since_ms)
     until = previous["to_ms"].to_numpy()
     reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))
-    new = stretches(view_of(commits, ends, since_ms - QUIET_BACK_MS), generations, members, graces, reaching, since_ms, now_ms)
+    views = views_of(*connect(commits, ends), since_ms - QUIET_BACK_MS)
+    new = pa.concat_tables(stretches(view, generations, members, graces, reaching, since_ms, now_ms) for view in views)
     assert in_order("status", new).equals(new.cast(schema_of("status")))
     return in_order("status", joined("status", [previous.filter(pa.array(until < since_ms)), new.cast(schema_of("status"))]))
 
@@ -282,13 +283,14 @@ def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("seed", range(40))
-def test_any_slicing_gives_the_same(seed: int) -> None:
+def test_any_slicing_gives_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said = anything(seed, 250)
     ends = ends_of(said, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     none = no_rows("generations"), no_rows("members")
     now = max(line.at for line in said)
     whole = stretched(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
+    monkeypatch.setattr("pipeline.series.MOMENTS_TOGETHER", 100)
     state, commits, rows, known = State.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
         high, until = (len(said), len(ends)) if until is None else (high, until)
