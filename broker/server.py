@@ -12,22 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.api.config_changes import ConfigChangeHandlers
-from broker.api.configs import DescribeConfigsHandlers
-from broker.api.delete_records import RecordDeletionHandlers
 from broker.api.fetch import FetchHandlers
-from broker.api.log_dirs import LogDirHandlers
 from broker.api.log_offsets import LogOffsetHandlers
-from broker.api.metadata import MetadataHandlers
 from broker.api.parts import Parts
 from broker.api.produce import ProduceHandlers
 from broker.api.producer_ids import ProducerIdHandlers
-from broker.api.replicas import ReplicaHandlers
-from broker.api.serving import Serving
 from broker.api.table import routes
-from broker.api.topic_changes import DeletionHandlers
-from broker.api.topic_partitions import TopicPartitionHandlers
-from broker.api.topics import TopicHandlers
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import Notes
 from broker.groups.shards import Shards
@@ -254,21 +244,26 @@ class Server:
         config = self.config
         authorizer = AllowAll()
         transactions = Transactions()
-        parts = Parts(
-            node, self.clock, authorizer, store.view(), self.dispatch.routes, self._health, self.groups, self.shards, self.topics, transactions
-        )
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
-        serving = Serving(
-            node,
-            self.topics,
-            self.registry,
-            self.partitions,
-            deletions,
-            SettingSources(config, node.id, store.directory.path),
-            authorizer,
-            config.num_partitions,
-            config.partitions_max,
+        parts = Parts(
+            config=config,
+            node=node,
+            clock=self.clock,
+            authorizer=authorizer,
+            cluster_view=store.view(),
+            routes=self.dispatch.routes,
+            health=self._health,
+            groups=self.groups,
+            shards=self.shards,
+            topics=self.topics,
+            registry=self.registry,
+            setting_sources=SettingSources(config, node.id, store.directory.path),
+            partitions=self.partitions,
+            deletions=deletions,
+            transactions=transactions,
+            directory=store.directory,
+            checkpoint_worker=store.clerk,
         )
         fetches = Fetches(self.turn, self.clock)
         self.turn.attend(fetches)
@@ -278,15 +273,6 @@ class Server:
         self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
         self.dispatch.serve(
             *routes(parts),
-            *MetadataHandlers(serving, config.auto_create_topics_enable).routes(),
-            *TopicHandlers(serving).routes(),
-            *DeletionHandlers(serving).routes(),
-            *RecordDeletionHandlers(serving, store.clerk, store.directory).routes(),
-            *TopicPartitionHandlers(serving).routes(),
-            *LogDirHandlers(serving, store.directory.path).routes(),
-            *ReplicaHandlers(serving, store.directory.path, self.clock).routes(),
-            *DescribeConfigsHandlers(serving, config.log_level).routes(),
-            *ConfigChangeHandlers(serving).routes(),
             *ProduceHandlers(self.partitions, transactions, self.clock, authorizer, allowance, appender, self.late_batches).routes(),
             *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
             *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),

@@ -6,15 +6,15 @@ a crash no deleted record can be read again. Retention removes the segments late
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
-from broker.api.serving import Serving
+from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
-from broker.security.authorizer import Operation
+from broker.runtime.workers import Workers
+from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.partition import Partition
+from broker.topics.partitions import Partitions
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -23,41 +23,25 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from storage import DataDirectory
 
 HIGH_WATERMARK = -1  # in place of an offset: everything
 NO_LOW_WATERMARK = -1
 
-Starts = dict[tuple[str, int], int]
+
+def route(parts: Parts) -> Route:
+    handler = DeleteRecords(parts.partitions, parts.authorizer, parts.directory, parts.checkpoint_worker)
+    return Route(APIS[DeleteRecordsRequest.API_KEY], handler.handle, refuse)
 
 
-class Clerk(Protocol):
-    """Does one thing after the other, in a thread."""
+class DeleteRecords:
+    def __init__(self, partitions: Partitions, authorizer: Authorizer, directory: DataDirectory, worker: Workers) -> None:
+        self._partitions = partitions
+        self._authorizer = authorizer
+        self._directory = directory
+        self._worker = worker
 
-    def submit(self, work: Callable[[], object], done: Callable[[object], None]) -> None: ...
-
-
-class LogStarts(Protocol):
-    """The checkpoint of log starts."""
-
-    log_starts: Starts  # as they are on the disk
-
-    def checkpoint_starts(self, offsets: Starts) -> None:
-        """Waits for the disk. Raises OSError."""
-        ...
-
-
-class RecordDeletionHandlers:
-    """DeleteRecords."""
-
-    def __init__(self, serving: Serving, clerk: Clerk, log_starts: LogStarts) -> None:
-        self._serving = serving
-        self._clerk = clerk
-        self._log_starts = log_starts
-
-    def routes(self) -> list[Route]:
-        return [Route(APIS[DeleteRecordsRequest.API_KEY], self.delete_records, refuse_delete_records)]
-
-    def delete_records(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
+    def handle(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
         wanted: dict[str, dict[int, int]] = {}
         for topic in request.topics:
             if topic.partitions:  # of one partition several times the last counts
@@ -65,7 +49,7 @@ class RecordDeletionHandlers:
         response = DeleteRecordsResponse(topics=[])
         unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
         for name, offsets in wanted.items():
-            allowed = self._serving.may(call, Operation.DELETE, name)
+            allowed = topic_allowed(self._authorizer, call, Operation.DELETE, name)
             results = []
             for index, offset in offsets.items():
                 result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -76,14 +60,15 @@ class RecordDeletionHandlers:
         if not unwritten:
             return response
         call.reply = response
-        starts: Starts = {partition.id: partition.start_offset for partition, _ in unwritten}
-        self._clerk.submit(partial(self._log_starts.checkpoint_starts, starts), Contained(partial(_written, call, [result for _, result in unwritten]), partial(_unanswered, call)))
+        starts: dict[tuple[str, int], int] = {partition.id: partition.start_offset for partition, _ in unwritten}
+        written = Contained(partial(_written, call, [result for _, result in unwritten]), lambda: call.connection.broken())
+        self._worker.submit(partial(self._directory.checkpoint_starts, starts), written)
         return None
 
     def _delete(
         self, name: str, offset: int, result: DeleteRecordsPartitionResult, unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]]
     ) -> None:
-        partition = self._serving.partitions.find(name, result.partition_index)
+        partition = self._partitions.find(name, result.partition_index)
         result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else _refusal(partition, offset)
         if partition is None or result.error_code:
             return
@@ -91,7 +76,7 @@ class RecordDeletionHandlers:
         if offset != before:
             partition.log.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
         result.low_watermark = partition.start_offset
-        if partition.start_offset > self._log_starts.log_starts.get(partition.id, 0):
+        if partition.start_offset > self._directory.log_starts.get(partition.id, 0):
             unwritten.append((partition, result))
         if partition.start_offset != before:
             partition.wake()
@@ -109,10 +94,6 @@ def _refusal(partition: Partition, offset: int) -> int:
     return ErrorCode.NONE
 
 
-def _unanswered(call: Call) -> None:
-    call.connection.broken()
-
-
 def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: object) -> None:
     if isinstance(failure, Exception):
         for result in results:
@@ -120,7 +101,7 @@ def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: o
     call.release()
 
 
-def refuse_delete_records(request: DeleteRecordsRequest, version: int, error: int) -> Response:
+def refuse(request: DeleteRecordsRequest, version: int, error: int) -> Response:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -74,7 +74,7 @@ class JoinGroup:
             version >= SKIP_ASSIGNMENT,
             request.reason,
         )
-        journal.call(ParkedJoin(call).ask, journal.shard.join, asked, self._clock.now, self._clock.wall)
+        journal.park(journal.shard.join, asked, ParkedJoin(call), self._clock.now, self._clock.wall)
         self._remember(call, asked, journal)
         return None
 

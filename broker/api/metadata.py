@@ -1,13 +1,28 @@
-"""Metadata: which brokers and topics there are. Whoever asks for a topic that is missing may have it made."""
+"""Metadata: which brokers and topics there are. A topic that is missing may be created by asking for it."""
 
 from __future__ import annotations
 
-from broker.api.serving import Serving
+from functools import partial
+
+from broker.api.described_partitions import described_epoch, described_partitions
+from broker.api.encoded_arrays import put_array
+from broker.api.parts import Parts
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Address
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, Operation, cluster_operations, topic_operations
+from broker.runtime.node import Address, Node
+from broker.security.authorizer import (
+    OPERATIONS_NOT_ASKED,
+    Authorizer,
+    Operation,
+    cluster_allowed,
+    cluster_operations,
+    topic_allowed,
+    topic_operations,
+)
+from broker.settings.config import Config
 from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encode_topic, operations_bytes
-from broker.topics.registry import NO_ID, Topic, name_problem
+from broker.topics.partitions import Partitions
+from broker.topics.registry import NO_ID, Topic, Topics, name_problem
 from protocol.apis import APIS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.metadata import (
@@ -16,30 +31,35 @@ from protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from protocol.wire import put_compact_count, put_legacy_count
 
 ASKED_BY_ID_FROM = 12  # versions 10 and 11 have a field for the id, but only in replies
 
 
-class MetadataHandlers:
-    """Metadata."""
+def route(parts: Parts) -> Route:
+    handler = Metadata(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
+    return Route(APIS[MetadataRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving, auto_create: bool) -> None:
-        self._serving = serving
-        self._topics = serving.topics
-        self._auto_create = auto_create
-        self._entries = MetadataEntries(serving.node.id, serving.topics, serving.partitions_of, serving.leader_epoch)
-        serving.partitions.epoch_changed = self._entries.epoch_changed
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[MetadataRequest.API_KEY], self.metadata, refuse_metadata)]
+class Metadata:
+    def __init__(
+        self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer, config: Config
+    ) -> None:
+        self._node = node
+        self._topics = topics
+        self._registry = registry
+        self._partitions = partitions
+        self._authorizer = authorizer
+        self._auto_create = config.auto_create_topics_enable
+        self._num_partitions = config.num_partitions
+        self._partitions_max = config.partitions_max
+        self._entries = MetadataEntries(node.id, topics, partial(described_partitions, partitions), partial(described_epoch, partitions))
+        partitions.epoch_changed = self._entries.epoch_changed
 
-    def metadata(self, call: Call, request: MetadataRequest) -> Response | None:
+    def handle(self, call: Call, request: MetadataRequest) -> Response | None:
         wanted = request.topics
         version = call.version
         if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in wanted or []):
-            return refuse_metadata(request, version, ErrorCode.INVALID_REQUEST)
-        serving = self._serving
+            return refuse(request, version, ErrorCode.INVALID_REQUEST)
         # Version 0 has no null: there an empty list asks for everything.
         if wanted is None or (version == 0 and not wanted):
             count, topics = self._all(call, request)
@@ -56,10 +76,10 @@ class MetadataHandlers:
                 return None
             count, topics = len(parts), b"".join(parts)
         address: Address = call.connection.listener
-        node = serving.node
+        node = self._node
         operations = OPERATIONS_NOT_ASKED
         if request.include_cluster_authorized_operations:
-            operations = cluster_operations(serving.authorizer, call)
+            operations = cluster_operations(self._authorizer, call)
         around = MetadataResponse(
             brokers=[MetadataResponseBroker(node.id, address.host, address.port, node.rack)],
             cluster_id=node.cluster_id,
@@ -67,50 +87,55 @@ class MetadataHandlers:
             cluster_authorized_operations=operations,
         )
         call.reply = EncodedReply(around, count, topics, call.version)
-        serving.registry.reply(call)
+        self._registry.reply(call)
         return None
 
+    def _may_describe(self, call: Call, name: str) -> bool:
+        return topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)
+
     def _all(self, call: Call, request: MetadataRequest) -> tuple[int, bytes]:
-        serving = self._serving
-        if serving.authorizer.open:
+        if self._authorizer.open:
             return self._entries.all(call.version, self._operations(call, "", request))
-        allowed = [topic for topic in self._topics.listed() if serving.may(call, Operation.DESCRIBE, topic.name)]
+        allowed = [topic for topic in self._topics.listed() if self._may_describe(call, topic.name)]
         return len(allowed), b"".join([self._describe(call, topic, request) for topic in allowed])
 
     def _find_id(self, call: Call, id: bytes, request: MetadataRequest) -> bytes:
         topic = self._topics.by_id.get(id)
         if topic is None:
             return self._unknown(call, request, None, ErrorCode.UNKNOWN_TOPIC_ID, id)
-        if not self._serving.may(call, Operation.DESCRIBE, topic.name):
+        if not self._may_describe(call, topic.name):
             return self._unknown(call, request, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, id)
         return self._describe(call, topic, request)
 
     def _find(self, call: Call, name: str | None, may_create: bool, request: MetadataRequest) -> bytes:
         if name is None:
             return self._find_id(call, NO_ID, request)
-        serving = self._serving
-        if not serving.may(call, Operation.DESCRIBE, name):
+        if not self._may_describe(call, name):
             return self._unknown(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = self._topics.by_name.get(name)
         if topic is not None:
             return self._describe(call, topic, request)
-        if may_create and not serving.may_all(call, Operation.CREATE) and not serving.may(call, Operation.CREATE, name):
+        if may_create and not self._create_allowed(call, name):
             return self._unknown(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if name_problem(name) is not None:
             return self._unknown(call, request, name, ErrorCode.INVALID_TOPIC_EXCEPTION, described=True)
         if (
             not may_create
             or self._topics.colliding(name)
-            or not serving.registry.writable
-            or self._topics.partitions + serving.num_partitions > serving.partitions_max
+            or not self._registry.writable
+            or self._topics.partitions + self._num_partitions > self._partitions_max
         ):
             return self._unknown(call, request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, described=True)
-        topic = self._topics.create(name, serving.num_partitions, {}, serving.registry.wall)
-        serving.partitions.created(topic)
+        topic = self._topics.create(name, self._num_partitions, {}, self._registry.wall)
+        self._partitions.created(topic)
         return self._describe(call, topic, request)
 
+    def _create_allowed(self, call: Call, name: str) -> bool:
+        authorizer = self._authorizer
+        return cluster_allowed(authorizer, call, Operation.CREATE) or topic_allowed(authorizer, call, Operation.CREATE, name)
+
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
-        """A partition that cannot be used for now is led by this node all the same: nobody else could."""
+        """This node leads every partition, also one that cannot be used for now: no other could."""
         return bytes(self._entries.of(topic, call.version) + self._operations(call, topic.name, request))
 
     def _unknown(
@@ -119,12 +144,12 @@ class MetadataHandlers:
         """`described`: its caller may know that there is no such topic."""
         topic = MetadataResponseTopic(error_code=error, name=name, topic_id=id)
         if described and request.include_topic_authorized_operations:
-            topic.topic_authorized_operations = topic_operations(self._serving.authorizer, call, name or "")
+            topic.topic_authorized_operations = topic_operations(self._authorizer, call, name or "")
         return encode_topic(topic, call.version)
 
     def _operations(self, call: Call, name: str, request: MetadataRequest) -> bytes:
         asked = request.include_topic_authorized_operations
-        return operations_bytes(topic_operations(self._serving.authorizer, call, name) if asked else OPERATIONS_NOT_ASKED, call.version)
+        return operations_bytes(topic_operations(self._authorizer, call, name) if asked else OPERATIONS_NOT_ASKED, call.version)
 
 
 class EncodedReply:
@@ -142,13 +167,7 @@ class EncodedReply:
         return repr(MetadataResponse.decode(self.encode(self._version), 0, self._version)[0])
 
     def encode(self, version: int) -> bytes:
-        around = self._around.encode(version)
-        count: list[bytes] = []
-        put_count = put_compact_count if version >= FLEXIBLE_FROM else put_legacy_count
-        put_count(count, 0)
-        put_count(count, self._count)
-        behind = len(around) - behind_topics(version)
-        return b"".join((around[: behind - len(count[0])], count[1], self._topics, around[behind:]))
+        return put_array(self._around.encode(version), behind_topics(version), [self._topics], self._count, version >= FLEXIBLE_FROM)
 
 
 def behind_topics(version: int) -> int:
@@ -159,7 +178,7 @@ def behind_topics(version: int) -> int:
     return error + cluster_operations + tagged_fields
 
 
-def refuse_metadata(request: MetadataRequest, version: int, error: int) -> Response:
+def refuse(request: MetadataRequest, version: int, error: int) -> Response:
     """Before version 13 there is no place for an error but the topics."""
     topics = [MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or []]
     return MetadataResponse(topics=topics, error_code=error)

@@ -5,26 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.net.dispatch import Route
 from broker.runtime.clock import Clock
 from broker.runtime.node import Node
+from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
+from broker.settings.config import Config
+from broker.topics.deletions import Deletions
+from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
+from broker.topics.setting_sources import SettingSources
 from broker.topics.transactions import Transactions
 from coordinator import GroupConfig
-from storage import ClusterView
+from storage import ClusterView, DataDirectory
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    config: Config
     node: Node
     clock: Clock
     authorizer: Authorizer
     cluster_view: ClusterView
     routes: Mapping[int, Route]  # of all APIs, once these are put together
     health: Callable[[], str]  # what its operator should know, "NONE" when it serves and there is nothing
+
     groups: GroupConfig
     shards: Shards
+
     topics: Topics
+    registry: Journal  # of the topics
+    setting_sources: SettingSources
+    partitions: Partitions
+    deletions: Deletions
     transactions: Transactions
+    directory: DataDirectory
+    checkpoint_worker: Workers  # writes the directory's checkpoints, one after the other

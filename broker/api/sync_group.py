@@ -62,7 +62,7 @@ class SyncGroup:
             request.protocol_type,
             request.protocol_name,
         )
-        journal.call(ParkedSync(call).ask, journal.shard.sync, asked, self._clock.now, self._clock.wall)
+        journal.park(journal.shard.sync, asked, ParkedSync(call), self._clock.now, self._clock.wall)
         if call.connection.again and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
             self._remember(call, asked, journal)
         return None

@@ -5,15 +5,30 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker.api import (
+    alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
+    create_partitions,
+    create_topics,
     delete_groups,
+    delete_records,
+    delete_topics,
     describe_cluster,
+    describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     join_group,
     leave_group,
     list_groups,
+    list_partition_reassignments,
+    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
@@ -33,8 +48,18 @@ CLUSTER: Final[Modules] = (api_versions, find_coordinator, describe_cluster)
 MEMBERS: Final[Modules] = (join_group, sync_group, heartbeat, leave_group)
 OFFSETS: Final[Modules] = (offset_commit, offset_fetch, offset_delete)
 GROUPS: Final[Modules] = (describe_groups, list_groups, delete_groups)
+TOPICS: Final[Modules] = (metadata, describe_topic_partitions, create_topics, create_partitions, delete_topics, delete_records)
+REPLICAS: Final[Modules] = (
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    describe_log_dirs,
+    describe_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+)
+CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_configs)
 
-SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)
+SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *REPLICAS, *CONFIGS)
 
 
 def routes(parts: Parts) -> list[Route]:

@@ -23,6 +23,14 @@ log = get_logger("broker.groups")
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
+Request = TypeVar("Request")
+Parked = TypeVar("Parked", bound="Voidable")
+
+
+class Voidable(Protocol):
+    def void(self) -> None:
+        """Nothing answers it any more."""
+        ...
 
 SERVING = 0
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -126,6 +134,16 @@ class GroupJournal(Journal):
             raise
         self.stepped()
         return result
+
+    def park(self, step: Callable[[Request, Parked, int, int], None], request: Request, parked: Parked, now: int, wall: int) -> None:
+        """`call` for a request whose reply may have to wait: after an exception the shard must not answer it too."""
+        try:
+            step(request, parked, now, wall)
+        except Exception:
+            parked.void()
+            self.broken()
+            raise
+        self.stepped()
 
     def stepped(self) -> None:
         """After every call of the shard that may have emitted facts or set an earlier deadline."""

@@ -13,7 +13,8 @@ from random import Random
 from typing import Any, cast
 
 import cli
-from broker.api.delete_records import RecordDeletionHandlers
+from broker.api.delete_records import DeleteRecords
+from broker.security.authorizer import AllowAll
 from broker.settings.config import load_config
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate, read_header, records
@@ -88,14 +89,6 @@ class Call:
 
     def release(self) -> None:
         self.released = True
-
-
-class Serving:
-    def __init__(self, broker: Broker) -> None:
-        self.partitions = broker.partitions
-
-    def may(self, *question: object) -> bool:
-        return True
 
 
 class World(Broker):
@@ -210,10 +203,10 @@ class World(Broker):
             return
         call = Call()
         self.calls.append((self.known[name], call))
-        handlers = RecordDeletionHandlers(cast(Any, Serving(self)), self.store.clerk, self.store.directory)
+        handler = DeleteRecords(self.partitions, AllowAll(), self.store.directory, self.store.clerk)
         offset = self.chance.randint(partition.start_offset, partition.end_offset)
         request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-        at_once = handlers.delete_records(cast(Any, call), request)
+        at_once = handler.handle(cast(Any, call), request)
         if at_once is not None:
             call.reply, call.released = at_once, True
 

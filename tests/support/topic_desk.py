@@ -5,19 +5,11 @@ log is in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from broker.api.config_changes import ConfigChangeHandlers
-from broker.api.configs import DescribeConfigsHandlers
-from broker.api.delete_records import RecordDeletionHandlers
-from broker.api.log_dirs import LogDirHandlers
-from broker.api.metadata import MetadataHandlers
-from broker.api.replicas import ReplicaHandlers
-from broker.api.serving import Serving
-from broker.api.topic_changes import DeletionHandlers
-from broker.api.topic_partitions import TopicPartitionHandlers
-from broker.api.topics import TopicHandlers
+from broker.api.table import CONFIGS, REPLICAS, TOPICS
 from broker.groups.journal import Journal
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
@@ -25,6 +17,7 @@ from broker.settings.config import load_config
 from broker.topics.deletions import Deletions
 from broker.topics.registry import Topic, Topics
 from broker.topics.setting_sources import SettingSources
+from protocol.messages.metadata import MetadataRequest
 from tests.support.group_desk import LATE_MS, Desk, MemoryLog
 
 
@@ -76,31 +69,20 @@ class TopicDesk(Desk):
         self.registry_log = MemoryLog()
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         self.partitions: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
-        partitions = self.partitions
         loop: Any = self.loop
-        clerk: Any = None
-        log_starts: Any = SimpleNamespace(log_starts={})
-        serving = Serving(
-            Node(1, "cluster"),
-            self.topics,
-            self.registry,
-            partitions,
-            Deletions(self.topics, self.registry, self.shards, partitions, loop, lambda: 0.0),
-            SettingSources(load_config(), 1, "data"),
-            authorizer,
-            1,
-            1000,
+        node = Node(1, "cluster")
+        parts: Any = SimpleNamespace(
+            config=replace(load_config(), num_partitions=1, partitions_max=1000),
+            node=node,
+            clock=self.clock,
+            authorizer=authorizer,
+            topics=self.topics,
+            registry=self.registry,
+            setting_sources=SettingSources(load_config(), node.id, "data"),
+            partitions=self.partitions,
+            deletions=Deletions(self.topics, self.registry, self.shards, self.partitions, loop, lambda: 0.0),
+            directory=SimpleNamespace(path="data", log_starts={}),
+            checkpoint_worker=None,
         )
-        self.serving = serving
-        self.metadata = MetadataHandlers(serving, True)
-        self.dispatch.serve(
-            *self.metadata.routes(),
-            *TopicHandlers(serving).routes(),
-            *DeletionHandlers(serving).routes(),
-            *RecordDeletionHandlers(serving, clerk, log_starts).routes(),
-            *TopicPartitionHandlers(serving).routes(),
-            *LogDirHandlers(serving, "data").routes(),
-            *ReplicaHandlers(serving, "data", self.clock).routes(),
-            *DescribeConfigsHandlers(serving, "info").routes(),
-            *ConfigChangeHandlers(serving).routes(),
-        )
+        self.dispatch.serve(*[module.route(parts) for module in (*TOPICS, *REPLICAS, *CONFIGS)])
+        self.metadata: Any = self.dispatch.routes[MetadataRequest.API_KEY].handle

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api.delete_records import RecordDeletionHandlers
+from broker.api.delete_records import DeleteRecords
+from broker.security.authorizer import AllowAll
 from broker.topics import retention
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -20,16 +21,6 @@ SETTINGS = ("log.flush.start.offset.checkpoint.interval.ms=1000",)
 NAMES = ("orders", "payments", "visits")
 
 
-class Serving:
-    """What the handler asks of a broker: every topic may be changed."""
-
-    def __init__(self, broker: Keeping) -> None:
-        self.partitions = broker.partitions
-
-    def may(self, *question: object) -> bool:
-        return True
-
-
 class Call:
     reply: Any = None
     released = False
@@ -40,10 +31,10 @@ class Call:
 
 def delete(broker: Keeping, name: str, offset: int) -> Call:
     """A DeleteRecords; `released` says whether its reply has left."""
-    handlers = RecordDeletionHandlers(cast(Any, Serving(broker)), broker.store.clerk, broker.store.directory)
+    handler = DeleteRecords(broker.partitions, AllowAll(), broker.store.directory, broker.store.clerk)
     call = Call()
     request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-    at_once = handlers.delete_records(cast(Any, call), request)
+    at_once = handler.handle(cast(Any, call), request)
     if at_once is not None:
         call.reply, call.released = at_once, True
     return call

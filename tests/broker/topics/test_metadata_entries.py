@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.api.described_partitions import described_epoch, described_partitions
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.runtime.node import Address
 from broker.security.authorizer import OPERATIONS_NOT_ASKED, AllowAll, Authorizer, Operation, Resource, may, topic_operations
@@ -112,8 +113,8 @@ class Opened(TopicDesk):
                     topic.id,
                     topic.name in (CONSUMER_OFFSETS, NOTES_LOG),
                     [
-                        MetadataResponsePartition(0, one.index, 1, self.serving.leader_epoch(one), [1], [1], [])
-                        for one in self.serving.partitions_of(topic)
+                        MetadataResponsePartition(0, one.index, 1, described_epoch(self.partitions, one), [1], [1], [])
+                        for one in described_partitions(self.partitions, topic)
                     ],
                     topic_operations(allowed, call, topic.name)
                     if request.include_topic_authorized_operations and version >= 8
@@ -196,11 +197,11 @@ class Play:
             case _:
                 wanted = None if version else []
         request = MetadataRequest(wanted, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
-        handlers, calls = self.desk.metadata, []
+        calls: list[Any] = []
         listener = chance.randrange(len(LISTENERS))
         call.connection = self.peers[listener].connection
         call.release = call.fail = lambda *why: calls.append(call)
-        assert handlers.metadata(call, request) is None
+        assert self.desk.metadata(call, request) is None
         decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
         assert end == len(call.reply.encode(version))
         assert repr(decoded) == repr(self.desk.anew(request, version, LISTENERS[listener], self.authorizer))
@@ -226,7 +227,7 @@ def asked(desk: TopicDesk, version: int = 12) -> Any:
 
 def test_after_one_change_one_topic_is_encoded_anew() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
-    entries = desk.metadata._entries
+    entries = desk.metadata.__self__._entries
     asked(desk)
     before = entries.encoded
     asked(desk)
@@ -245,12 +246,12 @@ def test_after_one_change_one_topic_is_encoded_anew() -> None:
 def test_a_log_that_opens_encodes_no_topic_anew_and_its_epoch_is_shown() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
     asked(desk)
-    before = desk.metadata._entries.encoded
+    before = desk.metadata.__self__._entries.encoded
     assert desk.partitions.find("t7", 1).error
     desk.logs.opening.pop()(desk.logs.log(4))
     (topic,) = [topic for topic in asked(desk).topics if topic.name == "t7"]
     assert [one.leader_epoch for one in topic.partitions] == [0, 4, 0]
-    assert desk.metadata._entries.encoded == before
+    assert desk.metadata.__self__._entries.encoded == before
 
 
 def epochs(desk: TopicDesk, name: str) -> list[int]:
@@ -281,10 +282,10 @@ def test_a_partition_that_waits_for_the_folder_of_a_deleted_topic_to_go_has_noth
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.partitions.created(desk.topics.create("t", 1, {}, 0))
     desk.partitions.find("t", 0)  # it is opened when the others are
-    assert desk.metadata._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
+    assert desk.metadata.__self__._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
     for done in list(desk.logs.opening):
         done(desk.logs.log(0))
-    assert desk.metadata._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
+    assert desk.metadata.__self__._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
 
 
 def partition_bytes(epoch: int) -> bytes:
@@ -302,8 +303,8 @@ def test_deleted_topics_leave_nothing_behind() -> None:
         desk.partitions.deleted(desk.topics.delete(f"t{number}", 0))
         desk.loop.run()
     asked(desk)
-    assert len(desk.metadata._entries._entries) <= len(desk.topics.by_id)
+    assert len(desk.metadata.__self__._entries._entries) <= len(desk.topics.by_id)
     for operations in (False, True):
         for version in range(8, 14):
             Peer(desk).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
-    assert len(desk.metadata._entries._listings) <= 4
+    assert len(desk.metadata.__self__._entries._listings) <= 4

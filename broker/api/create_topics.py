@@ -1,21 +1,29 @@
-"""Making topics, and making them larger."""
+"""CreateTopics: topics are made with partitions on this broker, the only one."""
 
 from __future__ import annotations
 
-from broker.api.serving import PARTITIONS_PER_REQUEST_MAX, Refused, Serving, bad_assignment, repeated
+from broker.api.parts import Parts
+from broker.api.refused import Refused
+from broker.api.replica_assignments import bad_assignment, check_replicas
+from broker.api.topic_checks import (
+    DUPLICATE_TOPIC,
+    PARTITIONS_PER_REQUEST_MAX,
+    TOO_MANY_PARTITIONS,
+    check_room,
+    check_writable,
+    repeated,
+)
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Operation
-from broker.topics.registry import NO_ID, Topic, name_problem
-from broker.topics.setting_sources import TOPIC
+from broker.runtime.node import Node
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
+from broker.settings.config import Config
+from broker.topics.partitions import Partitions
+from broker.topics.registry import NO_ID, Topic, Topics, name_problem
+from broker.topics.setting_sources import TOPIC, SettingSources
 from broker.topics.settings import TOPIC_SETTINGS, settings_problem
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -27,58 +35,65 @@ from protocol.messages.create_topics import (
 
 USE_DEFAULT = -1
 CLUSTER_METADATA = "__cluster_metadata"
-DUPLICATE = "Duplicate topic name."
-TOO_MANY = "Excessively large number of partitions per request."
 
 
-class TopicHandlers:
-    """CreateTopics, CreatePartitions."""
+def route(parts: Parts) -> Route:
+    handler = CreateTopics(
+        parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.setting_sources, parts.config
+    )
+    return Route(APIS[CreateTopicsRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+
+class CreateTopics:
+    def __init__(
+        self,
+        node: Node,
+        topics: Topics,
+        registry: Journal,
+        partitions: Partitions,
+        authorizer: Authorizer,
+        sources: SettingSources,
+        config: Config,
+    ) -> None:
+        self._node = node
+        self._topics = topics
+        self._registry = registry
+        self._partitions = partitions
+        self._authorizer = authorizer
+        self._num_partitions = config.num_partitions
+        self._partitions_max = config.partitions_max
         self._defaults = [
-            CreatableTopicConfigs(name, value, False, source, False)
-            for name in TOPIC_SETTINGS
-            for value, source in [serving.settings.default(name)]
+            CreatableTopicConfigs(name, value, False, source, False) for name in TOPIC_SETTINGS for value, source in [sources.default(name)]
         ]
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(APIS[CreateTopicsRequest.API_KEY], self.create_topics, refuse_create_topics),
-            Route(APIS[CreatePartitionsRequest.API_KEY], self.create_partitions, refuse_create_partitions),
-        ]
-
-    # CreateTopics
-
-    def create_topics(self, call: Call, request: CreateTopicsRequest) -> Response | None:
+    def handle(self, call: Call, request: CreateTopicsRequest) -> Response | None:
         if request.timeout_ms <= 0:
             return CreateTopicsResponse(topics=[_refusal(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
-        serving = self._serving
         duplicates = repeated(topic.name for topic in request.topics)
         single = [topic for topic in request.topics if topic.name not in duplicates]
-        may_all = serving.may_all(call, Operation.CREATE)
-        allowed = [topic for topic in single if may_all or serving.may(call, Operation.CREATE, topic.name)]
+        authorizer = self._authorizer
+        may_all = cluster_allowed(authorizer, call, Operation.CREATE)
+        allowed = [topic for topic in single if may_all or topic_allowed(authorizer, call, Operation.CREATE, topic.name)]
         too_many = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
         results = []
         for topic in allowed:
             try:
                 if too_many:
-                    raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+                    raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
                 created = self._create(topic, request.validate_only)
-                results.append(self._result(created, serving.may(call, Operation.DESCRIBE_CONFIGS, created.name)))
+                results.append(self._result(created, topic_allowed(authorizer, call, Operation.DESCRIBE_CONFIGS, created.name)))
             except Refused as refused:
                 results.append(_refusal(topic.name, refused.error, refused.message))
-        results += [_refusal(name, ErrorCode.INVALID_REQUEST, DUPLICATE) for name in duplicates]
+        results += [_refusal(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name in duplicates]
         if len(allowed) < len(single):
             done = {topic.name for topic in allowed}
             results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in done]
         call.reply = CreateTopicsResponse(topics=results)
-        serving.registry.reply(call)
+        self._registry.reply(call)
         return None
 
     def _create(self, wanted: CreatableTopic, validate_only: bool) -> Topic:
-        serving = self._serving
-        topics = serving.topics
+        topics = self._topics
         name = wanted.name
         if name == CLUSTER_METADATA:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be made by clients: Kafka keeps the name for its controllers.")
@@ -93,17 +108,17 @@ class TopicHandlers:
         problem = settings_problem([(config.name, config.value) for config in wanted.configs])
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
-        partitions = self._partitions(wanted)
-        serving.check_room(partitions)
+        partitions = self._partitions_wanted(wanted)
+        check_room(topics, partitions, self._partitions_max)
         chosen = {config.name: config.value for config in wanted.configs if config.value is not None}
         if validate_only:
             return Topic(name, NO_ID, partitions, 0, chosen)
-        serving.check_writable()
-        topic = topics.create(name, partitions, chosen, serving.registry.wall)
-        serving.partitions.created(topic)
+        check_writable(self._registry)
+        topic = topics.create(name, partitions, chosen, self._registry.wall)
+        self._partitions.created(topic)
         return topic
 
-    def _partitions(self, wanted: CreatableTopic) -> int:
+    def _partitions_wanted(self, wanted: CreatableTopic) -> int:
         if wanted.assignments:
             if wanted.replication_factor != USE_DEFAULT:
                 raise Refused(
@@ -125,7 +140,7 @@ class TopicHandlers:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {wanted.replication_factor} time(s): only 1 broker is there.",
             )
-        return self._serving.num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
+        return self._num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
 
     def _assigned_partitions(self, assignments: list[CreatableReplicaAssignment]) -> int:
         seen: set[int] = set()
@@ -133,7 +148,7 @@ class TopicHandlers:
             if assignment.partition_index in seen:
                 raise bad_assignment(f"Found multiple manual partition assignments for partition {assignment.partition_index}")
             seen.add(assignment.partition_index)
-            self._serving.check_replicas(assignment.broker_ids)
+            check_replicas(assignment.broker_ids, self._node.id)
         if seen != set(range(len(seen))):
             raise bad_assignment("partitions should be a consecutive 0-based integer sequence")
         return len(seen)
@@ -148,71 +163,11 @@ class TopicHandlers:
             shown = [own.get(setting.name, setting) for setting in shown]
         return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, shown)
 
-    # CreatePartitions
-
-    def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> Response | None:
-        if request.timeout_ms <= 0:
-            results = [CreatePartitionsTopicResult(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics]
-            return CreatePartitionsResponse(results=results)
-        serving = self._serving
-        duplicates = repeated(topic.name for topic in request.topics)
-        results = [CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, DUPLICATE) for name in duplicates]
-        for topic in request.topics:
-            if topic.name in duplicates:
-                continue
-            error, message = ErrorCode.NONE, None
-            try:
-                if not serving.may(call, Operation.ALTER, topic.name):
-                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                self._grow(topic, request.validate_only)
-            except Refused as refused:
-                error, message = refused.error, refused.message
-            results.append(CreatePartitionsTopicResult(topic.name, error, message))
-        call.reply = CreatePartitionsResponse(results=results)
-        serving.registry.reply(call)
-        return None
-
-    def _grow(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
-        serving = self._serving
-        name = wanted.name
-        topic = serving.topics.by_name.get(name)
-        if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.internal:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Groups live by the number of partitions that '{name}' has: it stays.")
-        more = wanted.count - topic.partitions
-        if more == 0:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
-        if more < 0:
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {topic.partitions} partition(s); {wanted.count} would not be an increase.",
-            )
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != more:
-                raise bad_assignment(
-                    f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
-                )
-            for assignment in wanted.assignments:
-                serving.check_replicas(assignment.broker_ids)
-        if more > PARTITIONS_PER_REQUEST_MAX:
-            raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-        serving.check_room(more)
-        if validate_only:
-            return
-        serving.check_writable()
-        serving.partitions.grown(serving.topics.add_partitions(name, wanted.count), topic.partitions)
-
 
 def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error, error_message=message, num_partitions=-1, replication_factor=-1, configs=[])
 
 
-def refuse_create_topics(request: CreateTopicsRequest, version: int, error: int) -> Response:
+def refuse(request: CreateTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return CreateTopicsResponse(topics=[_refusal(topic.name, error, message) for topic in request.topics])
-
-
-def refuse_create_partitions(request: CreatePartitionsRequest, version: int, error: int) -> Response:
-    message = ErrorCode(error).message
-    return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(topic.name, error, message) for topic in request.topics])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
-from broker.api.serving import Serving
+from broker.api.described_partitions import described_partitions
+from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Operation
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topics
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -18,23 +21,24 @@ from protocol.messages.describe_log_dirs import (
 )
 
 
-class LogDirHandlers:
-    """DescribeLogDirs."""
+def route(parts: Parts) -> Route:
+    handler = DescribeLogDirs(parts.topics, parts.partitions, parts.authorizer, parts.directory.path)
+    return Route(APIS[DescribeLogDirsRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving, data_directory: str) -> None:
-        self._serving = serving
+
+class DescribeLogDirs:
+    def __init__(self, topics: Topics, partitions: Partitions, authorizer: Authorizer, data_directory: str) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._authorizer = authorizer
         self._directory = os.path.abspath(data_directory)
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[DescribeLogDirsRequest.API_KEY], self.describe, refuse_describe)]
-
-    def describe(self, call: Call, request: DescribeLogDirsRequest) -> Response:
-        serving = self._serving
-        if not serving.may_all(call, Operation.DESCRIBE):
-            return refuse_describe(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    def handle(self, call: Call, request: DescribeLogDirsRequest) -> Response:
+        if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
+            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted: dict[str, dict[int, None]] = {}
         if request.topics is None:
-            wanted = {topic.name: dict.fromkeys(range(topic.partitions)) for topic in serving.topics.listed()}
+            wanted = {topic.name: dict.fromkeys(range(topic.partitions)) for topic in self._topics.listed()}
         else:
             for asked in request.topics:
                 wanted.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
@@ -48,10 +52,10 @@ class LogDirHandlers:
 
     def _sizes(self, name: str, indices: dict[int, None]) -> list[DescribeLogDirsPartition]:
         """What is still to be opened has no size that is known."""
-        topic = self._serving.topics.by_name.get(name)
+        topic = self._topics.by_name.get(name)
         if topic is None:
             return []
-        partitions = self._serving.partitions_of(topic)
+        partitions = described_partitions(self._partitions, topic)
         found = []
         for index in indices:
             if not 0 <= index < len(partitions):
@@ -59,7 +63,7 @@ class LogDirHandlers:
             partition = partitions[index]
             if partition.opened:
                 found.append(DescribeLogDirsPartition(index, partition.log.size, 0, False))
-            elif self._serving.partitions.has_nothing(partition):
+            elif self._partitions.has_nothing(partition):
                 found.append(DescribeLogDirsPartition(index, 0, 0, False))
         return found
 
@@ -71,5 +75,5 @@ class LogDirHandlers:
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
 
-def refuse_describe(request: DescribeLogDirsRequest, version: int, error: int) -> Response:
+def refuse(request: DescribeLogDirsRequest, version: int, error: int) -> Response:
     return DescribeLogDirsResponse(error_code=error)

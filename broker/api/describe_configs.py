@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import IntEnum
 
-from broker.api.serving import Refused, Serving
+from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
+from broker.api.encoded_arrays import put_array
+from broker.api.parts import Parts
+from broker.api.refused import Refused
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import ASKING, Looks
-from broker.security.authorizer import CLUSTER_NAME, Operation, Resource
+from broker.runtime.node import Node
+from broker.security.authorizer import Authorizer, Operation
 from broker.settings.kafka_names import KNOWN
-from broker.topics.registry import name_problem
+from broker.topics.registry import Topics
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
-from broker.topics.setting_sources import DEFAULT, HONOURED, Source
+from broker.topics.setting_sources import DEFAULT, HONOURED, SettingSources, Source
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.apis import APIS
 from protocol.errors import ErrorCode, ProtocolError
@@ -24,18 +28,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
-
-
-class Kind(IntEnum):
-    """Of resources, as these APIs number them."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
+from protocol.wire import UNWRITABLE, unwritable
 
 KINDS = tuple(Kind)
 BROKER_LOGGER_SOURCE = 6
@@ -45,29 +38,37 @@ TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6
 PASSWORD = TYPES["password"]
 
 
-class DescribeConfigsHandlers:
-    """DescribeConfigs."""
+def route(parts: Parts) -> Route:
+    handler = DescribeConfigs(
+        parts.node, parts.topics, parts.registry, parts.authorizer, parts.setting_sources, parts.config.log_level
+    )
+    return Route(APIS[DescribeConfigsRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving, log_level: str) -> None:
-        self._serving = serving
+
+class DescribeConfigs:
+    def __init__(
+        self, node: Node, topics: Topics, registry: Journal, authorizer: Authorizer, sources: SettingSources, log_level: str
+    ) -> None:
+        self._node = node
+        self._topics = topics
+        self._registry = registry
+        self._authorizer = authorizer
+        self._sources = sources
         self._log_level = log_level
-        self._looks = Looks(serving.registry.turn, lambda call, reply: serving.registry.reply(call))
+        self._looks = Looks(registry.turn, lambda call, reply: registry.reply(call))
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[DescribeConfigsRequest.API_KEY], self.describe, refuse_describe)]
-
-    def describe(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
+    def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
-            return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
+            return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
         # Of ten thousand topics it would take more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._looks.answer(call, reply, self._describe(call, request, reply)) is not None:
-            self._serving.registry.reply(call)
+            self._registry.reply(call)
         return None
 
     def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
         """One resource after the other; what each has cost."""
-        topics = self._serving.topics
+        topics = self._topics
         hold = None
         while hold is not topics.hold:  # the registry was read anew: what was seen before may never have been true
             hold = topics.hold
@@ -75,7 +76,9 @@ class DescribeConfigsHandlers:
             refused = []
             for resource in request.resources:
                 result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name, [])
-                error = refusal(self._serving, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+                error = authorization_error(
+                    self._authorizer, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+                )
                 if error:
                     result.error_code, result.error_message = error, error.message
                     refused.append(result)
@@ -109,12 +112,12 @@ class DescribeConfigsHandlers:
             case Kind.BROKER:
                 if not name:
                     return iter(())  # nothing is set for all brokers at run time
-                check_broker(self._serving, name)
+                check_broker(name, self._node.id)
                 return self._of_broker(wanted)
             case Kind.BROKER_LOGGER:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-                check_broker(self._serving, name)
+                check_broker(name, self._node.id)
                 return self._of_loggers(wanted)
             case Kind.CLIENT_METRICS:
                 if not name:
@@ -127,28 +130,22 @@ class DescribeConfigsHandlers:
         raise AssertionError(f"no such kind: {resource.resource_type}")
 
     def _of_topic(self, name: str, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        topic = self._serving.topics.by_name.get(name)
-        if topic is None:
-            problem = name_problem(name)
-            if problem is not None:
-                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        settings = self._serving.settings
+        topic = find_topic(self._topics, name, "")
+        sources = self._sources
         return (
-            shown(name, *settings.in_topic(topic, name), settings.of_topic(topic, name), setting.kind, TOPIC_DOCS[name], False)
+            shown(name, *sources.in_topic(topic, name), sources.of_topic(topic, name), setting.kind, TOPIC_DOCS[name], False)
             for name, setting in TOPIC_SETTINGS.items()
             if not wanted or name in wanted
         )
 
     def _of_broker(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """Nothing of it can be changed while it runs."""
-        settings = self._serving.settings
-        for name in dict.fromkeys([*KNOWN, *HONOURED, *settings.given]):
+        for name in dict.fromkeys([*KNOWN, *HONOURED, *self._sources.given]):
             if wanted and name not in wanted:
                 continue
             honoured = HONOURED.get(name)
             kind = honoured.kind if honoured is not None else KNOWN[name][0].lower() if name in KNOWN else "password"
-            sources = settings.of_broker(name)
+            sources = self._sources.of_broker(name)
             yield shown(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
 
     def _of_loggers(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
@@ -187,14 +184,9 @@ class EncodedConfigs:
         """Raises ProtocolError where a text was too long."""
         if self._problem is not None:
             raise self._problem
-        around = DescribeConfigsResponse(results=[]).encode(version)
         flexible = version >= DescribeConfigsResponse.FLEXIBLE_FROM
-        count: list[bytes] = []
-        put_count = put_compact_count if flexible else put_legacy_count
-        put_count(count, 0)
-        put_count(count, len(self._parts))
-        behind = len(around) - 1 if flexible else len(around)  # no tagged fields
-        return b"".join((around[: behind - len(count[0])], count[1], *self._parts, around[behind:]))
+        around = DescribeConfigsResponse(results=[]).encode(version)
+        return put_array(around, 1 if flexible else 0, self._parts, len(self._parts), flexible)  # 1: no tagged fields
 
 
 def without_effect(
@@ -224,35 +216,7 @@ def shown(
     return DescribeConfigsResourceResult(name, None if secret else value, read_only, source, secret, synonyms, type, documentation)
 
 
-def refusal(serving: Serving, call: Call, operation: Operation, type: int, name: str) -> ErrorCode:
-    """What who may not is told."""
-    if serving.authorizer.open:
-        return ErrorCode.NONE
-    match type:
-        case Kind.TOPIC:
-            allowed = serving.authorizer.allows(call, operation, Resource.TOPIC, name)
-            return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        case Kind.GROUP:
-            allowed = serving.authorizer.allows(call, operation, Resource.GROUP, name)
-            return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
-        case Kind.BROKER | Kind.BROKER_LOGGER | Kind.CLIENT_METRICS:
-            allowed = serving.authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
-            return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
-
-
-def check_broker(serving: Serving, name: str) -> None:
-    try:
-        id = int(name) if name.isascii() else None
-    except ValueError:
-        id = None
-    if id is None or "_" in name or name != name.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if id != serving.node.id:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {serving.node.id}, but received {name}")
-
-
-def refuse_describe(request: DescribeConfigsRequest, version: int, error: int) -> Response:
+def refuse(request: DescribeConfigsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return DescribeConfigsResponse(
         results=[DescribeConfigsResult(error, message, one.resource_type, one.resource_name, []) for one in request.resources]

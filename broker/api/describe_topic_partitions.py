@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from broker.api.serving import Serving
+from broker.api.described_partitions import described_epoch, described_partitions
+from broker.api.parts import Parts
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Operation, topic_operations
-from broker.topics.registry import Topic, name_problem
+from broker.runtime.node import Node
+from broker.security.authorizer import Authorizer, Operation, topic_allowed, topic_operations
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topic, Topics, name_problem
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (
@@ -19,30 +23,33 @@ from protocol.messages.describe_topic_partitions import (
 PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
-class TopicPartitionHandlers:
-    """DescribeTopicPartitions."""
+def route(parts: Parts) -> Route:
+    handler = DescribeTopicPartitions(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
+    return Route(APIS[DescribeTopicPartitionsRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[DescribeTopicPartitionsRequest.API_KEY], self.describe, refuse_describe)]
+class DescribeTopicPartitions:
+    def __init__(self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer) -> None:
+        self._node = node
+        self._topics = topics
+        self._registry = registry
+        self._partitions = partitions
+        self._authorizer = authorizer
 
-    def describe(self, call: Call, request: DescribeTopicPartitionsRequest) -> Response | None:
-        serving = self._serving
-        by_name = serving.topics.by_name
+    def handle(self, call: Call, request: DescribeTopicPartitionsRequest) -> Response | None:
+        by_name = self._topics.by_name
         cursor = request.cursor
         everything = not request.topics
         first = cursor.topic_name if cursor is not None else ""
-        names = {topic.name for topic in serving.topics.listed()} if everything else {topic.name for topic in request.topics}
+        names = {topic.name for topic in self._topics.listed()} if everything else {topic.name for topic in request.topics}
         if cursor is not None and (cursor.partition_index < 0 or not (everything or first in names)):
-            return refuse_describe(request, call.version, ErrorCode.INVALID_REQUEST)
+            return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
         hidden: list[str] = []
         described: list[DescribeTopicPartitionsResponseTopic] = []
         next_cursor = None
         room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
         for name in sorted((name for name in names if _order(name) >= _order(first)), key=_order):
-            if not serving.may(call, Operation.DESCRIBE, name):
+            if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, name):
                 hidden.append(name)
                 continue
             if next_cursor is not None:
@@ -51,7 +58,7 @@ class TopicPartitionHandlers:
                 next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
                 continue
             topic = by_name.get(name)
-            operations = topic_operations(serving.authorizer, call, name)
+            operations = topic_operations(self._authorizer, call, name)
             if topic is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
                 described.append(DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations))
@@ -67,16 +74,15 @@ class TopicPartitionHandlers:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             described += [DescribeTopicPartitionsResponseTopic(error, name) for name in hidden]
         call.reply = DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
-        serving.registry.reply(call)
+        self._registry.reply(call)
         return None
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
-        serving = self._serving
-        me = serving.node.id
-        # What nobody is eligible for is an empty list: a Java admin cannot read null.
+        me = self._node.id
+        # No eligible leader replicas is an empty list: a Java admin cannot read null.
         return [
-            DescribeTopicPartitionsResponsePartition(0, one.index, me, serving.leader_epoch(one), [me], [me], [], [], [])
-            for one in serving.partitions_of(topic)[begin:end]
+            DescribeTopicPartitionsResponsePartition(0, one.index, me, described_epoch(self._partitions, one), [me], [me], [], [], [])
+            for one in described_partitions(self._partitions, topic)[begin:end]
         ]
 
 
@@ -85,7 +91,7 @@ def _order(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")
 
 
-def refuse_describe(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
+def refuse(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
     """There is no place for an error but the topics."""
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(error, topic.name) for topic in request.topics]

@@ -1,11 +1,15 @@
-"""Deleting topics, by name or by id."""
+"""DeleteTopics: topics are deleted, by name or by id."""
 
 from __future__ import annotations
 
-from broker.api.serving import SUSPENDED, Refused, Serving, short
+from broker.api.parts import Parts
+from broker.api.refused import Refused, short
+from broker.api.topic_checks import REGISTRY_SUSPENDED
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Operation
-from broker.topics.registry import NO_ID, Topic
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
+from broker.topics.deletions import Deletions
+from broker.topics.registry import NO_ID, Topic, Topics
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -13,21 +17,24 @@ from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRe
 BY_ID_FROM = 6
 
 
-class DeletionHandlers:
-    """DeleteTopics."""
+def route(parts: Parts) -> Route:
+    handler = DeleteTopics(parts.topics, parts.registry, parts.deletions, parts.authorizer)
+    return Route(APIS[DeleteTopicsRequest.API_KEY], handler.handle, refuse)
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[DeleteTopicsRequest.API_KEY], self.delete_topics, refuse_delete_topics)]
+class DeleteTopics:
+    def __init__(self, topics: Topics, registry: Journal, deletions: Deletions, authorizer: Authorizer) -> None:
+        self._topics = topics
+        self._registry = registry
+        self._deletions = deletions
+        self._authorizer = authorizer
 
-    def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> Response | None:
+    def handle(self, call: Call, request: DeleteTopicsRequest) -> Response | None:
         wanted = asked_for(request, call.version)
         if request.timeout_ms <= 0:
             return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, ErrorCode.REQUEST_TIMED_OUT, None) for one in wanted])
         results, single = without_duplicates(wanted)
-        may_all = self._serving.may_all(call, Operation.DELETE)
+        may_all = cluster_allowed(self._authorizer, call, Operation.DELETE)
         going: dict[str, DeletableTopicResult] = {}
         for one in single:
             result = DeletableTopicResult(one.name, one.topic_id, ErrorCode.NONE, None)
@@ -46,7 +53,7 @@ class DeletionHandlers:
             del going[name]
         call.reply = DeleteTopicsResponse(responses=results)
         if not going:
-            self._serving.registry.reply(call)
+            self._registry.reply(call)
             return None
 
         def done(error: int) -> None:
@@ -55,38 +62,38 @@ class DeletionHandlers:
                     result.error_code, result.error_message = error, ErrorCode(error).message
             call.release()
 
-        self._serving.deletions.delete(going, done)
+        self._deletions.delete(going, done)
         return None
 
     def _find(self, call: Call, one: DeleteTopicState, result: DeletableTopicResult, may_all: bool) -> Topic:
-        """The topic that is meant, if the caller may delete it. Who may not even know of it is not told its name."""
-        serving = self._serving
+        """The topic that is meant, if the caller may delete it. A caller that may not describe it does not learn its name."""
+        authorizer = self._authorizer
         if one.name is None:
-            topic = serving.topics.by_id.get(one.topic_id)
+            topic = self._topics.by_id.get(one.topic_id)
             if topic is None:
-                raise refused(ErrorCode.UNKNOWN_TOPIC_ID)
+                raise _refused(ErrorCode.UNKNOWN_TOPIC_ID)
             name = topic.name
         else:
             name = one.name
-            topic = serving.topics.by_name.get(name)
-        if topic is None and (may_all or serving.may(call, Operation.DESCRIBE, name)):
-            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic is None or not (may_all or serving.may(call, Operation.DELETE, name)):
-            if one.name is None and serving.may(call, Operation.DESCRIBE, name):
+            topic = self._topics.by_name.get(name)
+        if topic is None and (may_all or topic_allowed(authorizer, call, Operation.DESCRIBE, name)):
+            raise _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is None or not (may_all or topic_allowed(authorizer, call, Operation.DELETE, name)):
+            if one.name is None and topic_allowed(authorizer, call, Operation.DESCRIBE, name):
                 result.name = name
-            raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return topic
 
     def _may_go(self, name: str, result: DeletableTopicResult) -> bool:
-        if self._serving.topics.by_name[name].internal:
+        if self._topics.by_name[name].internal:
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
             result.error_message = f"Groups live in '{name}': it cannot be deleted."
-        elif not self._serving.registry.writable:
-            result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, SUSPENDED
+        elif not self._registry.writable:
+            result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, REGISTRY_SUSPENDED
         return not result.error_code
 
 
-def refused(error: ErrorCode) -> Refused:
+def _refused(error: ErrorCode) -> Refused:
     return Refused(error, error.message)
 
 
@@ -131,6 +138,6 @@ def _result(name: str | None, id: bytes, error: int, message: str | None) -> Del
     return DeletableTopicResult(name, id, error, None if message is None else short(message))
 
 
-def refuse_delete_topics(request: DeleteTopicsRequest, version: int, error: int) -> Response:
+def refuse(request: DeleteTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, error, message) for one in asked_for(request, version)])

@@ -1,0 +1,59 @@
+"""ElectLeaders: with one replica of each partition its leader is elected already."""
+
+from __future__ import annotations
+
+from broker.api.parts import Parts
+from broker.net.dispatch import Call, Response, Route
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed
+from broker.topics.registry import Topics
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+
+PREFERRED, UNCLEAN = 0, 1
+WITHOUT_TYPE = 0  # the version in which every election is for the preferred leader
+
+
+def route(parts: Parts) -> Route:
+    return Route(APIS[ElectLeadersRequest.API_KEY], ElectLeaders(parts.topics, parts.authorizer).handle, refuse)
+
+
+class ElectLeaders:
+    def __init__(self, topics: Topics, authorizer: Authorizer) -> None:
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def handle(self, call: Call, request: ElectLeadersRequest) -> Response:
+        if not cluster_allowed(self._authorizer, call, Operation.ALTER):
+            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if request.timeout_ms <= 0:
+            return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
+        if call.version > WITHOUT_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
+            return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        if request.topic_partitions is None:  # of all partitions those are named whose election failed: none
+            return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
+        results = [
+            ReplicaElectionResult(asked.topic, [self._elected(asked.topic, index) for index in asked.partitions])
+            for asked in request.topic_partitions
+        ]
+        return ElectLeadersResponse(replica_election_results=results)
+
+    def _elected(self, name: str, index: int) -> PartitionResult:
+        topic = self._topics.by_name.get(name)
+        if topic is None:
+            return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        if not 0 <= index < topic.partitions:
+            return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+        return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message)
+
+
+def _no_election(request: ElectLeadersRequest, version: int, error: int, message: str | None) -> Response:
+    results = [
+        ReplicaElectionResult(asked.topic, [PartitionResult(index, error, message) for index in asked.partitions])
+        for asked in request.topic_partitions or []
+    ]
+    return ElectLeadersResponse(error_code=error if version > WITHOUT_TYPE else ErrorCode.NONE, replica_election_results=results)
+
+
+def refuse(request: ElectLeadersRequest, version: int, error: int) -> Response:
+    return _no_election(request, version, error, ErrorCode(error).message)

@@ -1,0 +1,34 @@
+"""What is checked alike before topics are created, altered, or get more partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from broker.api.refused import Refused
+from broker.groups.journal import Journal
+from broker.topics.registry import Topics
+from protocol.errors import ErrorCode
+
+PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own: an accident with one digit too many is no request
+TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
+DUPLICATE_TOPIC = "Duplicate topic name."
+REGISTRY_SUSPENDED = "The registry of topics cannot be written at present."
+
+
+def repeated(names: Iterable[str]) -> dict[str, None]:
+    """The names that come more than once, in order."""
+    return {name: None for name, times in Counter(names).items() if times > 1}
+
+
+def check_writable(registry: Journal) -> None:
+    if not registry.writable:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, REGISTRY_SUSPENDED)
+
+
+def check_room(topics: Topics, more: int, partitions_max: int) -> None:
+    if topics.partitions + more > partitions_max:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"{topics.partitions} partitions exist and {more} more would be over {partitions_max} (partitions.max)",
+        )
