@@ -101,10 +101,11 @@ class Connection:
 
 
 class Client:
-    def __init__(self, source: str, patience_s: float = PATIENCE_S) -> None:
-        """`source`: kafka://host:port, several with commas between them. Raises BadInput."""
+    def __init__(self, source: str, patience_s: float = PATIENCE_S, *, met: bool = False) -> None:
+        """`source`: kafka://host:port, several with commas between them. `met`: earlier, by another client. Raises BadInput."""
         self.source = source
         self._patience_s = patience_s
+        self._met = met
         self._bootstrap = [_address(text, source) for text in source.removeprefix(WIRE).rstrip("/").split(",")]
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -171,7 +172,7 @@ class Client:
                 known = self._partitions.pop((topic, partition), None)
                 if known is not None and not isinstance(error, Unanswered):
                     self._forget(known.leader)
-                patience_s = self._patience_s if self._brokers else min(self._patience_s, UNKNOWN_S)
+                patience_s = self._patience_s if self._met or self._brokers else min(self._patience_s, UNKNOWN_S)
                 if time.monotonic() + pause > began + patience_s:
                     said = getattr(error, "strerror", None) or str(error) or "no answer"
                     raise NoAnswer(f"{self.source}: {what}: {said} (tried for {patience_s:.0f} s)") from None

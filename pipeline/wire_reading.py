@@ -45,7 +45,7 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], patience_s: float
     """What the brokers among the inputs have behind the cursors, as far as transactions are decided. Raises BadInput."""
     found: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source, patience_s) as client:
+        with Client(source, patience_s, met=bool(cursors)) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
                 end = client.offset(topic, id.partition, LATEST)
@@ -62,7 +62,7 @@ def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
     """Of live logs, what is from the cursors on to the ends."""
     found: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source) as client:
+        with Client(source, met=True) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = begins.get(id, Cursor(0))
                 if cursor.next_offset < ends.get(id, 0):
@@ -93,7 +93,7 @@ class WireRead:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         split = self.split
-        with Client(split.source, PATIENCE_S) as client:
+        with Client(split.source, PATIENCE_S, met=True) as client:
             deadline = time.monotonic() + PATIENCE_S
             while self.position < split.end and not self._ended:
                 before = self.position

@@ -84,7 +84,7 @@ def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, pr
                     if warehouse.current().run > before:
                         show(screen, said, line=True)
             except (WarehouseBusy, NoAnswer) as error:
-                progress.say(f"{error}; in {options.every:g} s again")
+                screen.warn(f"{error}; in {options.every:g} s again")
 
 
 def show(screen: Screen, said: dict[str, object], *, line: bool = False) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import cli
+from cli.analyze import run as analyze
+from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.scenarios import write
 from tests.pipeline.test_wire import commit_offsets
@@ -121,17 +123,28 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
     with broker(*settings, "127.0.0.1:0") as served:
         port = served.port
         commit_offsets(port, 0)
-        loud = command("run", tmp_path / "out", "--offsets", f"kafka://127.0.0.1:{port}")
-        loud.remove("--quiet")
-        with following(*loud) as run:
+        with following(*command("run", tmp_path / "out", "--offsets", f"kafka://127.0.0.1:{port}")) as run:
             assert run.line()["groups"] == 3
             served.kill()
-            run.said("refused")
             with broker(*settings, f"127.0.0.1:{port}"):
                 commit_offsets(port, 1)
                 while run.line()["groups"] != 6:
                     pass
-            assert run.end(signal.SIGINT)[0] == 130
+            assert run.end(signal.SIGINT) == (130, "")
+
+
+def test_a_turn_without_an_answer_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    turns = iter((None, NoAnswer("kafka://nowhere: its metadata: Connection refused"), None, KeyboardInterrupt()))
+
+    def turn(*arguments: object) -> dict[str, object]:
+        ended = next(turns)
+        if ended is not None:
+            raise ended
+        return {}
+
+    monkeypatch.setattr(analyze, "turn", turn)
+    assert cli.main(command("run", tmp_path / "out", "--offsets", "kafka://nowhere", "--follow", "--every", "1ms")) == 130
+    assert capsys.readouterr().err == "tenure: kafka://nowhere: its metadata: Connection refused; in 0.001 s again\n"
 
 
 @contextmanager
@@ -151,8 +164,7 @@ def locked(warehouse: Warehouse) -> Iterator[None]:
 
 def test_a_turn_that_finds_others_at_work_comes_later(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    loud = [word for word in command("run", out, "--offsets", data) if word != "--quiet"]
-    with following(*loud) as run:
+    with following(*command("run", out, "--offsets", data)) as run:
         run.line()
         with locked(Warehouse.open(out)):
             run.said("another run is at work in it")

@@ -1,0 +1,138 @@
+"""Streams of live logs, of our broker and of Apache Kafka: whatever is stopped and started in between, every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ingest import ingest
+from pipeline.inputs import Inputs
+from pipeline.progress import Progress
+from pipeline.rows import Record as Row
+from pipeline.runner import Sequential
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from tests.kafka_process import free_ports, kafka_folder, running_kafka
+from tests.pipeline.test_wire import commit_offsets
+from tests.running import broker
+from tests.spark.session import await_that, session
+
+pytestmark = pytest.mark.spark
+
+QUIET = Progress()
+SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark")
+    from pipeline.source import CoordinatorLogs
+
+    with session([], tmp_path_factory.mktemp("spark")) as started:
+        started.dataSource.register(CoordinatorLogs)
+        yield started
+
+
+class Live:
+    """A broker that can be stopped and started again, on the same port with the same data."""
+
+    def __init__(self, port: int, start: Any) -> None:
+        self.port = port
+        self._start = start
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        self._running.enter_context(self._start())
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@contextmanager
+def ours(folder: Path) -> Iterator[Live]:
+    (port,) = free_ports(1)
+    settings = ("--profile", "test", "--data", str(folder / "data"), "--set", "offsets.topic.num.partitions=2")
+    yield Live(port, lambda: broker(*settings, "--listen", f"127.0.0.1:{port}"))
+
+
+@contextmanager
+def kafkas(folder: Path) -> Iterator[Live]:
+    with kafka_folder(offsets_topic_num_partitions="2", group_initial_rebalance_delay_ms="0") as (home, port):
+        yield Live(port, lambda: running_kafka(home, port))
+
+
+class Stream:
+    """A query that writes what comes to Parquet files, and goes on from its checkpoint."""
+
+    def __init__(self, spark: Any, folder: Path, source: str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._source = source
+
+    def run(self, **trigger: object) -> Any:
+        frame = self._spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 60).load(self._source)
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{self._folder}/checkpoint")
+        return writer.trigger(**trigger).start(f"{self._folder}/rows")
+
+    def finish(self) -> None:
+        query = self.run(availableNow=True)
+        assert query.awaitTermination(SECONDS)
+        assert query.exception() is None
+
+    def goes(self, query: Any) -> bool:
+        if query.exception() is not None:
+            raise query.exception()
+        return True
+
+    def rows(self) -> list[Row]:
+        found = self._spark.read.parquet(f"{self._folder}/rows").collect()
+        rows = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in found]
+        return sorted(rows, key=key)
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return row.log, row.partition, row.offset
+
+
+def ingested(out: Path, source: str) -> list[Row]:
+    """What is there, read once, without Spark."""
+    warehouse = Warehouse.open(out, create=True)
+    with warehouse.locked():
+        ingest(warehouse, Sequential(QUIET), Inputs.of([source]), QUIET)
+    return sorted(rows_of(Row, warehouse.read("records")), key=key)
+
+
+@pytest.mark.parametrize("start", [ours, pytest.param(kafkas, marks=pytest.mark.kafka)])
+def test_every_record_comes_once(spark: Any, tmp_path: Path, start: Any) -> None:
+    with start(tmp_path) as live:
+        live.start()
+        try:
+            source = f"kafka://127.0.0.1:{live.port}"
+            stream = Stream(spark, tmp_path, source)
+            commit_offsets(live.port, 0)
+            stream.finish()  # with availableNow
+            assert len([row for row in stream.rows() if row.kind == "offset"]) == 60
+            commit_offsets(live.port, 1)
+            query = stream.run(processingTime="200 milliseconds")
+            await_that(lambda: stream.goes(query) and len(stream.rows()) >= 120, lambda: query.status)
+            live.stop()  # under the running query
+            live.start()
+            commit_offsets(live.port, 2)
+            await_that(lambda: stream.goes(query) and len(stream.rows()) >= 180, lambda: query.status)
+            query.stop()
+            commit_offsets(live.port, 3)  # while nobody reads
+            stream.finish()
+            whole = ingested(tmp_path / "out", source)
+            assert len([row for row in whole if row.kind == "offset"]) == 240
+            assert told(stream.rows()) == told(whole)
+        finally:
+            live.stop()
+
+
+def told(rows: list[Row]) -> list[Row]:
+    """Without the place within a reply."""
+    return [row._replace(file_pos=0) for row in rows]
