@@ -43,7 +43,7 @@ LEGEND: Final = {
 
 
 SURE: Final = {
-    "exact": "the broker's notes say so",
+    "exact": "the logs say so",
     "strong": "the records leave hardly another explanation",
     "weak": "the most likely explanation",
     "none": "nothing is known",

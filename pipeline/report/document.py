@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.coverage import merged
+from pipeline.coverage import COMPACTED, merged
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
 from pipeline.rows import (
@@ -121,7 +121,8 @@ def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
     # Two processes with one instance id replace each other all the time: that is nothing to praise.
     fights = {key for key, some in tables.hygiene.items() if any(one.kind == "duplicate_instance" for one in some)}
     kept = [one for key, some in tables.replacements.items() if key not in fights for one in some]
-    saved = sum(one.saved_rebalances for one in kept if one.verdict == "saved")
+    kept = [one for one in kept if one.verdict == "saved"]
+    saved = sum(one.saved_rebalances for one in kept)
     behind = [one for one in groups if one.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
     weakest = _weakest(one.confidence for one in known)
     whole = len(known) == len(episodes) and all(one.complete for one in tables.coverage)
@@ -129,7 +130,7 @@ def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
         "numbers": [
             {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if whole else "strong"},
             {"label": "avoidable with static membership", "value": len(avoidable), "unit": "", "confidence": _weakest(one.confidence for one in avoidable)},
-            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": "exact" if saved else "none"},
+            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": _weakest(one.confidence for one in kept)},
             {"label": "partition time lost", "value": round(lost, 1), "unit": "s", "confidence": weakest},
             {"label": "groups with partitions that stand still", "value": len(behind), "unit": "", "confidence": "exact" if groups else "none"},
         ],
@@ -157,7 +158,8 @@ def _sentences(
         names = ", ".join(one.group for one in behind[:3]) + (" and others" if len(behind) > 3 else "")
         said.append(f"{_count(len(behind), 'group')} {'has' if len(behind) == 1 else 'have'} partitions that stand still: {names}.")
     if not first:
-        said.append("Nothing has to be changed.")
+        compacted = any(one.why == COMPACTED for one in tables.coverage)
+        said.append("Nothing has to be changed, as far as these logs still say." if compacted else "Nothing has to be changed.")
     return said[:5]
 
 

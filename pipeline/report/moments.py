@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from pipeline.report.document import Tables
 
 APART_MS: Final = 10 * 60_000
+MANY: Final = 5  # rebalances are a bad moment whatever they are known to have cost
 SHOWN_MAX: Final = 10
 
 
 def worst_moments(tables: Tables) -> list[dict[str, Any]]:
-    """The most expensive first. That a group was formed without anybody waiting is none."""
+    """The most expensive first. That a group was formed, or came to its end, without anybody waiting is none."""
     chains = [(key, one) for key, episodes in tables.episodes.items() for one in _chains([one for one in episodes if not one.missing and one.end_ms is not None])]
-    found = [_moment(one, tables.deploys.get(key, [])) for key, one in chains if len(one) > 1 or one[0].partition_seconds_lost]
+    found = [_moment(one, tables.deploys.get(key, [])) for key, one in chains if len(one) >= MANY or any(each.partition_seconds_lost for each in one)]
     found.sort(key=lambda one: (-one["partition_seconds_lost"], -one["rebalances"], one["from_ms"], one["group"]))
     return found[:SHOWN_MAX]
 
@@ -37,13 +38,21 @@ def _begin(one: Episode) -> int:
     return known or 0
 
 
+def _who(one: Episode) -> str | None:
+    """A dynamic member has another id after each restart; its client and host stay."""
+    return one.trigger_client or one.trigger_member
+
+
 def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
     first = together[0]
     begin, end = _begin(first), max(one.end_ms or 0 for one in together)
-    who = Counter(one.trigger_client or one.trigger_member for one in together if one.trigger_member is not None)
-    culprit, times = who.most_common(1)[0] if who else (None, 0)
-    (cause, _), *_ = Counter(one.cause for one in together).most_common(1)
-    typical = next((one for one in together if one.cause == cause and culprit in (None, one.trigger_client, one.trigger_member)), first)
+    who = Counter(map(_who, together))
+    del who[None]
+    cost: Counter[str | None] = Counter()
+    for one in together:
+        cost[_who(one)] += round(1_000 * (one.partition_seconds_lost or 0.0))
+    culprit = max(who, key=lambda name: (cost[name], who[name]), default=None)
+    typical = max((one for one in together if culprit in (None, _who(one))), key=lambda one: one.partition_seconds_lost or 0.0)
     deploy = next((one for one in deploys if one.start_ms <= end and begin <= one.end_ms), None)
     return {
         "cluster": first.cluster,
@@ -54,7 +63,7 @@ def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
         "partition_seconds_lost": round(sum(one.partition_seconds_lost or 0.0 for one in together), 1),
         "causes": dict(Counter(one.cause for one in together).most_common()),
         "who": culprit,
-        "who_rebalances": times,
+        "who_rebalances": who[culprit],
         "others": max(len(who) - 1, 0),
         "restarted": deploy.restarted if deploy is not None else None,
         "of_members": deploy.members if deploy is not None else None,

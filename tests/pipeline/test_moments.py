@@ -34,7 +34,20 @@ def test_the_most_expensive_come_first_whatever_their_group_is() -> None:
 
 
 def test_a_group_that_was_only_formed_had_no_bad_moment() -> None:
-    assert moments(episode("g", 0, BEGAN, "formation", partition_seconds_lost=0.0), episode("h", 0, BEGAN, "unknown", missing=-1)) == []
+    formed = [episode("g", 0, BEGAN, "formation", partition_seconds_lost=0.0), episode("g", 1, BEGAN + MINUTE, "group_emptied", partition_seconds_lost=None)]
+    assert moments(*formed, episode("h", 0, BEGAN, "unknown", missing=-1)) == []
+
+
+def test_many_rebalances_are_a_bad_moment_though_nobody_knows_what_they_cost() -> None:
+    (found,) = moments(*(episode("g", at, BEGAN + at * MINUTE, "unknown", partition_seconds_lost=None) for at in range(5)))
+    assert (found["rebalances"], found["partition_seconds_lost"]) == (5, 0.0)
+
+
+def test_who_cost_most_is_named_not_who_moved_most() -> None:
+    cheap = [episode("g", at, BEGAN + at * MINUTE, "new_member", trigger_client="often", partition_seconds_lost=0.5) for at in range(3)]
+    dear = episode("g", 3, BEGAN + 3 * MINUTE, "session_expired", trigger_client="once", evidence="once was not heard of", partition_seconds_lost=90.0)
+    (found,) = moments(*cheap, dear)
+    assert (found["who"], found["who_rebalances"], found["others"], found["evidence"]) == ("once", 1, 1, "once was not heard of")
 
 
 def test_a_deploy_is_named_as_one() -> None:

@@ -130,6 +130,33 @@ def test_links_lead_to_what_is_there(warehouse: Warehouse, tmp_path: Path) -> No
     assert {f"group-{number}" for number in range(6)} <= wanted
 
 
+def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path: Path) -> None:
+    from pipeline.report.document import Tables, document
+    from pipeline.report.page import page
+
+    tables = Tables(filled(tmp_path / "out"))
+    for name in ("episodes", "status", "hygiene", "deploys", "replacements"):
+        getattr(tables, name).clear()
+    tables.advice.clear()
+    shown = page(document(tables, version="9.9"))
+    assert "Nothing that these logs still show" in shown
+    assert "tenure analyze ingest --offsets kafka://HOST:9092 --follow" in shown
+    assert 'href="#worst"' not in shown
+    tables.coverage = [one for one in tables.coverage if one.complete]
+    shown = page(document(tables, version="9.9"))
+    assert "Nothing that these logs show" in shown
+    assert "--follow" not in shown
+
+
+def test_a_group_that_is_deleted_is_not_behind(tmp_path: Path) -> None:
+    from pipeline.report.document import Tables, document
+    from pipeline.report.page import page
+
+    tables = Tables(filled(tmp_path / "out"))
+    tables.groups = [one._replace(state="deleted", lag=98_765) for one in tables.groups]
+    assert "98,765" not in page(document(tables, version="9.9"))
+
+
 def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
     from pipeline.report.document import Tables, document
     from pipeline.report.page import page
