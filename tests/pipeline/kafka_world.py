@@ -1,0 +1,263 @@
+"""What happens at a real Kafka so that there is something to analyse: its own clients and two others that come, crash, are restarted and go.
+
+`python -m tests.pipeline.kafka_world FOLDER` makes a Kafka, lets it happen, and leaves two copies of its directory: `whole`, taken while it
+runs, and `compacted`. Then it waits for the end of its input.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka_process import kafka_folder, running_kafka
+from tests.oracle import run_java
+
+TOPIC = "orders"
+PARTITIONS = 6
+LOGS = 3
+PATIENCE_S = 60.0
+HOSTILE = "</script><b onclick=x>\x1b[31m\u202e'\"&{{7*7}}"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+VERIFIABLE = "org.apache.kafka.tools.VerifiableConsumer"
+SETTINGS: dict[str, Any] = {
+    "group_initial_rebalance_delay_ms": "0",
+    "group_min_session_timeout_ms": "100",
+    "offsets_topic_num_partitions": str(LOGS),
+    "log_roll_ms": "2000",
+    "transaction_state_log_num_partitions": "1",
+    "log_cleaner_min_compaction_lag_ms": "3600000",
+    "offsets_retention_minutes": "1",
+    "offsets_retention_check_interval_ms": "5000",
+}
+CLEANING = """
+log.cleaner.min.compaction.lag.ms=0
+log.cleaner.backoff.ms=300
+log.cleaner.min.cleanable.ratio=0.01
+"""
+CRASHING = """
+import sys, confluent_kafka
+settings = {"bootstrap.servers": sys.argv[1], "group.id": "crashing", "client.id": "pod-b", "auto.offset.reset": "earliest", "session.timeout.ms": 2000,
+    "heartbeat.interval.ms": 500}
+consumer = confluent_kafka.Consumer(settings)
+consumer.subscribe(["orders"])
+while True:
+    message = consumer.poll(0.2)
+    if message is not None and message.error() is None:
+        consumer.commit(asynchronous=False)
+        print("read", flush=True)
+"""
+
+KAFKA_PYTHON = """
+import sys
+from kafka import KafkaConsumer
+settings = {"bootstrap_servers": sys.argv[1], "group_id": "kafka-python", "client_id": "py", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+member = KafkaConsumer("orders", **settings)
+for _ in zip(range(10), member):
+    member.commit()
+member.close()
+"""
+
+
+class Work(NamedTuple):
+    port: int
+    data: Path  # its directory; it runs
+    whole: Path  # a copy from before its cleaner was allowed to work
+    compacted: Path
+
+
+@contextmanager
+def kafka_at_work(target: Path) -> Iterator[Work]:
+    """Everything has happened, and it runs. In between it was killed."""
+    with kafka_folder(**SETTINGS) as (folder, port):
+        work = Work(port, folder / "data", target / "whole", target / "compacted")
+        with running_kafka(folder, port):
+            happen(f"127.0.0.1:{port}")
+            shutil.copytree(work.data, work.whole)
+        with (folder / "server.properties").open("a") as properties:
+            properties.write(CLEANING)
+        with running_kafka(folder, port):
+            await_cleaned(work.data)
+            shutil.copytree(work.data, work.compacted)
+            yield work
+
+
+def await_cleaned(data: Path) -> None:
+    """Until the cleaner has been over each log that has anything, and has taken something away."""
+    until = time.monotonic() + 2 * PATIENCE_S
+    before = size(data)
+    while size(data) >= before or (data / "cleaner-offset-checkpoint").read_text().count("__consumer_offsets") < LOGS:
+        assert time.monotonic() < until, (data / "cleaner-offset-checkpoint").read_text()
+        time.sleep(0.5)
+
+
+def size(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.glob("__consumer_offsets-*/*.log"))
+
+
+def happen(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
+    produce(bootstrap, 600)
+    for group in ("retired", "expiring", HOSTILE):
+        once(bootstrap, group)
+    admin.delete_consumer_groups(["retired"])["retired"].result(PATIENCE_S)
+    rolling(bootstrap, "dynamic", static=False)
+    rolling(bootstrap, "static", static=True)
+    crash(bootstrap)
+    python(bootstrap)
+    java(bootstrap)
+    for commits in (True, False):
+        transact(bootstrap, commits)
+    once(bootstrap, "busy", 700)  # so much that segments are full and the cleaner has work
+    produce(bootstrap, 100)  # nobody reads these: a lag
+
+
+def produce(bootstrap: str, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce(TOPIC, b"order", partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
+    made = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        | {name.replace("_", "."): value for name, value in settings.items()}
+    )
+    made.subscribe([TOPIC])
+    return made
+
+
+def poll(members: list[Any], count: int) -> None:
+    """Until so many messages more are read and committed, or everything is assigned and there are none."""
+    until = time.monotonic() + PATIENCE_S
+    read = idle = 0
+    while read < count and idle < 10:
+        assert time.monotonic() < until, f"{read} of {count} messages were read"
+        idle += 1
+        for member in members:
+            message = member.poll(0.05)
+            if message is not None:
+                assert message.error() is None, message.error()
+                member.commit(message, asynchronous=False)
+                read, idle = read + 1, 0
+        if sum(len(member.assignment()) for member in members) < PARTITIONS:
+            idle = 0  # they are still rebalancing
+
+
+def once(bootstrap: str, group: str, count: int = 5) -> None:
+    member = consumer(bootstrap, group)
+    if count <= 5:
+        poll([member], count)
+    else:
+        poll([member], 1)
+        for number in range(count):
+            member.commit(offsets=[confluent_kafka.TopicPartition(TOPIC, number % PARTITIONS, number % 90)], asynchronous=False)
+    member.close()
+
+
+def rolling(bootstrap: str, group: str, static: bool) -> None:
+    """Three members, each of which is restarted once; they stay until the end, and then go."""
+
+    def member(number: int) -> Any:
+        who = {"group_instance_id": f"pod-{number}"} if static else {}
+        return consumer(bootstrap, group, client_id=f"pod-{number}", session_timeout_ms=10_000, heartbeat_interval_ms=500, **who)
+
+    members = [member(number) for number in range(3)]
+    settle(members)
+    for number in range(3):
+        poll(members, 30)
+        members.pop(number).close()
+        if not static:
+            settle(members)
+        poll(members, 10)
+        members.insert(number, member(number))
+        settle(members)
+    poll(members, 30)
+    for one in members:
+        one.close()
+
+
+def settle(members: list[Any]) -> None:
+    """Until each has its share. What is read meanwhile is committed."""
+    until = time.monotonic() + PATIENCE_S
+    while {len(member.assignment()) for member in members} != {PARTITIONS // len(members)}:
+        assert time.monotonic() < until, [member.assignment() for member in members]
+        for member in members:
+            message = member.poll(0.05)
+            if message is not None and message.error() is None:
+                member.commit(message, asynchronous=False)
+
+
+def crash(bootstrap: str) -> None:
+    """One of two is killed; the other one is given its partitions when the session has expired."""
+    stays = consumer(bootstrap, "crashing", client_id="pod-a", session_timeout_ms=2_000, heartbeat_interval_ms=500)
+    killed = subprocess.Popen([sys.executable, "-c", CRASHING, bootstrap], stdout=subprocess.PIPE)
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while not 0 < len(stays.assignment()) < PARTITIONS:  # both have some
+            stays.poll(0.1)
+            assert time.monotonic() < until
+        poll_few(stays, 5)
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"read\n"
+    finally:
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate(timeout=PATIENCE_S)
+    while len(stays.assignment()) < PARTITIONS:
+        stays.poll(0.1)
+        assert time.monotonic() < until
+    poll_few(stays, 5)
+    stays.close()
+
+
+def poll_few(member: Any, count: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while count:
+        message = member.poll(0.1)
+        if message is not None and message.error() is None:
+            member.commit(message, asynchronous=False)
+            count -= 1
+        assert time.monotonic() < until
+
+
+def python(bootstrap: str) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, bootstrap], check=True, timeout=2 * PATIENCE_S)
+
+
+def java(bootstrap: str) -> None:
+    options = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group", "java-console", "--from-beginning"]
+    run_java(CONSOLE, *options, "--max-messages", "30", "--timeout-ms", "30000", "--command-property", "client.id=console", timeout=120)
+    options = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group-id", "java-verifiable", "--group-instance-id", "one"]
+    run_java(VERIFIABLE, *options, "--max-messages", "30", "--reset-policy", "earliest", timeout=120)
+
+
+def transact(bootstrap: str, commits: bool) -> None:
+    group = "paid" if commits else "unpaid"
+    member = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": group})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([confluent_kafka.TopicPartition(TOPIC, 0, 7)], member.consumer_group_metadata(), PATIENCE_S)
+    (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
+    member.close()
+
+
+def main() -> None:
+    with kafka_at_work(Path(sys.argv[1])) as work:
+        print(f"kafka://127.0.0.1:{work.port} {work.data}", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""`tenure analyze run` on what a real Kafka leaves and on one that runs: its numbers are those of Kafka's own tools, and its report makes sense."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from pipeline.rows import Coverage, Episode, Replaced, Segment
+from pipeline.rows import Record as Row
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+from tests.pipeline import browser
+from tests.pipeline.kafka_world import HOSTILE, LOGS, Work, kafka_at_work
+from tests.pipeline.test_with_kafka import compare
+from tests.running import ROOT
+
+pytestmark = pytest.mark.kafka
+
+SCREENS = ROOT / "build" / "report-screens"
+MADE = 10  # groups that did something
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
+    with kafka_at_work(tmp_path_factory.mktemp("kafka")) as happened:
+        yield happened
+
+
+class Analysed:
+    def __init__(self, source: object, out: Path) -> None:
+        self.html, self.json = out / "report.html", out / "report.json"
+        out.mkdir()
+        tables = out / "tables"
+        words = ["--offsets", str(source), "--out", str(tables), "--master", "none", "--report", str(self.html), "--quiet"]
+        assert cli.main(["analyze", "run", *words]) == 0
+        assert cli.main(["analyze", "report", "--out", str(tables), "--json", str(self.json)]) == 0
+        assert cli.main(["analyze", "reconcile", "--out", str(tables)]) == 0
+        self.document: dict[str, Any] = json.loads(self.json.read_text())
+        self._tables = Warehouse.open(tables)
+
+    def table(self, name: str, row: Any) -> list[Any]:
+        return rows_of(row, self._tables.read(name))
+
+    def group(self, name: str) -> dict[str, Any]:
+        (found,) = (one for one in self.document["groups"] if one["group"] == name)
+        return dict(found)
+
+
+def compare_all(analysed: Analysed, data: Path) -> int:
+    """How many records Kafka's dump tool prints as they were read. Of a segment in which a transaction was aborted it prints that, too."""
+    records = analysed.table("records", Row)
+    aborted = {row.path for row in analysed.table("segments", Segment) if row.aborted}
+    chosen = [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted]
+    return sum(compare(records, path) for path in chosen)
+
+
+def look(analysed: Analysed, name: str) -> None:
+    """In a browser, where there is one: nothing on its console, and nothing beyond the edge."""
+    program = browser.find()
+    if program is None:
+        return
+    for width, dark in ((1200, False), (390, True)):
+        with browser.browser(program) as page:
+            page.open(analysed.html, width=width, dark=dark)
+            page.screenshot(SCREENS / f"kafka-{name}-{width}.png")
+            assert page.complaints == []
+            assert page.value("document.documentElement.scrollWidth") <= width
+
+
+def test_a_directory_that_was_copied_from_under_a_running_kafka(work: Work, tmp_path: Path) -> None:
+    found = Analysed(work.whole, tmp_path / "whole")
+    assert compare_all(found, work.whole) > 800
+    assert all(one.complete for one in found.table("coverage", Coverage))
+    assert sum(row.aborted for row in found.table("segments", Segment)) == 1
+
+    assert found.group("static")["saved"] == 6  # a restart of a dynamic member is two rebalances
+    assert [one.verdict for one in found.table("replacements", Replaced)] == ["saved"] * 3
+    dynamic = [one for one in found.table("rebalances", Episode) if one.group == "dynamic"]
+    restarts = [one for one in dynamic if one.avoidable == "yes"]
+    assert len(restarts) >= 4, [(one.cause, one.avoidable, one.evidence) for one in dynamic]
+    assert {one.confidence for one in found.table("rebalances", Episode)} <= {"strong", "weak"}  # Kafka keeps no notes
+
+    states = {one["group"]: one["state"] for one in found.document["groups"]}
+    assert len(states) == MADE + 1
+    assert states["retired"] == "deleted"
+    assert states["dynamic"] == states[HOSTILE] == "empty"
+    assert states["static"] in ("stable", "empty")  # static members do not say that they go
+    assert found.group("paid")["lag"] == 110  # committed by a transaction, at 7 of 117
+    assert found.group("java-verifiable")["static_members"] == 1
+    first = found.document["first"][0]
+    assert first["title"].startswith("dynamic: make its members static")
+    assert first["saves_rebalances"] >= 4
+    assert "group.instance.id" in first["how"]
+    assert {"dynamic", "crashing"} & {one["group"] for one in found.document["moments"][:3]}
+    look(found, "whole")
+
+
+def test_a_directory_that_was_compacted_says_what_is_gone_and_how_to_see_it(work: Work, tmp_path: Path) -> None:
+    found = Analysed(work.compacted, tmp_path / "compacted")
+    assert compare_all(found, work.compacted) > 20
+    stretches = found.table("coverage", Coverage)
+    assert {one.partition for one in stretches if one.why == "compacted"} == set(range(LOGS))
+    assert found.group("paid")["lag"] == 110
+    text = found.html.read_text()
+    assert "Nothing that these logs still show" in text
+    assert "--follow" in text
+    look(found, "compacted")
+
+
+def test_a_kafka_that_runs_over_the_wire_and_in_its_directory(work: Work, tmp_path: Path) -> None:
+    """It may compact meanwhile: then each of both has read what was there."""
+    here = Analysed(work.data, tmp_path / "here")
+    live = Analysed(f"kafka://127.0.0.1:{work.port}", tmp_path / "live")
+    both = {row[:4]: row for row in here.table("records", Row)}
+    other = {row[:4]: row for row in live.table("records", Row)}
+    same = both.keys() & other.keys()
+    assert len(same) >= 20
+    assert all(both[key][4:-2] == other[key][4:-2] for key in same)
+    assert len(here.document["groups"]) == len(live.document["groups"]) >= MADE
+    assert here.document["clusters"] == live.document["clusters"]
+    assert not re.search(r"<b onclick|\x1b|\u202e", live.html.read_text())
+    look(live, "live")
