@@ -7,7 +7,7 @@ everything since the sample before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,6 +35,7 @@ STATE: Final = "standing"
 BEHIND: Final = (*CLOCKS, STATE, "hygiene", "groups")
 TOLD: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
+APART: Final = 4  # the next older moment of settling is so many times as long ago
 
 
 class BehindTask(NamedTuple):
@@ -58,11 +59,17 @@ class Before(NamedTuple):
     files: tuple[File, ...]  # with those rows, which stay
 
 
+class Settled(NamedTuple):
+    """Rows that nothing new changes, but for what comes late: then all from some such moment on are made again."""
+
+    until_ms: int
+    rows: Mapping[str, pa.Table]  # of CLOCKS, since the one before
+    standing: pa.Table  # all rows before `until_ms`
+
+
 class Made(NamedTuple):
-    settled: Mapping[str, pa.Table]  # of CLOCKS, before `settled_ms`
-    recent: Mapping[str, pa.Table]  # from then on
-    standing: pa.Table  # all that is settled
-    settled_ms: int
+    settled: Sequence[Settled]
+    recent: Mapping[str, pa.Table]  # of CLOCKS, from then on
     groups: Mapping[str, pa.Table]  # hygiene and groups, in any order
 
 
@@ -105,23 +112,21 @@ def build_behind(task: BehindTask) -> list[File]:
 
 def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
     """The newest rows alone, unless something new reaches farther back than they do."""
-    (file,) = loaded.files(STATE) or (None,)
-    if file is None:
-        return NOTHING
-    standing = warehouse.load(file)
-    settled_ms = int(standing.schema.metadata[b"settled_ms"])
-    if since_ms - since_ms % MINUTE_MS < settled_ms:
-        return NOTHING._replace(rows={name: loaded.table(name) for name in CLOCKS})
-    settled = tuple(one for name in CLOCKS for one in loaded.files(name) if one.settled)
-    return Before({name: loaded.table(name, settled=False) for name in CLOCKS}, standing.replace_schema_metadata(None), settled_ms, settled)
+    standings = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
+    newest = max(standings, key=lambda file: file.until_ms or BEGINNING, default=None)
+    settled_ms = BEGINNING if newest is None or newest.until_ms is None else newest.until_ms
+    files = tuple(file for name in (*CLOCKS, STATE) for file in loaded.settled(name, settled_ms))
+    standing = warehouse.load(newest) if newest is not None else STANDING.empty_table()
+    return Before({name: loaded.since(name, settled_ms) for name in CLOCKS}, standing, settled_ms, files)
 
 
 def _written(warehouse: Warehouse, task: BehindTask, made: Made) -> list[File]:
     """Rows that something new may still change are in files of their own, which the next build replaces."""
-    files = [warehouse.write(name, task.run, task.bucket, table) for name, table in made.settled.items() if len(table)]
-    files += [warehouse.write(name, task.run, task.bucket, table, settled=False) for name, table in made.recent.items()]
-    standing = made.standing.replace_schema_metadata({"settled_ms": str(made.settled_ms)})
-    files.append(warehouse.write(STATE, task.run, task.bucket, standing))
+    files = []
+    for settled in made.settled:
+        files += [warehouse.write(name, task.run, task.bucket, table, settled.until_ms) for name, table in settled.rows.items() if len(table)]
+        files.append(warehouse.write(STATE, task.run, task.bucket, settled.standing, settled.until_ms))
+    files += [warehouse.write(name, task.run, task.bucket, table) for name, table in made.recent.items()]
     return files + [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in made.groups.items()]
 
 
@@ -160,15 +165,16 @@ def measured(
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
         new["status"].append(stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms))
-    settled_ms = max(before.settled_ms, now_ms - KEPT_MS)
-    settled_ms -= settled_ms % MINUTE_MS
-    settled, recent = {}, {}
-    for name, tables in new.items():
-        rows = _behind(name, before.rows[name], [table for table in tables if len(table)], since_ms)
-        is_settled = pa.array(ints(rows[CLOCKS[name]]) < settled_ms)
-        settled[name], recent[name] = rows.filter(is_settled), rows.filter(pc.invert(is_settled))
-    carried = standing_of(before.standing, settled)
-    standing = standing_of(carried, recent)
+    recent = {name: _behind(name, before.rows[name], [table for table in tables if len(table)], since_ms) for name, tables in new.items()}
+    settled = []
+    standing = before.standing
+    for until_ms in _settling(before, recent, now_ms):
+        begun = {name: pa.array(ints(table[CLOCKS[name]]) < until_ms) for name, table in recent.items()}
+        rows = {name: table.filter(begun[name]) for name, table in recent.items()}
+        recent = {name: table.filter(pc.invert(begun[name])) for name, table in recent.items()}
+        standing = standing_of(standing, rows)
+        settled.append(Settled(until_ms, rows, standing))
+    standing = standing_of(standing, recent)
     replacements = rows_of(Replaced, told["replacements"])
     saved: dict[str, int] = {}
     for one in replacements:
@@ -176,7 +182,20 @@ def measured(
     noted = set(told["notes"]["group"].unique().to_pylist())
     of_groups = groups(cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, standing, coverage)
     untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], series, standing, now_ms)
-    return Made(settled, recent, carried, settled_ms, {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)})
+    return Made(settled, recent, {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)})
+
+
+def _settling(before: Before, rows: Mapping[str, pa.Table], now_ms: int) -> Iterator[int]:
+    """Moments up to which rows settle; where there are many rows the farther apart the older they are."""
+    first = min((int(ints(table[CLOCKS[name]]).min()) for name, table in rows.items() if len(table)), default=now_ms)
+    back = KEPT_MS
+    while now_ms - back * APART > max(before.settled_ms, first):
+        back *= APART
+    while back >= KEPT_MS:
+        moment = (now_ms - back) // MINUTE_MS * MINUTE_MS
+        if moment > before.settled_ms:
+            yield moment
+        back //= APART
 
 
 def _behind(name: str, before: pa.Table, new: Sequence[pa.Table], since_ms: int) -> pa.Table:

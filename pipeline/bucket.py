@@ -122,10 +122,19 @@ class Loaded:
     def files(self, name: str) -> tuple[File, ...]:
         return tuple(self._files.get(name, ()))
 
-    def table(self, name: str, *, like: str = "", run: int | None = None, settled: bool | None = None) -> pa.Table:
-        """`run`: what this run has written of it; `settled`: or has not."""
-        files = [file for file in self.files(name) if run in (None, file.run) and settled in (None, file.settled)]
+    def table(self, name: str, *, like: str = "", run: int | None = None) -> pa.Table:
+        """`run`: what this run has written of it."""
+        files = [file for file in self.files(name) if run in (None, file.run)]
         return joined(like or name, [self._warehouse.load(file) for file in files])
+
+    def settled(self, name: str, until_ms: int) -> tuple[File, ...]:
+        """Of a table over time the files with rows that end before that."""
+        return tuple(file for file in self.files(name) if file.until_ms is not None and file.until_ms <= until_ms)
+
+    def since(self, name: str, from_ms: int) -> pa.Table:
+        """And all other rows."""
+        settled = self.settled(name, from_ms)
+        return joined(name, [self._warehouse.load(file) for file in self.files(name) if file not in settled])
 
     def of_topics(self, name: str, topics: Collection[str], *, run: int | None = None, before: int | None = None) -> pa.Table:
         """Rows of these topics; `before`: what earlier runs have written."""

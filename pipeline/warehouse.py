@@ -53,7 +53,7 @@ class File(NamedTuple):
     bucket: str
     run: int
     rows: int
-    settled: bool = True  # later builds leave its rows as they are
+    until_ms: int | None = None  # of a table over time: its rows end before that, and have settled; None: the newest rows
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Current:
 
     def replacing(self, gone: Iterable[File], new: Iterable[File]) -> tuple[File, ...]:
         lost = set(gone)
-        return tuple(sorted([file for file in self.files if file not in lost] + list(new)))
+        return tuple(sorted([file for file in self.files if file not in lost] + list(new), key=lambda file: file[:5]))
 
 
 class Warehouse:
@@ -179,7 +179,7 @@ class Warehouse:
         layer = TABLES[table].layer if table in TABLES else "state"
         return self.folder / layer / table / f"run={run}"
 
-    def write(self, table: str, run: int, bucket: str, content: pa.Table, *, settled: bool = True) -> File:
+    def write(self, table: str, run: int, bucket: str, content: pa.Table, until_ms: int | None = None) -> File:
         """A file that nobody sees until it is published. Written twice, by a task that was repeated, it is another file."""
         folder = self.folder_of(table, run)
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ class Warehouse:
         except OSError as error:  # which does not name the file: a full disk, a folder that was removed
             path.unlink(missing_ok=True)
             raise OSError(error.errno, os.strerror(error.errno or errno.EIO), str(path)) from None
-        return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows, settled)
+        return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows, until_ms)
 
     def _remove_rubbish(self) -> None:
         named = {file.path for file in self.current().files}
