@@ -26,16 +26,18 @@ def last_commit(around: Around, partitions: Iterable[str], since_ms: int) -> int
     return newest if newest > since_ms else None
 
 
-def is_silent_long(around: Around, partitions: Iterable[str], since_ms: int, until_ms: int, session_ms: int) -> bool | None:
-    """Whether these were silent for about a session, up to a moment. None: commits are too rare to tell."""
+def is_silent_long(around: Around, partitions: Iterable[str], since_ms: int, until_ms: int, over_ms: int, session_ms: int) -> bool | None:
+    """Whether these were silent for about a session, up to a moment; what ended the silence may have come as late as `over_ms`.
+    None: commits are too rare to tell."""
     some = list(partitions)
     last = last_commit(around, some, since_ms)
-    if last is not None and until_ms - last < session_ms * SILENT:
+    if last is not None and over_ms - last < session_ms * SILENT:
         return False
     gaps = [gap for gap in (around.usual_gap.get(one, NEVER) for one in some) if gap >= 0]
     if not gaps or min(gaps) >= session_ms * SILENT:
         return None
-    return until_ms - (last if last is not None else since_ms) >= session_ms * SILENT
+    silent = until_ms - (last if last is not None else since_ms) >= session_ms * SILENT
+    return True if silent else None
 
 
 SILENT = 0.8  # a session ends so long after the last heartbeat, which came after the last commit

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from coordinator.notes import Cause
 from history.commits import NOTHING, Around, Commits, is_silent_long
 from history.compared import Difference, Who, compared
-from history.consumer import is_cooperative, partitions_of
+from history.consumer import assigned, is_cooperative, partitions_of
 from history.told import Image
 from history.words import called, listed
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -23,6 +23,7 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
+GONE: Final = "member_gone"  # it left or its session ended: commits are too rare to tell
 
 _LOST = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ANY = frozenset(Cause)
@@ -35,6 +36,7 @@ STANDS_FOR: Final[dict[str, frozenset[Cause]]] = {
     RESTART: _LOST | {Cause.NEW_MEMBER, Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING},
     MIXED: _ANY,
     REJOINED: _SAID,
+    GONE: _LOST,
 }
 NEW_MEMBER: Final = "new_member"
 MEMBER_LEFT: Final = "member_left"
@@ -87,8 +89,8 @@ def infer(before: Image | None, after: Image, around: Around) -> Inferred:
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
     lo, bounded = _earliest(before, after, hi, rounds)
-    expired = _expired(before, difference, around, hi) if before is not None and old is not None else []
-    cause, strong, mover, evidence = _why(before, stored, difference, expired, rounds)
+    expired, unsure = _expired(before, difference, around, hi) if before is not None and old is not None else ([], False)
+    cause, strong, mover, evidence = _why(before, stored, difference, expired, unsure, rounds)
     return Inferred(difference, lo, hi, bounded, rounds, cause, strong, mover, evidence, expired)
 
 
@@ -108,18 +110,39 @@ def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
 
     A coordinator may store, as a join phase ends, under which ids static members are back: that says how the group is to be, not how it was.
     """
-    while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after):
+    doubtful = max(after.generation - same[number].generation - 1, 0)  # one for each round that came to nothing
+    while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after, doubtful):
+        doubtful -= same[number].at_ms < joined_by(after)
         number -= 1
     return same[number]
 
 
-def stored_at_rest(before: Image, image: Image, after: Image) -> bool:
-    """Whether a seat was kept, by a record of the group as it was then; not as a join phase ended, where the time of its state is the old one."""
+def stored_at_rest(before: Image, image: Image, after: Image, doubtful: int) -> bool:
+    """Whether a seat was kept, by a record of the group as it was then; not as a join phase ended, where the time of its state is the old one.
+
+    `doubtful`: so many records up to this one may have been stored as the join phase of an aborted round ended.
+    """
     if image.at_ms >= joined_by(after):
         return False
-    aborted = after.generation > image.generation + 1
-    return not (aborted and before.stored is not None and image.stored is not None
-                and before.stored.current_state_timestamp == image.stored.current_state_timestamp)  # fmt: skip
+    same_state = before.stored is not None and image.stored is not None and before.stored.current_state_timestamp == image.stored.current_state_timestamp
+    return doubtful <= 0 or not same_state or image.at_ms < called_after_ms(image, after)
+
+
+def called_after_ms(image: Image, after: Image) -> int:
+    """The group was not called together before: a join phase lasts no longer than the longest rebalance timeout, if one dynamic member
+    was in it all the time. Static ones that do not rejoin may prolong it until their sessions end. An aborted round has two phases.
+    -1: nothing is known."""
+    if image.stored is None or after.stored is None:
+        return -1
+    before = {member.member_id for member in image.stored.members}
+    stayed = [member for member in after.stored.members if member.member_id in before]
+    if not stayed:
+        return -1
+    members = (*image.stored.members, *after.stored.members)
+    longest = max(timeout_ms(member) for member in members)
+    if all(member.group_instance_id is not None for member in stayed):
+        longest += max(member.session_timeout for member in members)
+    return joined_by(after) - (2 * max(after.generation - image.generation, 1) - 1) * longest - LATE_MS
 
 
 def rested_ms(before: Image, after: Image) -> int:
@@ -139,8 +162,7 @@ def joined_by(after: Image) -> int:
 
 
 def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple[int, bool]:
-    """The record before was written at rest. And a join phase lasts no longer than the longest rebalance timeout, if one dynamic member
-    was in it all the time: static ones that do not rejoin may prolong it."""
+    """The record before was written at rest; and whether it is bounded by the timeouts of its members, too."""
     assert after.stored is not None
     at = rested_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
@@ -150,21 +172,18 @@ def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple
             return at, False
         earliest = hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
         return max(at, earliest), earliest >= at
-    stayed = [member for member in after.stored.members if member.group_instance_id is None and member.member_id in old]
-    if not stayed:
-        return at, False
-    longest = max(timeout_ms(member) for member in (*old.values(), *after.stored.members))
-    # An aborted round has two phases, and each of them has this timeout.
-    earliest = hi - (2 * rounds - 1) * longest - LATE_MS
-    return max(at, earliest), earliest >= at
+    assert before is not None
+    earliest = called_after_ms(before, after)
+    return (max(at, earliest), earliest >= at) if earliest >= 0 else (at, False)
 
 
 def timeout_ms(member: MemberMetadata) -> int:
     return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
 
 
-def _expired(before: Image, difference: Difference, around: Around, hi: int) -> list[Who]:
-    """Who went and was silent for a session, up to when the others were heard last: commits say so, or do not say otherwise."""
+def _expired(before: Image, difference: Difference, around: Around, hi: int) -> tuple[list[Who], bool]:
+    """Who went and was silent for a session, up to when the others were heard last: commits say so, or do not say otherwise. And whether
+    of others that went commits are too rare to tell."""
     stored = before.stored
     assert stored is not None
     gone = {one.member_id for one in difference.left}
@@ -177,15 +196,18 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
     alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
     back = {old.member_id for old, _ in difference.back}
     found = []
+    unsure = False
     for one in difference.left:
-        silent = is_silent_long(around, shares[one.member_id], before.at_ms, until, sessions[one.member_id])
+        silent = is_silent_long(around, shares[one.member_id], before.at_ms, until, hi, sessions[one.member_id])
         if silent or (silent is None and one.instance_id is not None and (alone or one.member_id not in back)):
             found.append(one)
-    return found
+        elif silent is None:
+            unsure = True
+    return found, unsure
 
 
 def _why(
-    before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], rounds: int
+    before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], unsure: bool, rounds: int
 ) -> tuple[str, bool, Who | None, str]:
     """Cause, whether it is as good as certain, the member, and the sentence."""
     back = difference.back
@@ -211,13 +233,15 @@ def _why(
     mover: Who | None = None
     if joined and not left and not back:
         mover = joined[0] if len(joined) == 1 else None
-        strong = one_round and not (subscribed or difference.protocol or difference.grown)
+        strong = one_round and not (subscribed or difference.protocol or difference.grown or _gives_out(before.stored, stored))
         return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and nobody went{again}"
     if left and not joined and not back:
         mover = left[0] if len(left) == 1 else None
         expired = [one for one in expired if one in left]
         if expired:
             return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went, and {_names(expired)} after a silence of a session, as far as commits say{again}"
+        if unsure:
+            return GONE, False, mover, f"{_names(left)} went, and commits are too rare to say whether it left or its session ended{again}"
         return MEMBER_LEFT, False, mover, f"{_names(left)} went, and no silence of a session says that a session ended{again}"
     if back and not joined and not left:
         mover = back[0][1] if len(back) == 1 else None
@@ -232,6 +256,14 @@ def _why(
         topic, (was, now) = next(iter(difference.grown.items()))
         return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} partitions that are assigned, {was} before{again}"
     return REJOINED, False, None, f"the same members with the same subscriptions: one of them rejoined{again}"
+
+
+def _gives_out(before: GroupMetadataValue, after: GroupMetadataValue) -> bool:
+    """Partitions that nobody had, as in the first half of a cooperative rebalance: there is a second half, whoever joins meanwhile."""
+    if not is_cooperative(after.protocol):
+        return False
+    owned = {place for member in before.members for place in assigned(before, member) or ()}
+    return any(place not in owned for member in after.members for place in assigned(after, member) or ())
 
 
 def _names(some: list[Who]) -> str:

@@ -23,6 +23,9 @@ _RANDOM = re.compile(
     r"|(?=[a-z0-9]*[0-9])(?=[a-z0-9]*[a-z])[bcdf-hj-np-tv-xz2-9]{5}))+$"
 )
 
+# Deploys that bring new processes before they take old ones away: arrivals and departures of one belong together up to here.
+SURGE_APART_MS = 600_000
+
 Span = tuple[int, int]  # the earliest and the latest moment that it may have been; the same where it is known
 
 
@@ -56,6 +59,7 @@ class Pair(NamedTuple):
     new: int
     strong: bool
     sure: bool  # no other one fitted
+    alone: bool = False  # not strong, and no other member of such a name was restarted at about that time
 
 
 def away(old: Stay, new: Stay) -> Span:
@@ -81,6 +85,7 @@ def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair
         search.by_identity()
         search.by_client()
         search.by_stem()
+        search.judge_weak_ones()
         found += [pair._replace(old=places[pair.old], new=places[pair.new]) for pair in search.found]
     return sorted(found, key=lambda pair: (stays[pair.new].joined, pair.new))
 
@@ -137,8 +142,15 @@ class _Search:
 
     def by_identity(self) -> None:
         for new, some in self._candidates([one.who for one in self.stays]):
+            while len(some) > 1 and self._is_over(some[0], some[1]):
+                some.popleft()
             sure = len(some) == 1
             self.found.append(Pair(some.popleft(), new, True, sure))
+
+    def _is_over(self, old: int, later: int) -> bool:
+        """It came back as one that has gone again since, or is not waited for any more: another one like it went much later."""
+        old_free, joined = self.stays[old].free_ms, self.stays[later].joined
+        return (joined is not None and old_free <= joined[1]) or self.stays[later].free_ms - old_free > SURGE_APART_MS
 
     def by_client(self) -> None:
         alone = _Living(self.stays)
@@ -157,6 +169,53 @@ class _Search:
         for run in _runs(self.stays, some):
             if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
                 self.found += run
+
+    def judge_weak_ones(self) -> None:
+        """Where a new process came before the first one went, and the last one went after the last had come, nobody was restarted:
+        pairs of those that nobody can tell apart are each of one's departure and of the next one's arrival then."""
+        came, went = self._left()
+        arrivals = self._by_stem([(self._joined_ms(at), at) for at in came if self.stays[at].instance_id is None])
+        departures = self._by_stem([(self.stays[at].free_ms, at) for at in went if self.stays[at].instance_id is None])
+        surges: set[Pair] = set()
+        alone: set[Pair] = set()
+        for chain in self._chains():
+            first, last = self.stays[chain[0].old].free_ms, self._joined_ms(chain[-1].new)
+            name = stem(self.stays[chain[0].old].client_id)
+            before = any(first - SURGE_APART_MS <= at <= first for at, _ in arrivals.get(name, ()))
+            if before and any(last <= at <= last + SURGE_APART_MS for at, _ in departures.get(name, ())):
+                surges.update(chain)
+            else:
+                alone.update(pair for pair in chain if len(chain) == 1 or away(self.stays[pair.old], self.stays[pair.new])[0] > SURGE_APART_MS)
+        self.found = [pair._replace(alone=pair in alone) for pair in self.found if pair not in surges]
+
+    def _chains(self) -> Iterable[list[Pair]]:
+        """Pairs that are not strong, of one name each and close to each other, of no more than half an hour."""
+        by_name: dict[str, list[Pair]] = {}
+        for pair in sorted(self.found, key=lambda pair: (self.stays[pair.old].free_ms, pair.old)):
+            if not pair.strong:
+                by_name.setdefault(stem(self.stays[pair.old].client_id), []).append(pair)
+        for some in by_name.values():
+            chain: list[Pair] = []
+            for pair in some:
+                begin = self.stays[pair.old].free_ms
+                if chain and (
+                    begin - self._joined_ms(chain[-1].new) > SURGE_APART_MS or begin - self.stays[chain[0].old].free_ms > AWAY_MAX_MS
+                ):
+                    yield chain
+                    chain = []
+                chain.append(pair)
+            yield chain
+
+    def _joined_ms(self, at: int) -> int:
+        joined = self.stays[at].joined
+        assert joined is not None
+        return joined[1]
+
+    def _by_stem(self, moments: list[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for at_ms, at in moments:
+            found.setdefault(stem(self.stays[at].client_id), []).append((at_ms, at))
+        return found
 
 
 def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:

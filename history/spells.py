@@ -30,6 +30,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
+ANEW_LATE_MS = 100  # what a coordinator says of its beginning it says when all sessions have begun
 ENDS = {
     How.LEFT: LEFT,
     How.EXPIRED: EXPIRED,
@@ -70,6 +71,7 @@ class Spell:
     outcome: Replacement | None = None  # of its replacement
     guessed: bool = False  # how it ended is not said by a note
     noted: bool = True  # its joining is
+    unheard: bool = False  # since the coordinator began anew: its last heartbeat came before, nobody knows when
 
     @property
     def who(self) -> Who:
@@ -100,6 +102,7 @@ class Spells:
         self._count: tuple[int, int] | None = None
         self._hole = False  # notes are missing since `_sure_ms`, or there are none
         self._lately: list[Spell] = []  # that ended since the last record
+        self._anew_ms = -1  # the coordinator began anew then, and every session with it
         self._seats_kept: list[tuple[Spell, Image, Image]] = []  # replaced within the generation of the last record, as two records say
 
     def add(self, event: Told | Image, *, linked: bool = True) -> None:
@@ -110,6 +113,7 @@ class Spells:
             self._count_note(event.header)
             self._note(event.header, event.body)
         elif isinstance(event.body, CoordinatorChange) and known(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
+            self._anew_ms = event.at_ms
             self._begun_anew(event.at_ms)
 
     # Notes.
@@ -165,8 +169,11 @@ class Spells:
             spell = self._begin(Who(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
             spell.joined_lo_ms, spell.noted = -1, False
         spell.session_ms = body.session_ms
-        spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, header.ts - body.since_heartbeat_ms)
         how = known(How, body.how)
+        heard_ms = header.ts - body.since_heartbeat_ms
+        spell.unheard = how is How.EXPIRED and spell.joined_hi_ms < self._anew_ms and heard_ms <= self._anew_ms + ANEW_LATE_MS
+        if not spell.unheard:
+            spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heard_ms)
         self._end(spell, ENDS.get(how, UNKNOWN) if how is not None else UNKNOWN, header.ts, header.ts, header.generation)
 
     def _end(self, spell: Spell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
@@ -275,8 +282,11 @@ class Spells:
         unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
         news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
         inferred = self._between.infer(before, image) if (unnoted or news or self._seats_kept) and before is not None else None
+        aborted = image.generation - 1 - (before.generation if before is not None else 0)
+        places = sorted({other.offset for _, _, other in self._seats_kept if other.at_ms < at}, reverse=True)
         for spell, one, other in self._seats_kept:
-            if not stored_at_rest(one, other, image):  # a rebalance was under way
+            later = places.index(other.offset) if other.offset in places else 0
+            if not stored_at_rest(one, other, image, aborted - later):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
         self._seats_kept.clear()
         generation = before.generation if before is not None else -1

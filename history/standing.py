@@ -109,7 +109,7 @@ class Standing:
 
     def _again(self, member_id: str, instance_id: str | None) -> bool | None:
         """Whether a member that joins was in the group before, as far as that is known."""
-        if self._members is not None and (instance_id is None or member_id in self._members):
+        if self._members is not None:  # a static member that takes its seat again does not join, as far as notes say
             return member_id in self._members
         opened = self._open
         if opened is not None:
@@ -119,7 +119,7 @@ class Standing:
                 return None
         image = opened.before if opened is not None else self._image if self._at_image else None
         if image is None or image.stored is None:
-            return None if self._members is None else False
+            return None
         if member_id in image.member_ids:
             return True
         if instance_id is not None and any(one.group_instance_id == instance_id for one in image.stored.members):

@@ -66,9 +66,8 @@ class Story(Standing):
         explained = deleted or self._began_anew == header.coordinator_epoch
         # The group is new, and its first member joined another coordinator, of which no note tells: that rebalance came to nothing.
         made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
-        if lost or (anew and self._noted):
-            self._members = None
         if lost or (anew and self._noted and not explained):
+            self._members = None
             self._hole_ms = header.ts
         if anew:  # loaded anew, or another group of that name
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
@@ -165,8 +164,8 @@ class Story(Standing):
             self._loaded = begins
             self._began_anew = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
-        if begins and not orderly:
-            self._members = None
+        if begins:  # with the members that were stored
+            self._members = self._image.member_ids if self._image is not None and self._recorded else None
         self._noted = True
         return [*done, Moved(header.ts, what, body.load_ms, body.groups, orderly, header.dropped)]
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from history.inferred import FORMATION, GONE, MIXED, RESTART
 from history.pairs import AWAY_MAX_MS
 from history.restarts import OF_MEMBERS
 from pipeline.restarts import EXACT, Made, Restarts
 from pipeline.rows import Episode
 
 # Reasons in which there are members and nothing else: the coordinator's, and what is inferred without notes.
-OF_MEMBERS_ALONE: Final = frozenset({cause.name.lower() for cause in OF_MEMBERS} | {"formation", "restart", "mixed"})
+OF_MEMBERS_ALONE: Final = frozenset({cause.name.lower() for cause in OF_MEMBERS} | {FORMATION, RESTART, MIXED, GONE})
 
 # What a cooperative assignor makes of any change: members give partitions up and join again, at once.
 OF_COOPERATION: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
@@ -54,7 +55,7 @@ def judged(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
 
 def follows(before: Episode, episode: Episode) -> bool:
     """It is the second half of the one before: members gave up partitions, and joined again for those that were free by then."""
-    return episode.cause in OF_COOPERATION and _may_follow(before, episode)
+    return episode.cause in OF_COOPERATION and not episode.subscription_change and _may_follow(before, episode)
 
 
 def _may_follow(before: Episode, episode: Episode) -> bool:
@@ -80,7 +81,10 @@ def _verdict(episode: Episode, made: Made, restarts: Restarts, second: bool, may
     if made.unsure or UNKNOWN in causes or maybe_second:
         return Verdict(UNKNOWN, None)
     if not made.pairs:
-        return Verdict(NO, None)
+        # Without notes nobody says whether the session of a static member that is back had ended, or others had to be waited for.
+        return Verdict(UNKNOWN if made.replaced and episode.confidence != EXACT else NO, None)
+    if any(restarts.pairs[at].alone for at in made.pairs):
+        return Verdict(UNKNOWN, None)
     gaps = [restarts.gap(restarts.pairs[at])[1] for at in made.pairs] + [one.gap_hi_ms for one in made.replaced if one.gap_hi_ms is not None]
     if max(gaps) > AWAY_MAX_MS or (episode.confidence != EXACT and episode.rounds_aborted != 0):
         return Verdict(UNKNOWN, None)

@@ -65,6 +65,9 @@ class Restarts:
         self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
         # Who takes its own seat again has not gone.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
+        self._episodes = sorted(tables.episodes, key=lambda one: one.episode)
+        self._begins = [_begin(one) for one in self._episodes]
+        self.stays = [self._parked(stay, spell) for stay, spell in zip(self.stays, tables.spells, strict=True)]
         self._came = [(at, stay.joined) for at, stay in enumerate(self.stays) if stay.joined is not None]
         self._joining = [at for at, _ in self._came]
         self.undone: set[str] = set()  # members that never were
@@ -72,8 +75,6 @@ class Restarts:
         self.pairs = pairs_of(self.stays, [one.append_ms for one in tables.generations if one.tombstone])
         self._by_old = {pair.old: at for at, pair in enumerate(self.pairs)}
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
-        self._episodes = sorted(tables.episodes, key=lambda one: one.episode)
-        self._begins = [_begin(one) for one in self._episodes]
         self._holes = [(-ALWAYS, _end(one)) for one in self._episodes[:1] if one.from_generation != 0]
         self._holes += [(_begin(one), _end(one)) for one in self._episodes if one.missing or one.end == "unknown"]
         self._went_in: dict[int, int] = {}  # the rebalance in which a member went
@@ -95,6 +96,17 @@ class Restarts:
         """How many there were right before a moment."""
         spells = zip(self.spells, self.stays, strict=True)
         return sum((spell.joined_hi_ms or 0) < ms and (stay.gone is None or stay.gone[1] >= ms) for spell, stay in spells)
+
+    def _parked(self, stay: Stay, spell: Spell) -> Stay:
+        """Where a member waits in a rebalance its coordinator takes it for alive until it is answered: it may have gone since it began."""
+        if stay.silent is None or stay.silent[0] != stay.silent[1] or spell.end_kind not in ("expired", "evicted"):
+            return stay
+        heard = stay.silent[1]
+        at = bisect_right(self._begins, heard) - 1
+        if at < 0 or _end(self._episodes[at]) < heard:
+            return stay
+        since = max(self._begins[at], (spell.joined_hi_ms or 0) + 1)  # not before it had come
+        return stay._replace(silent=(min(since, heard), heard))
 
     def _undo_what_was_not_stored(self) -> None:
         """The coordinator was restarted before it had stored that a member had joined: the member joined again, and came when it first did."""
@@ -262,15 +274,21 @@ def stay_of(spell: Spell, alive_ms: int = 0) -> Stay:
         return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False)
     gone = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
     known = spell.confidence == EXACT and gone[0] == gone[1]
+    farewell = spell.end_kind == "left" or not known
     silent: Span | None = None
     if spell.end_kind in COMES_BACK:
         if known and spell.last_heartbeat_ms is not None:
             silent = spell.last_heartbeat_ms, spell.last_heartbeat_ms
+        elif spell.end_kind == "expired" and gone[0] == gone[1] and spell.last_heartbeat_ms is not None:
+            # Its session may have begun anew with the coordinator, when it was silent already.
+            alive = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0)
+            silent = alive, max(alive, gone[1] - (spell.session_timeout_ms or 0))
+            farewell = False
         else:
             session = spell.session_timeout_ms or AWAY_MAX_MS
             since = max(gone[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
             silent = min(since, gone[1]), gone[1]
-    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, gone, spell.end_kind == "left" or not known)
+    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, gone, farewell)
 
 
 def _begin(episode: Episode) -> int:

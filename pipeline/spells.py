@@ -56,24 +56,25 @@ def _spell(cluster: str, group: str, one: Spell, final_ms: int) -> rows.Spell:
         known(one.last_heartbeat_ms),
         one.replaced_by,
         known(one.max_gap_ms),
-        WEAK if one.guessed else EXACT if one.noted and one.joined_lo_ms == one.joined_hi_ms else STRONG,
+        WEAK if one.guessed else EXACT if one.noted and one.joined_lo_ms == one.joined_hi_ms and not one.unheard else STRONG,
         one.end != OPEN and one.ended_hi_ms <= final_ms,
     )
 
 
 def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[rows.Replaced]:
-    """Seats: of each instance the spells in the order in which they began."""
+    """Seats: of each instance the spells in the order in which they began; in between may be some that a coordinator has forgotten."""
     last: dict[str, Spell] = {}
+    replaced = {one.replaced_by: one for one in spells if one.replaced_by is not None}
     found = []
     for new in spells:
         if new.instance_id is None:
             continue
-        old = last.get(new.instance_id)
+        old = replaced.get(new.member_id, last.get(new.instance_id))
         last[new.instance_id] = new
         verdict = _verdict(old, new) if old is not None else None
         if old is None or verdict is None:
             continue
-        exact = not old.guessed and new.noted and new.joined_lo_ms == new.joined_hi_ms
+        exact = not (old.guessed or old.unheard) and new.noted and new.joined_lo_ms == new.joined_hi_ms
         lo, hi = _away(old, new, exact)
         found.append(
             rows.Replaced(
@@ -101,6 +102,8 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
 def _verdict(old: Spell, new: Spell) -> str | None:
     """None: it did not come back in the place of the one before, but after that had left, or much later."""
     if old.end == REPLACED:
+        if old.replaced_by != new.member_id:
+            return None
         return VERDICTS.get(old.outcome) if old.outcome is not None else None
     if new.joined_lo_ms - max(old.ended_hi_ms, 0) > AWAY_MAX_MS or old.end in (OPEN, UNKNOWN, "removed"):
         return None

@@ -24,6 +24,7 @@ AFTER_MS: Final = 600_000
 FOREVER_MS: Final = (1 << 31) - 1  # the longest session that there can be
 SAVED: Final = "saved"  # as in rows.Replaced
 GOING_AND_COMING: Final = 2
+AGAIN_MS: Final = 10_000
 NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # what a coordinator did by itself
 
 
@@ -262,12 +263,18 @@ def saved(script: Script, restarts: Restarts, replacements: Sequence[Replaced]) 
         return [one._replace(saved_rebalances=0, saved_at_least=0) for one in replacements]
     known = all(one.gap_lo_ms == one.gap_hi_ms for one in kept.values())
     least = _begun(script.as_dynamic(longest=known))
+    other = least if known else _begun(script.as_dynamic(longest=True))
+    again = {one.old_member_id: one.at_ms for one in replacements}
     done = []
     for one in replacements:
         one = kept.get(one.new_member_id, one)
         count = least.get(one.new_member_id, 0) if one.verdict == SAVED else 0
-        most = count if one.gap_lo_ms == one.gap_hi_ms or one.verdict != SAVED else GOING_AND_COMING
-        done.append(one._replace(saved_rebalances=most, saved_at_least=count))
+        if one.verdict != SAVED or one.gap_lo_ms == one.gap_hi_ms:
+            done.append(one._replace(saved_rebalances=count, saved_at_least=count))
+        else:
+            # Who asks again at once, because an answer was lost, has not been away.
+            away = again.get(one.new_member_id, ALWAYS) > one.at_ms + AGAIN_MS
+            done.append(one._replace(saved_rebalances=GOING_AND_COMING, saved_at_least=min(count, other.get(one.new_member_id, 0), int(away))))
     return done
 
 

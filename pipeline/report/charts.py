@@ -23,7 +23,7 @@ SHADES: Final = 9
 FAMILIES: Final = {
     "restart": ("restart",),
     "came": ("new_member", "formation", "leader_rejoined", "leader_or_member_rejoin", "mixed"),
-    "left": ("member_left", "group_emptied", "admin_removed", "pending_left", "emptied"),
+    "left": ("member_left", "group_emptied", "admin_removed", "pending_left", "emptied", "member_gone"),
     "expired": ("session_expired",),
     "slow": ("rebalance_timeout", "join_timeout", "sync_timeout"),
     "changed": ("member_metadata_changed", "static_protocol_changed", "static_during_completing", "metadata_change", "over_max_size"),

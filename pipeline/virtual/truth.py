@@ -10,7 +10,7 @@ from typing import NamedTuple
 from coordinator.group import Group
 from coordinator.states import State
 
-MADE_BY_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout"}
+MADE_BY_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}
 SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: no seat can be kept for longer
 RESTED = (State.STABLE, State.EMPTY)
 
@@ -115,7 +115,7 @@ class Watched:
             known = not self.episodes and not self.generation
             episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, known, members_before=len(self.members), why=why, follows=follows)
             self.episodes.append(episode)
-        elif before is State.COMPLETING and after is State.PREPARING:
+        elif before is State.COMPLETING and (after is State.PREPARING or group.generation != self.generation):
             called = True
             self.episodes[-1].also.append(cause)
         self.changes += changes
@@ -147,20 +147,27 @@ class Watched:
 
     def _paired(self) -> Iterator[Change]:
         """Halves of an absence: a member went, and the same process joined again, before or after the old member was gone."""
-        lives: dict[str, list[list[Change]]] = {}  # of each process: how it came and went, each time
+        lives: dict[str, list[list[Change]]] = {}  # of each process, or instance: how it came and went, each time
         for change in self.changes:
-            of_client = lives.setdefault(change.client, [])
+            of_client = lives.setdefault(change.instance_id or change.client, [])
             if change.what in ("joined", "replaced"):
                 of_client.append([change])
             else:
                 next(life for life in of_client if life[0].member_id == change.member_id).append(change)
         for of_client in lives.values():
+            again = False  # it came as itself, and not for the first time
             for before, after in pairwise(of_client):
                 went, back = before[-1], after[0]
+                if len(before) == 1:  # its seat was kept; or the coordinator forgot that it had come, and it comes once more
+                    again = again or back.what == "replaced"
+                    if again:
+                        yield back
+                    continue
                 deleted = any(went.at_ms <= at <= back.at_ms for at in self.deleted_ms)
-                if back.at_ms - went.at_ms <= SESSION_MS_MAX and went.what != "removed" and not deleted:
+                again = back.at_ms - went.at_ms <= SESSION_MS_MAX and went.what != "removed" and not deleted
+                if again:
                     yield from before[1:]
-                    yield after[0]
+                    yield back
 
     def interrupt(self, at_ms: int) -> None:
         """The coordinator goes: a rebalance under way has no end."""
