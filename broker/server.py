@@ -12,11 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.api.fetch import FetchHandlers
-from broker.api.log_offsets import LogOffsetHandlers
 from broker.api.parts import Parts
-from broker.api.produce import ProduceHandlers
-from broker.api.producer_ids import ProducerIdHandlers
 from broker.api.table import routes
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import Notes
@@ -27,6 +23,7 @@ from broker.net.acceptor import Acceptor
 from broker.net.connection import Host
 from broker.net.connections import Connections
 from broker.net.dispatch import Call, Dispatch
+from broker.net.long_requests import Looks
 from broker.net.sockets import open_sockets
 from broker.runtime.build import build
 from broker.runtime.clock import Clock, boot_clock
@@ -242,15 +239,19 @@ class Server:
 
     def _serve(self, node: Node, store: LocalStore) -> None:
         config = self.config
-        authorizer = AllowAll()
-        transactions = Transactions()
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
+        fetches = Fetches(self.turn, self.clock)
+        self.turn.attend(fetches)
+        allowance = Allowance(self.turn, self.clock.monotonic_ns)
+        appender = Appender(self.clock, allowance)
+        self.checker = Checker(self._loop)
+        self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
         parts = Parts(
             config=config,
             node=node,
             clock=self.clock,
-            authorizer=authorizer,
+            authorizer=AllowAll(),
             cluster_view=store.view(),
             routes=self.dispatch.routes,
             health=self._health,
@@ -261,23 +262,16 @@ class Server:
             setting_sources=SettingSources(config, node.id, store.directory.path),
             partitions=self.partitions,
             deletions=deletions,
-            transactions=transactions,
+            transactions=Transactions(),
             directory=store.directory,
             checkpoint_worker=store.clerk,
+            allowance=allowance,
+            appender=appender,
+            late_batches=self.late_batches,
+            fetches=fetches,
+            looks=Looks(self.turn),
         )
-        fetches = Fetches(self.turn, self.clock)
-        self.turn.attend(fetches)
-        allowance = Allowance(self.turn, self.clock.monotonic_ns)
-        appender = Appender(self.clock, allowance)
-        self.checker = Checker(self._loop)
-        self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
-        self.dispatch.serve(
-            *routes(parts),
-            *ProduceHandlers(self.partitions, transactions, self.clock, authorizer, allowance, appender, self.late_batches).routes(),
-            *ProducerIdHandlers(self.topics, self.registry, transactions, authorizer).routes(),
-            *FetchHandlers(node, self.topics, self.partitions, fetches, self.clock, authorizer, config.fetch_max_bytes).routes(),
-            *LogOffsetHandlers(self.partitions, authorizer, self.turn).routes(),
-        )
+        self.dispatch.serve(*routes(parts))
 
     def _note_end_offsets(self) -> EndOffsetNotes:
         config = self.config

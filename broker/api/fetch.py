@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from broker.api.parts import Parts
 from broker.logging.logs import get_logger
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
 from broker.runtime.node import Node
-from broker.security.authorizer import CLUSTER_NAME, Authorizer, Operation, Resource, may
+from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
 from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, Share, size_of
 from broker.topics.leader_epochs import epoch_error
 from broker.topics.partition import Partition, unreadable
@@ -38,29 +39,36 @@ COMPLAIN_MS: Final = 15_000
 _UNREADABLE = (OSError, DamagedLog)
 
 
-class Consumed:
-    """One fetch of a consumer: its limits, what it wants, and what there is of that."""
+def route(parts: Parts) -> Route:
+    handler = Fetch(
+        parts.node, parts.topics, parts.partitions, parts.fetches, parts.clock, parts.authorizer, parts.config.fetch_max_bytes
+    )
+    return Route(APIS[FetchRequest.API_KEY], handler.handle, refuse)
 
-    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_desk", "_from_follower", "_level", "_refused", "_shares", "_sizes", "hurried")
 
-    def __init__(self, desk: FetchHandlers, call: Call, request: FetchRequest, shares: list[Share], refused: list[Share]) -> None:
-        self._desk = desk
+class PendingFetch:
+    """One fetch: its limits, what it wants, and what there is of that."""
+
+    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_level", "_refused", "_shares", "_sizes", "answer_now")
+
+    def __init__(self, handler: Fetch, call: Call, request: FetchRequest, shares: list[Share], refused: list[Share]) -> None:
+        self._handler = handler
         self._call = call
         self._shares = shares
         self._refused = refused
         self._level = request.isolation_level
         self._from_follower = _replica_of(request, call.version) >= 0
-        self._bytes_max = min(request.max_bytes, desk.bytes_max)
+        self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._sizes: dict[Partition, tuple[Share, int]] = {}  # while it waits: what there is of each
-        self.hurried = False  # something was found for which nobody waits
+        self.answer_now = False  # something was found, an error mostly, for which a client does not wait
 
     def look(self) -> bool:
         """Find what there is now for everything that is wanted; whether that is worth an answer."""
         left = self._bytes_max
         first = True
         total = 0
-        self.hurried = False
+        self.answer_now = False
         for share in self._shares:
             if not self._has_read_everything(share):
                 self._look_at(share, left, first)
@@ -70,10 +78,10 @@ class Consumed:
                     left -= share.extent.size
             if left < 0:
                 left = 0
-        return self.hurried or total >= self._bytes_min
+        return self.answer_now or total >= self._bytes_min
 
     def _has_read_everything(self, share: Share) -> bool:
-        """Nearly always so, of most of many partitions: then there is nothing more to look at."""
+        """Of many partitions this is so of nearly all: then there is nothing more to look at."""
         partition, wanted = share.partition, share.wanted
         assert partition is not None
         if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
@@ -98,10 +106,10 @@ class Consumed:
         try:
             error = self._find(share, partition, bytes_left, one_at_least)
         except _UNREADABLE as problem:
-            error = self._desk.unreadable(partition, problem)
+            error = self._handler.unreadable(partition, problem)
         if error:
             share.refuse(error)
-            self.hurried = True
+            self.answer_now = True
 
     def _find(self, share: Share, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
         if partition.error:
@@ -111,7 +119,7 @@ class Consumed:
             error = epoch_error(partition, wanted.current_leader_epoch)
             if error:
                 return error
-        if self._from_follower:  # this is the only replica: whoever thinks otherwise may know of a newer epoch
+        if self._from_follower:  # this is the only replica: a follower may know of a newer epoch
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = wanted.fetch_offset
         end = share.end_offset = partition.end_offset
@@ -124,7 +132,7 @@ class Consumed:
             if epoch < fetched or ended < offset:
                 share.diverging = epoch, ended
                 share.error = ErrorCode.NONE
-                self.hurried = True
+                self.answer_now = True
                 return ErrorCode.NONE
         if offset < start or offset > partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -137,7 +145,7 @@ class Consumed:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = share.extent = partition.log.extent(offset, limit, end, one_at_least)
             if extent is not None and extent.closed:
-                self.hurried = True  # it will not become more by waiting
+                self.answer_now = True  # it will not become more by waiting
         return ErrorCode.NONE
 
     # Waiting.
@@ -160,7 +168,7 @@ class Consumed:
         except Exception as error:
             defect("a fetch failed inside the broker while it waited", error)
             return True  # looked at again it fails again, and says so
-        return self.hurried or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
+        return self.answer_now or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
 
     def complete(self) -> None:
         call = self._call
@@ -178,7 +186,7 @@ class Consumed:
         """The answer of what was found; None when it is long, and on its way."""
         call = self._call
         shares = self._shares + self._refused
-        reply = FetchReply(shares, self._desk.node, None if self._from_follower else call.connection.listener)
+        reply = FetchReply(shares, self._handler.node, None if self._from_follower else call.connection.listener)
         if sum([share.size for share in self._shares]) > SHORT_BYTES:
             parts = reply.parts(call.version)
             parts.insert(0, call.head(reply, size_of(parts)))
@@ -196,11 +204,11 @@ class Consumed:
         try:
             share.data = extent.read(extent.size)
         except _UNREADABLE as problem:
-            share.refuse(self._desk.unreadable(share.partition, problem))
+            share.refuse(self._handler.unreadable(share.partition, problem))
 
 
-class FetchHandlers:
-    """Fetch of versions that know leader epochs, sessions and topic ids, and of those that do not."""
+class Fetch:
+    """Of versions that know leader epochs, sessions and topic ids, and of those that do not."""
 
     def __init__(
         self, node: Node, topics: Topics, partitions: Partitions, fetches: Fetches, clock: Clock, authorizer: Authorizer, bytes_max: int
@@ -214,25 +222,22 @@ class FetchHandlers:
         self._authorizer = authorizer
         self._quiet_until = 0
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[FetchRequest.API_KEY], self.fetch, refuse_fetch)]
-
-    def fetch(self, call: Call, request: FetchRequest) -> Response | None:
+    def handle(self, call: Call, request: FetchRequest) -> Response | None:
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         shares, refused = self._wanted(call, request)
         if not shares:
             return FetchReply(refused, self.node, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
-            return refuse_fetch(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        fetch = Consumed(self, call, request, shares, refused)
+            return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        fetch = PendingFetch(self, call, request, shares, refused)
         if fetch.look() or request.max_wait_ms <= 0:
             return fetch.reply()
         self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
         return None
 
     def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[Share], list[Share]]:
-        """What may be looked at, and what may not. Of a partition that is wanted twice the last word counts, in the first place."""
+        """What may be looked at, and what may not. A partition that is wanted twice keeps its first place and its last limits."""
         by_id = call.version >= FETCH_TOPIC_IDS
         follows = _replica_of(request, call.version) >= 0
         shares: dict[tuple[str | bytes, int], Share] = {}
@@ -254,23 +259,23 @@ class FetchHandlers:
                     share = Share(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 shares[key, index] = share
         refused = [one for one in shares.values() if one.partition is None]
-        if not follows:  # ids that nobody knows are told first
+        if not follows:  # unknown ids come first
             refused.sort(key=lambda one: one.error != ErrorCode.UNKNOWN_TOPIC_ID)
         return [one for one in shares.values() if one.partition is not None], refused
 
     def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
         """Why nothing of the topic is looked at."""
-        if follows and not may(self._authorizer, call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        if follows and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None and by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
         name = wanted.topic if topic is None else topic.name
-        if not follows and not may(self._authorizer, call, Operation.READ, Resource.TOPIC, name):
+        if not follows and not topic_allowed(self._authorizer, call, Operation.READ, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
 
     def unreadable(self, partition: Partition, problem: Exception) -> int:
-        """The code for what the disk does not give; a line every while, for clients come again."""
+        """The code for what the disk does not give, and sometimes a log line: clients ask again and again."""
         now = self._clock.now
         if now >= self._quiet_until:
             self._quiet_until = now + COMPLAIN_MS
@@ -284,8 +289,8 @@ def _replica_of(request: FetchRequest, version: int) -> int:
     return request.replica_state.replica_id if request.replica_state is not None else -1
 
 
-def refuse_fetch(request: FetchRequest, version: int, error: int) -> Response:
-    """From version 13 on a client reads the error of the whole, and no partitions are told."""
+def refuse(request: FetchRequest, version: int, error: int) -> Response:
+    """From version 13 on clients read the error of the whole, so no partitions are named."""
     topics = []
     if version < FETCH_TOPIC_IDS:
         for topic in request.topics:

@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.net.dispatch import Route
+from broker.net.long_requests import Looks
 from broker.runtime.clock import Clock
 from broker.runtime.node import Node
 from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
 from broker.settings.config import Config
+from broker.topics.append import Allowance
+from broker.topics.appender import Appender
 from broker.topics.deletions import Deletions
+from broker.topics.late_batches import LateBatches
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from broker.topics.setting_sources import SettingSources
 from broker.topics.transactions import Transactions
+from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
 from storage import ClusterView, DataDirectory
 
@@ -43,3 +48,9 @@ class Parts:
     transactions: Transactions
     directory: DataDirectory
     checkpoint_worker: Workers  # writes the directory's checkpoints, one after the other
+
+    allowance: Allowance
+    appender: Appender
+    late_batches: LateBatches
+    fetches: Fetches
+    looks: Looks  # into logs, by any of the APIs that take long

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.api.parts import Parts
 from broker.fastpath.produce import Shape
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, Resource, may
+from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender, failed
 from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, alone, batch_size, is_transactional
@@ -33,7 +34,14 @@ APPENDS_MAX: Final = 64  # of one request at once; what is beyond them is append
 Place = tuple[str, int]  # topic and partition
 
 
-class Answering:
+def route(parts: Parts) -> Route:
+    handler = Produce(
+        parts.partitions, parts.transactions, parts.clock, parts.authorizer, parts.allowance, parts.appender, parts.late_batches
+    )
+    return Route(APIS[ProduceRequest.API_KEY], handler.handle, refuse)
+
+
+class PendingProduce:
     """A request whose answer is not complete: batches of it wait."""
 
     __slots__ = ("answers", "call", "left", "request")
@@ -45,7 +53,7 @@ class Answering:
         self.left = 0  # batches that wait
 
     def wanted(self) -> bool:
-        """Who wants a reply and is gone learns nothing of the batch, as if it had never arrived."""
+        """Not when its client is gone that wants a reply: then it is as if the batch had never arrived."""
         return self.request.acks == NO_REPLY or not self.call.connection.closed
 
     def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
@@ -60,8 +68,8 @@ class Answering:
             self.call.answer(reply)
 
 
-class ProduceHandlers:
-    """Produce. `late` has the batches that wait."""
+class Produce:
+    """`late` has the batches that wait."""
 
     def __init__(
         self,
@@ -81,10 +89,7 @@ class ProduceHandlers:
         self._append = appender
         self._late = late
 
-    def routes(self) -> list[Route]:
-        return [Route(APIS[ProduceRequest.API_KEY], self.produce, refuse_produce)]
-
-    def produce(self, call: Call, request: ProduceRequest) -> Response | None:
+    def handle(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
         if reply is None or request.acks != NO_REPLY:
             return reply
@@ -96,17 +101,17 @@ class ProduceHandlers:
         try:
             sizes = _sizes(request)
         except Unreadable as unreadable:
-            return refuse_produce(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
+            return refuse(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
         if sizes is None:
             self._transactions.refused(request.transactional_id or "")
-            return refuse_produce(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return refuse(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
         # A partition that is named twice gets the last of its batches.
         found: dict[Place, tuple[Partition, bytes, int]] = {}
         answers: dict[Place, PartitionProduceResponse] = {}
         for topic in request.topic_data:
             name = topic.name
-            allowed = may(self._authorizer, call, Operation.WRITE, Resource.TOPIC, name)
+            allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
             for one in topic.partition_data:
                 place = (name, one.index)
                 size = next(size_of_next)
@@ -122,7 +127,7 @@ class ProduceHandlers:
                     answers[place] = failed(one.index, refusal.error)
                 else:
                     found[place] = (partition, records, size)
-        waiting = Answering(call, request, answers)
+        pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
         for place, (partition, records, size) in found.items():
             if request.acks not in ACKS:
@@ -142,13 +147,13 @@ class ProduceHandlers:
                         too_much = True
                 if appended is not None:
                     answer = appended
-                elif self._late.add(partition, LateBatch(records, size, call.connection, waiting.wanted, waiting.answered), too_much):
-                    waiting.left += 1
+                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.wanted, pending.answered), too_much):
+                    pending.left += 1
                     continue
                 else:
                     answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
             answers.setdefault(place, answer)
-        if waiting.left:
+        if pending.left:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
             self._remember(call, request)
@@ -200,6 +205,6 @@ def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceRespons
     return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
 
 
-def refuse_produce(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
+def refuse(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
     places = {(topic.name, one.index): None for topic in request.topic_data for one in topic.partition_data}
     return _reply(request, {place: failed(place[1], error, message) for place in places})

@@ -21,17 +21,22 @@ from broker.api import (
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
+    fetch,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
+    list_offsets,
     list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
+    produce,
     sync_group,
 )
 from broker.api.parts import Parts
@@ -57,9 +62,10 @@ REPLICAS: Final[Modules] = (
     elect_leaders,
     list_partition_reassignments,
 )
+RECORDS: Final[Modules] = (produce, init_producer_id, fetch, list_offsets, offset_for_leader_epoch)
 CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_configs)
 
-SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *REPLICAS, *CONFIGS)
+SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *RECORDS, *REPLICAS, *CONFIGS)
 
 
 def routes(parts: Parts) -> list[Route]:

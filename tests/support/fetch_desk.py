@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from broker.api.fetch import FetchHandlers
-from broker.api.log_offsets import LogOffsetHandlers
+from broker.api import fetch as fetch_api
+from broker.api import list_offsets, offset_for_leader_epoch
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
+from broker.net.long_requests import Looks
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
 from broker.topics.partition import Partition
-from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from broker.topics.settings import log_settings
 from broker.topics.waiting_fetches import Fetches
@@ -169,13 +169,18 @@ class FetchDesk:
         self.turn.attend(self.fetches)
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
         self.node = Node(1, "cluster")
-        partitions = cast(Partitions, self.finder)
-        may = authorizer or AllowAll()
-        dispatch = Dispatch(200_000)
-        dispatch.serve(
-            *FetchHandlers(self.node, self.topics, partitions, self.fetches, self.clock, may, bytes_max).routes(),
-            *LogOffsetHandlers(partitions, may, self.turn).routes(),
+        parts: Any = SimpleNamespace(
+            config=SimpleNamespace(fetch_max_bytes=bytes_max),
+            node=self.node,
+            clock=self.clock,
+            authorizer=authorizer or AllowAll(),
+            topics=self.topics,
+            partitions=self.finder,
+            fetches=self.fetches,
+            looks=Looks(self.turn),
         )
+        dispatch = Dispatch(200_000)
+        dispatch.serve(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])
         self.host = Host(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
         self.consumer = Consumer(self)
         self.ask = self.consumer.ask

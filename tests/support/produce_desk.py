@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import astuple
 from struct import pack, unpack
+from types import SimpleNamespace
 from typing import Any
 
-from broker.api.produce import ProduceHandlers
-from broker.api.producer_ids import ProducerIdHandlers
+from broker.api import init_producer_id, produce
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
@@ -29,6 +29,7 @@ from broker.topics.transactions import Transactions
 from protocol.apis import APIS
 from protocol.batch import BatchHeader, stamp
 from protocol.headers import encode_request, response_header_version
+from protocol.messages.produce import ProduceRequest
 from storage import AppendFailed, Producers
 
 DIALLED = Address("PLAIN", "here.example", 9092)
@@ -178,19 +179,24 @@ class Desk:
         self.registry = Registry()
         self.transactions = Transactions()
         self.dispatch = Dispatch(1 << 20)
-        authorizer = authorizer or AllowAll()
-        partitions: Any = self.partitions
-        registry: Any = self.registry
         self.turn = Turn()
         self.checker = MemoryChecker()
         allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches elsewhere
         appender = Appender(self.clock, allowance)
         self.late = LateBatches(self.checker, appender, self.turn, self.clock)
-        self.produce = ProduceHandlers(partitions, self.transactions, self.clock, authorizer, allowance, appender, self.late)
-        self.dispatch.serve(
-            *self.produce.routes(),
-            *ProducerIdHandlers(self.topics, registry, self.transactions, authorizer).routes(),
+        parts: Any = SimpleNamespace(
+            clock=self.clock,
+            authorizer=authorizer or AllowAll(),
+            topics=self.topics,
+            registry=self.registry,
+            partitions=self.partitions,
+            transactions=self.transactions,
+            allowance=allowance,
+            appender=appender,
+            late_batches=self.late,
         )
+        self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
+        self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle
         self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
 
     def caller(self) -> Caller:

@@ -209,7 +209,7 @@ def test_a_shape_asks_again_when_not_everybody_may_write_any_more(desk: Desk) ->
     caller = by_shape(desk.caller())
     shape: Any = caller.connection.shape
     refusing = Refusing((Operation.WRITE, Resource.TOPIC, "t"))
-    shape._authorizer = desk.produce._authorizer = refusing
+    shape._authorizer = desk.produce.__self__._authorizer = refusing
     assert told(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 
