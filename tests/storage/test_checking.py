@@ -11,7 +11,7 @@ from storage.checking import check, cut
 from storage.segment import Segment, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.test_segment import BASE, NEXT, PATH, SOME, known, laid, one, opened
+from tests.storage.test_segment import BASE, NEXT, PATH, SOME, Batch, known, laid, one, opened
 
 
 @pytest.fixture
@@ -119,3 +119,10 @@ def test_an_index_that_lacks_the_end_is_stored_whole_when_the_segment_is_closed(
     assert check(segment, False) == ""
     segment.save_index()
     assert [read(disk, path) for path in paths] == whole
+
+
+def test_a_first_batch_that_is_damaged_is_met_where_the_index_has_it_as_the_newest(disk: FaultyDisk) -> None:
+    batches = [one(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
+    opened(disk, batches).save_index()
+    segment = laid(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
+    assert check(segment, False, believe_index=False) == "a batch of magic 1"

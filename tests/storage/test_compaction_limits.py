@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
 
 from protocol.batch import BatchHeader, Record, build, iterate, records, stamp_whole
 from protocol.compression import Compression
@@ -308,3 +309,13 @@ def test_a_segment_without_batches_gets_none_of_the_one_before() -> None:
     job = cleaned(disk, {0: [one(0, b"a"), one(1, b"x")], 2: [], 4: [one(4, b"x")]}, 5, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,))]
     assert job.bytes_after == job.cleaned[0].size + len(one(4, b"x"))
+
+
+@pytest.mark.parametrize(("delta", "count"), [(0, -1), (0, 2), (-1, 0), (1, 3)])
+def test_a_number_of_records_that_the_offsets_do_not_allow_is_damage_though_the_checksum_is_right(delta: int, count: int) -> None:
+    wrong = bytearray(one(1))
+    wrong[23:27] = delta.to_bytes(4, "big", signed=True)
+    wrong[57:61] = count.to_bytes(4, "big", signed=True)
+    wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
+    with pytest.raises(DamagedLog, match=f"{count} records for {delta + 1} offsets|cut short"):
+        cleaned(CountedDisk(), {0: [one(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)

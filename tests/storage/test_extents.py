@@ -155,3 +155,28 @@ def test_an_extent_says_how_much_there_is_within_the_limit(place: Place) -> None
     assert found(2, 3 * one - 1, 5) == (2, 2, 3 * one - 1)
     assert found(5, 1 << 30, 5) is None
     assert found(10, 1 << 30) is None
+
+
+def test_an_end_that_is_not_written_yet_is_not_remembered_as_one_that_was_reached(log: Log) -> None:
+    end = log.next_offset + 2
+    log.read(log.next_offset - 1, 1 << 20, end)
+    log.extent(log.next_offset - 1, 1 << 20, end)
+    for number in range(4):
+        log.append(batch(f"more{number}"), log.epoch)
+    assert spans(log.read(end, 1 << 20))[0] == (end, end + 1)
+    extent = log.extent(end, 1 << 20)
+    assert extent is not None
+    assert spans(extent.read(1 << 20))[0] == (end, end + 1)
+
+
+@pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 5_000])
+def test_of_a_large_stretch_it_is_known_how_much_there_would_be_were_batches_cut(place: Place, limit: int) -> None:
+    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
+    for number in range(100):
+        log.append(batch(f"b{number}", padding=1_500), 0)
+    extent = log.extent(0, limit)
+    assert extent is not None
+    assert extent.size < extent.within == limit
+    first = log.extent(0, 10)
+    assert first is not None
+    assert (first.size, first.within) == (log.size // 100, log.size // 100)

@@ -145,11 +145,11 @@ def test_every_entry_is_found_in_the_files(disk: FaultyDisk, entries: int) -> No
     assert index.load((entries + 1) * INTERVAL_BYTES)
     assert index.entry_for(BASE) == (0, -1)
     assert index.before(INTERVAL_BYTES - 1) == (0, -1)
-    assert index.time_before(1) == (-1, BASE)
+    assert index.time_before(1) == index.newest_before(BASE + 1) == (-1, BASE)
     for number in range(1, entries + 1):
         assert index.entry_for(BASE + number) == (number * INTERVAL_BYTES, BASE + number)
         assert index.before(number * INTERVAL_BYTES) == (number * INTERVAL_BYTES, BASE + number)
-        assert index.time_before(number + 1) == (number, BASE + number)
+        assert index.time_before(number + 1) == index.newest_before(BASE + number + 1) == (number, BASE + number)
 
 
 # What is not believed.

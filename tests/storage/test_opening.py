@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -298,3 +299,20 @@ def test_an_opening_that_ends_while_it_cuts_leaves_no_hole(power: bool) -> None:
             assert step > 8
             return
     raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize("opened", [open_segments, open_deferred])
+def test_after_an_orderly_stop_no_end_is_torn(disk: FaultyDisk, opened: Callable[..., object]) -> None:
+    laid(disk, {0: [*data(0), torn(1)[:-9]]})
+    with pytest.raises(DamagedLog, match="cut short"):
+        opened(Handles(disk), PATH, 0, True)
+    opened(Handles(disk), PATH, 0, False)
+    assert held(disk) == b"".join(data(0))
+
+
+def test_a_repair_of_a_log_that_lacks_nothing_takes_nothing_of_what_was_written_twice(disk: FaultyDisk) -> None:
+    laid(disk, {0: data(0, 1, 2)})
+    repair = Repair(disk, PATH, 3, 3, False, written_twice=lambda: data(1, 2, 3, 4))
+    repair.run()
+    assert (held(disk), repair.recovery) == (b"".join(data(0, 1, 2)), Recovery())
+    assert disk.list("/data") == ["orders-0"]

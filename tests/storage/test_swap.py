@@ -488,3 +488,28 @@ def test_no_index_stands_without_its_log() -> None:
         there = disk.list(log.folder)
         bases = {name[:20] for name in there if name.endswith(".log")}
         assert {name[:20] for name in there if name.endswith("index")} <= bases
+
+
+def test_a_part_between_two_that_are_not_promoted_does_not_count() -> None:
+    disk = made()
+    log = filled(disk, 20)
+    expected = shown(log)
+    job = compaction(disk, log, segment_bytes=400)
+    assert list(job.steps())
+    assert len(job.cleaned) > 2
+    promote(disk, log.folder, job.cleaned[1:2], "0")
+    again, _ = reopen(disk, "/data")
+    assert shown(again) == expected
+    assert left_over(disk) == []
+
+
+def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone() -> None:
+    disk = made()
+    log = filled(disk)
+    expected = shown(log)
+    strange = [f"{'x' * 20}.log.cleaned", "notes.swap", f"{chr(0x661) * 20}.log.deleted"]
+    for name in strange:
+        overwrite(disk, f"{log.folder}/{name}", b"?")
+    again, _ = reopen(disk, "/data")
+    assert shown(again) == expected
+    assert sorted(left_over(disk)) == sorted(strange)
