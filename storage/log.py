@@ -142,7 +142,7 @@ class Log(Flushed):
             segment.append(stamped, offset, last_offset, max_timestamp, epoch)
         except OSError as error:
             # Was the half batch cut off? If not, the log ends in it until it is repaired.
-            self.usable = self.usable and not self._flush_failed and self._ends_well()
+            self.usable = not self._flush_failed and self._ends_well()
             raise AppendFailed(told(error, self.folder)) from error
         return offset
 
@@ -216,7 +216,7 @@ class Log(Flushed):
             self._complete(active)
             self._begin_segment()
         except OSError as error:
-            self.usable = self.usable and not self._flush_failed
+            self.usable = not self._flush_failed
             raise AppendFailed(told(error, self.folder)) from error
         return True
 

@@ -82,14 +82,17 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
     cut(segment, position)
     assert segment.unsynced is (count < 5)
     assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name what is gone, should the process end now
+    segment.save_index()
+    assert len(disk.list(PATH)) == 3
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
     fresh = opened(disk, kept)
     assert known(segment) == known(fresh)
     assert segment.read(BASE, 1 << 20, NEXT) == b"".join(batch.data for batch in kept)
-    for offset in range(segment.next_offset, NEXT + 1):
-        following = one(offset, padding=50)
-        segment.append(following.data, following.base, following.last, 1_000, 0)
-        assert segment.read(offset, 1 << 20, NEXT + 1) == following.data
+    following = [one(offset, padding=50) for offset in range(segment.next_offset, NEXT + 1)]
+    for batch in following:
+        segment.append(batch.data, batch.base, batch.last, 1_000, 0)
+    for batch in reversed(following):  # each read remembers where the next one begins
+        assert segment.read(batch.base, 1, NEXT + 1) == batch.data
     assert [segment.position_from(batch.base) for batch in kept] == [fresh.position_from(batch.base) for batch in kept]
 
 

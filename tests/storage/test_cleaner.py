@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import select
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
+from protocol.batch import Record, build
 from storage import Log, OsDisk
-from storage.cleaner import ABANDONED, Report, request_line
+from storage.cleaner import ABANDONED, Report, main, owner_gone, request_line
 from storage.swap import promote, remove_deleted
-from tests.storage.logs import overwrite, read, reopen
+from tests.storage.logs import compaction, overwrite, read, reopen
 from tests.storage.test_compaction import keyed, replayed, shown
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
@@ -88,3 +93,88 @@ def test_what_is_no_report_is_refused() -> None:
     for line in (b"", b"[]", b"{}", b'{"cleaned": [[1]]}', b'{"cleaned": 1}'):
         with pytest.raises(ValueError, match=r"report|Expecting|values"):
             Report(line)
+
+
+# The same in this process
+
+
+class Owner:
+    """At the other end of the standard input."""
+
+    def __init__(self, write_end: int) -> None:
+        self._write_end = write_end
+
+    def say(self, line: bytes) -> None:
+        os.write(self._write_end, line)
+
+    def go(self) -> None:
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
+    read_end, write_end = os.pipe()
+    there = Owner(write_end)
+    with open(read_end) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(gc, "disable", int)
+        yield there
+        there.go()
+
+
+@pytest.mark.parametrize("producers", [None, {7: 0}, {7: 1}])
+def test_it_does_what_a_cleaning_does_here(
+    tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str], producers: dict[int, int] | None
+) -> None:
+    log, _ = reopen(OsDisk(), str(tmp_path))
+    for sequence in range(2):
+        log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
+    log.append(keyed(("a", "2")), 0)
+    log.flush()
+    assert log.roll(0)
+    owner.say(request_line(log.folder, log.closed, log.last_base, producers, **SETTINGS))
+    assert main() == 0
+    printed = capsys.readouterr()
+    found = Report(printed.out.encode())
+    job = compaction(OsDisk(), log, producers=producers, **SETTINGS | {"token": "8"})
+    assert list(job.steps())
+    expected = job.cleaned, job.clean_to, job.bytes_before, job.bytes_after
+    assert (found.cleaned, found.clean_to, found.bytes_before, found.bytes_after) == expected
+    assert len(set(map(str, expected))) == 4
+    assert printed.err == ""
+
+
+def test_it_ends_halfway_when_its_owner_has_gone(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+    log = filled(tmp_path)
+    owner.say(request(log))
+    owner.go()
+    assert main() == ABANDONED == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_it_says_what_is_wrong(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+    log = filled(tmp_path)
+    OsDisk().remove(f"{log.folder}/00000000000000000000.log")
+    owner.say(request(log))
+    assert main() == 1
+    printed = capsys.readouterr()
+    assert ("No such file" in printed.err, printed.out) == (True, "")
+
+
+def test_an_owner_is_there_until_the_standard_input_ends(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    asked = select.select
+
+    def noted(read: list[object], write: list[object], odd: list[object], timeout: float) -> object:
+        waits.append(timeout)
+        return asked(read, write, odd, timeout)
+
+    monkeypatch.setattr(select, "select", noted)
+    assert not owner_gone()
+    owner.say(b"?")
+    assert not owner_gone()
+    owner.go()
+    assert owner_gone()
+    assert waits == [0, 0, 0]

@@ -252,8 +252,9 @@ def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> No
     id = "iRZ7lAlfQrWo7gLtEdup9A"
     overwrite(place.disk, f"{place.path}/{METADATA}", f"# by hand: a note: of somebody\n\nversion: 0\ntopic_id: {id}\n".encode())
     assert read_topic_id(place.disk, place.path) == id
-    overwrite(place.disk, f"{place.path}/{METADATA}", b"version: 0\n")
-    assert read_topic_id(place.disk, place.path) == ""
+    for text in ("version: 0\n", f"topic_id: {id[:-1]}\n", f"topic_id: {id}A\n", f"topic_id: {id[:-1]}?\n"):
+        overwrite(place.disk, f"{place.path}/{METADATA}", text.encode())
+        assert read_topic_id(place.disk, place.path) == ""
 
 
 def test_a_segment_that_is_closed_has_its_index_in_files() -> None:

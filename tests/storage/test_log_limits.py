@@ -541,3 +541,11 @@ def test_no_more_is_flushed_than_there_is(disk: FaultyDisk) -> None:
     overwrite(disk, path, read(disk, path)[: len(batch("a"))])
     log = opened(disk, point=3, deferred=True)
     assert (log.flushed_offset, log.next_offset) == (1, 1)
+
+
+def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.append(batch("a"), 0)
+    assert log.roll(1 << 20)
+    assert log.retain(1 << 40, 0, 0, -1) == [0]
+    assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)

@@ -391,3 +391,13 @@ def test_a_bytearray_is_stamped_where_it_is(place: Place) -> None:
     data = bytearray(batch("b"))
     log.append(data, 0)
     assert data == log.read(3, 1000)
+
+
+def test_a_segment_that_is_ahead_of_the_clock_again_is_as_old_as_since_then(place: Place) -> None:
+    log = filled(place, 4)
+    ahead, level = 3_000 - 120_001, 3_000
+    assert log.retain(ahead, 0, 1_000, -1) == []
+    assert log.retain(level, 900, 1 << 40, -1) == []  # nothing is ahead any more
+    assert log.retain(ahead, 2_000, 1_000, -1) == []
+    assert log.retain(ahead, 3_000, 1_000, -1) == []
+    assert log.retain(ahead, 3_001, 1_000, -1) == [0]

@@ -176,3 +176,8 @@ def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: FaultyDisk) -> Non
     data[16] = 1
     overwrite(disk, path(0), bytes(data))
     assert log.first_timestamp_since(0) == -1
+
+
+def test_what_is_not_cleaned_yet_is_counted_in_whole_segments(disk: FaultyDisk) -> None:
+    log = filled(disk, 4)
+    assert [log.bytes_since(offset) // ONE for offset in range(6)] == [4, 3, 2, 1, 0, 0]

@@ -127,6 +127,8 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
     disk.step = refuse  # type: ignore[method-assign]
     try:
         log.exchange(job.cleaned, promoted)
+        assert step > 3
+        assert not disk.read_only
         return
     except AppendFailed:
         assert not log.usable
