@@ -38,12 +38,14 @@ from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.settings.listeners import format_endpoint
 from broker.settings.report import tell_settings
+from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction_order import TopicLogs
+from broker.stores.last_use import LastUse
 from broker.stores.local import LocalStore, id_text
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
 from broker.topics.batch_checker import Checker
-from broker.topics.compaction import Cleaning, CleaningRules
-from broker.topics.compaction_order import TopicLogs
 from broker.topics.deletions import Deletions
 from broker.topics.end_offset_notes import EndOffsetNotes
 from broker.topics.late_batches import LateBatches
@@ -168,13 +170,15 @@ class Server:
             await self._open_registry(store)
             tell_settings(self.config)
             self._open_shards(store)
-            self.partitions = Partitions(self.topics, self.registry, store, self._loop, broker_defaults(self.config), self.notes.open)
-            self._serve(node, store)
+            topic_logs = LocalTopicStore(store)
+            self.partitions = Partitions(self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open)
+            self._serve(node, store, topic_logs)
             self.turn.attend(self.connections)
             self.shards.load_all()
             self.partitions.open_all()
             self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-            self.retention = Retention(self.config, self.partitions, store, self._loop, self.clock.deletion_ms)
+            self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms)
+            self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
             self.end_offsets = self._note_end_offsets()
             self.acceptor.start()
             self._announce(addresses)
@@ -237,7 +241,7 @@ class Server:
         self.collector.go_on()
         self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
-    def _serve(self, node: Node, store: LocalStore) -> None:
+    def _serve(self, node: Node, store: LocalStore, topic_logs: LocalTopicStore) -> None:
         config = self.config
         deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
         deletions.resume(self.topics.deleted.values())
@@ -263,8 +267,8 @@ class Server:
             partitions=self.partitions,
             deletions=deletions,
             transactions=Transactions(),
-            directory=store.directory,
-            checkpoint_worker=store.clerk,
+            topic_store=topic_logs,
+            data_path=store.directory.path,
             allowance=allowance,
             appender=appender,
             late_batches=self.late_batches,
@@ -317,6 +321,7 @@ class Server:
         self.late_batches.stop()
         self.shards.stop()
         self.retention.stop()
+        self.last_use.stop()
         self.end_offsets.stop()
         self.partitions.stop()
         self.collector.close()

@@ -10,7 +10,22 @@ from storage.log import Log
 from storage.opening import Recovery, Repair
 from storage.producers import Producer, Producers, Verdict
 from storage.removal import folders_set_aside, remove_folder
-from storage.store import Acquired, ClusterView, HeldBy, LogId, LogStore, NodeInfo, OwnedLog, Unreadable
+from storage.store import (
+    Acquired,
+    ClusterView,
+    HeldBy,
+    Limits,
+    LogId,
+    LogStore,
+    NodeInfo,
+    OwnedLog,
+    Readable,
+    ServedLog,
+    TopicInfo,
+    TopicLog,
+    TopicStore,
+    Unreadable,
+)
 from storage.times import Found
 
 __all__ = [
@@ -29,6 +44,7 @@ __all__ = [
     "Found",
     "Handles",
     "HeldBy",
+    "Limits",
     "Log",
     "LogId",
     "LogStore",
@@ -37,8 +53,13 @@ __all__ = [
     "OwnedLog",
     "Producer",
     "Producers",
+    "Readable",
     "Recovery",
     "Repair",
+    "ServedLog",
+    "TopicInfo",
+    "TopicLog",
+    "TopicStore",
     "Undecided",
     "Unreadable",
     "Verdict",

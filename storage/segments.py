@@ -68,6 +68,11 @@ class Segments:
         return self._segments[-1].next_offset if self._segments else self.start_offset
 
     @property
+    def high_watermark(self) -> int:
+        """One replica: what is written is committed."""
+        return self._segments[-1].next_offset if self._segments else self.start_offset
+
+    @property
     def size(self) -> int:
         return sum([segment.size for segment in self._segments])
 

@@ -19,7 +19,7 @@ from protocol.messages.alter_replica_log_dirs import (
 
 
 def route(parts: Parts) -> Route:
-    handler = AlterReplicaLogDirs(parts.topics, parts.authorizer, parts.directory.path)
+    handler = AlterReplicaLogDirs(parts.topics, parts.authorizer, parts.data_path)
     return Route(APIS[AlterReplicaLogDirsRequest.API_KEY], handler.handle, refuse)
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
-from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
@@ -23,23 +22,22 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from storage import DataDirectory
+from storage import TopicStore
 
 HIGH_WATERMARK = -1  # in place of an offset: everything
 NO_LOW_WATERMARK = -1
 
 
 def route(parts: Parts) -> Route:
-    handler = DeleteRecords(parts.partitions, parts.authorizer, parts.directory, parts.checkpoint_worker)
+    handler = DeleteRecords(parts.partitions, parts.authorizer, parts.topic_store)
     return Route(APIS[DeleteRecordsRequest.API_KEY], handler.handle, refuse)
 
 
 class DeleteRecords:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, directory: DataDirectory, worker: Workers) -> None:
+    def __init__(self, partitions: Partitions, authorizer: Authorizer, store: TopicStore) -> None:
         self._partitions = partitions
         self._authorizer = authorizer
-        self._directory = directory
-        self._worker = worker
+        self._store = store
 
     def handle(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
         wanted: dict[str, dict[int, int]] = {}
@@ -62,7 +60,7 @@ class DeleteRecords:
         call.reply = response
         starts: dict[tuple[str, int], int] = {partition.id: partition.start_offset for partition, _ in unwritten}
         written = Contained(partial(_written, call, [result for _, result in unwritten]), lambda: call.connection.broken())
-        self._worker.submit(partial(self._directory.checkpoint_starts, starts), written)
+        self._store.save_starts(starts, written)
         return None
 
     def _delete(
@@ -74,9 +72,9 @@ class DeleteRecords:
             return
         before = partition.start_offset
         if offset != before:
-            partition.log.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
+            partition.owned.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
         result.low_watermark = partition.start_offset
-        if partition.start_offset > self._directory.log_starts.get(partition.id, 0):
+        if partition.start_offset > self._store.durable_starts.get(partition.id, 0):
             unwritten.append((partition, result))
         if partition.start_offset != before:
             partition.wake()
@@ -94,8 +92,8 @@ def _refusal(partition: Partition, offset: int) -> int:
     return ErrorCode.NONE
 
 
-def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: object) -> None:
-    if isinstance(failure, Exception):
+def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: Exception | None) -> None:
+    if failure is not None:
         for result in results:
             result.low_watermark, result.error_code = NO_LOW_WATERMARK, ErrorCode.KAFKA_STORAGE_ERROR
     call.release()

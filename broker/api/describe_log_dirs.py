@@ -22,7 +22,7 @@ from protocol.messages.describe_log_dirs import (
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeLogDirs(parts.topics, parts.partitions, parts.authorizer, parts.directory.path)
+    handler = DescribeLogDirs(parts.topics, parts.partitions, parts.authorizer, parts.data_path)
     return Route(APIS[DescribeLogDirsRequest.API_KEY], handler.handle, refuse)
 
 

@@ -11,7 +11,6 @@ from broker.net.dispatch import Route
 from broker.net.long_requests import Looks
 from broker.runtime.clock import Clock
 from broker.runtime.node import Node
-from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
 from broker.settings.config import Config
 from broker.topics.append import Allowance
@@ -24,7 +23,7 @@ from broker.topics.setting_sources import SettingSources
 from broker.topics.transactions import Transactions
 from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
-from storage import ClusterView, DataDirectory
+from storage import ClusterView, TopicStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class Parts:
     partitions: Partitions
     deletions: Deletions
     transactions: Transactions
-    directory: DataDirectory
-    checkpoint_worker: Workers  # writes the directory's checkpoints, one after the other
+    topic_store: TopicStore
+    data_path: str
 
     allowance: Allowance
     appender: Appender

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from broker.internal_topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import get_logger
@@ -21,7 +21,7 @@ from broker.runtime.start import ExitCode, StartError, for_whom
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
 from broker.stores.bulk_flush import Together, share_out
-from broker.stores.owned import Done, Flusher, LocalLog, Rules, tell_cut
+from broker.stores.owned import TOPIC_RULES, Done, Flusher, LocalLog, OpenLog, Rules, tell_cut
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from storage import (
     Acquired,
@@ -43,9 +43,6 @@ from storage import (
     Unreadable,
     told,
 )
-from storage.flush import is_of_another_topic
-from storage.producers import Producers
-from storage.removal import STRAY, set_folder_aside
 from storage.turn_format import Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
 
@@ -56,12 +53,10 @@ TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: of
 OPENING_HANDLES = 4  # in each thread that opens a log
 LOG_FILES_MAX = 512
 ROOM_SECONDS = 2.0
-BUSY_SECONDS = 0.05  # how often a log is asked whether nobody is at work in its folder any more
 
 
 # Losing some loses evidence, never a commit. Small segments, for they are dropped whole.
 NOTES_RULES = Rules("interval", 5.0)
-TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
 
 
@@ -77,15 +72,6 @@ class Cleaner(Protocol):
     def forget(self, id: LogId) -> None: ...
 
     def give_up(self, cleaned: Log) -> None: ...
-
-
-class TopicLog(NamedTuple):
-    """What has to be known to open the log of a topic's partition."""
-
-    topic_id: str
-    segment_bytes: int
-    producers: Producers  # filled from the log
-    strayed: Callable[[str], None]  # hears, in the loop's thread, where a folder of another topic was moved that stood in the way
 
 
 class Alone:
@@ -128,10 +114,10 @@ class LocalStore:
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
-        self._logs: dict[LogId, LocalLog] = {}
+        self._logs: dict[LogId, OpenLog] = {}
         self._planned: dict[float, list[Flusher]] = {}  # logs to flush, by how long after their first append
         self._appended: list[Appended] = []  # in this turn, where somebody waits until it is safe
-        self._finishing = False
+        self.finishing = False
         try:
             self.turn_flushes = TurnFlushes(self.disk, self.directory.path, self.workers, self._flush_each, self._flush_behind)
         except OSError as error:
@@ -157,13 +143,20 @@ class LocalStore:
         if known is not None:
             self._own_again(id, known, done)
         elif self.disk.exists(self._folder(id)):
-            self.workers.submit(partial(self._open, id, Handles(self.disk, OPENING_HANDLES)), partial(self._opened, id, done))
+            self.workers.submit(partial(self._open, id, self.few_handles()), partial(self._opened, id, done))
         else:
             self._opened(id, done, self._open_new(id))
 
-    def owned(self, id: LogId) -> LocalLog | None:
+    def owned(self, id: LogId) -> OpenLog | None:
         """The log, if it is open."""
         return self._logs.get(id)
+
+    def add(self, owned: OpenLog) -> None:
+        self._logs[owned.id] = owned
+
+    def few_handles(self) -> Handles:
+        """For a thread that opens a log."""
+        return Handles(self.disk, OPENING_HANDLES)
 
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
@@ -199,8 +192,8 @@ class LocalStore:
                 handles.close()
 
     def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
-        opened = self._sound(id, result)
-        if self._finishing:
+        opened = self.sound(id, result)
+        if self.finishing:
             return
         if isinstance(opened, Unreadable):
             done(opened)
@@ -208,7 +201,7 @@ class LocalStore:
         self.turn_flushes.restored()
         done(self._own(id, Flusher(self, self.workers, opened), opened.epoch))
 
-    def _sound(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
+    def sound(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
         if isinstance(result, Exception):
             return Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, recovery = result
@@ -238,86 +231,6 @@ class LocalStore:
         if self.cleaning is not None:
             self.cleaning.give_up(log)
 
-    # The logs of topics. Of each folder there is one log object at most.
-
-    def open_topic_log(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None]) -> None:
-        """As `acquire`. A folder of that name which belongs to another topic is moved out of the way."""
-        if self._finishing:
-            return
-        before = self._logs.get(id)
-        if before is not None:  # of a topic that the registry could not keep: its folder is about to be moved
-            before.log.retire()
-            if before.log.busy:
-                self.give_up_compaction(before.log)
-                self.loop.call_later(BUSY_SECONDS, Contained(self.open_topic_log), id, topic, done)
-                return
-            self.drop(id)
-        if self.disk.exists(self._folder(id)):
-            self._open_behind(id, topic, done, False)
-        else:
-            self._topic_opened(id, topic, done, self._open_topic(id, topic, self.handles, False))
-
-    def _open_behind(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], forgotten: bool) -> None:
-        handles = Handles(self.disk, OPENING_HANDLES)
-        self.topic_workers.submit(partial(self._open_topic, id, topic, handles, forgotten), partial(self._topic_opened, id, topic, done))
-
-    def _open_topic(self, id: LogId, topic: TopicLog, handles: Handles, forgotten: bool) -> tuple[str, Log, Recovery] | None:
-        """None: the folder is that of another topic, and what checkpoints say of that one has to be forgotten first."""
-        directory = self.directory
-        folder = self._folder(id)
-        try:
-            strayed = ""
-            if is_of_another_topic(self.disk, folder, topic.topic_id):
-                if not forgotten:
-                    return None
-                strayed = set_folder_aside(self.disk, folder, uuid.uuid4().hex, STRAY)
-            opened, recovery = Log.open(
-                handles,
-                folder,
-                topic.segment_bytes,
-                directory.recovery_points.get(id, 0),
-                directory.clean,
-                topic.topic_id,
-                deferred=True,
-                start_offset=directory.log_starts.get(id, 0),
-                producers=topic.producers,
-            )
-            return strayed, opened, recovery
-        finally:
-            if handles is not self.handles:
-                handles.close()
-
-    def _topic_opened(
-        self,
-        id: LogId,
-        topic: TopicLog,
-        done: Callable[[LocalLog | Unreadable], None],
-        result: tuple[str, Log, Recovery] | Exception | None,
-    ) -> None:
-        if result is None:
-            self.clerk.submit(partial(self.directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
-            return
-        if isinstance(result, tuple) and result[0]:
-            topic.strayed(result[0])
-        self._topic_ready(id, done, self._sound(id, result[1:] if isinstance(result, tuple) else result))
-
-    def _other_forgotten(self, id: LogId, topic: TopicLog, done: Callable[[LocalLog | Unreadable], None], result: object) -> None:
-        """No checkpoint names another log any more: its folder may go, and a kill leaves nothing that would be believed."""
-        if isinstance(result, Exception):
-            self._topic_ready(id, done, Unreadable(told(result, self.directory.path), False))
-        else:
-            self._open_behind(id, topic, done, True)
-
-    def _topic_ready(self, id: LogId, done: Callable[[LocalLog | Unreadable], None], opened: Log | Unreadable) -> None:
-        if self._finishing:
-            return
-        if isinstance(opened, Unreadable):
-            done(opened)
-            return
-        workers = self.topic_workers
-        self._logs[id] = owned = LocalLog(self, workers, id, Flusher(self, workers, opened), opened.epoch, TOPIC_RULES)
-        done(owned)
-
     def drop(self, id: LogId) -> None:
         """The log is not there any more."""
         self.forget(id)
@@ -327,7 +240,7 @@ class LocalStore:
         """What of them is not flushed yet; nobody waits for it."""
         self.together.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
 
-    def _own_again(self, id: LogId, before: LocalLog, done: Acquired) -> None:
+    def _own_again(self, id: LogId, before: OpenLog, done: Acquired) -> None:
         """It was ours, and released: nobody else can have written."""
 
         def recovered(failure: AppendFailed | None) -> None:
@@ -346,7 +259,7 @@ class LocalStore:
 
         `done` hears what went wrong, or "".
         """
-        self._finishing = True
+        self.finishing = True
         logs = list(self._logs.values())
         waiting = len(logs)
         failures = [] if sound else ["not everything was written"]
@@ -471,7 +384,7 @@ def _both(first: Done, second: Done, failure: AppendFailed | None) -> None:
     second(failure)
 
 
-def _is_unflushed(owned: LocalLog) -> bool:
+def _is_unflushed(owned: OpenLog) -> bool:
     log = owned.log
     return owned.rules is TOPIC_RULES and (log.flushed_offset < log.next_offset or not log.usable)
 

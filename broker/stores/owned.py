@@ -25,6 +25,9 @@ class Rules(NamedTuple):
     flush_seconds: float = 0.0  # with `interval`
 
 
+TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
+
+
 class Store(Protocol):
     """What a log asks of the store it is in."""
 
@@ -141,17 +144,15 @@ class Flusher:
             self.failed(failure)
 
 
-class LocalLog:
-    """One log of the store, at the epoch at which it was acquired."""
+class OpenLog:
+    """One log of the store, at the epoch at which it was opened."""
 
     def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
         self.id = id
-        self.log = flusher.log
+        self.log = self.records = flusher.log
         self.flusher = flusher
         self.epoch = epoch
         self.rules = rules
-        self._always = rules.flush == "always"
-        self._interval = rules.flush == "interval"
         self._store = store
         self._workers = workers
 
@@ -159,12 +160,51 @@ class LocalLog:
         return self.log.usable and self.epoch == self.log.epoch
 
     @property
-    def durable_offset(self) -> int:
-        """Everything before it is true. With `always` nobody was told of what is not safe."""
+    def high_watermark(self) -> int:
+        """What lies before it was acknowledged, or may have been: readers get it, and a repair keeps it."""
+        raise NotImplementedError
+
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
+        self.flusher.failed = failed
+
+    def tell_growth(self, grown: Callable[[], None]) -> None:
+        self.flusher.grown = grown
+
+    def recover(self, done: Done) -> None:
+        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
+        if self.log.busy:
+            self._store.give_up_compaction(self.log)
+            done(AppendFailed("a flush or a compaction under way has not ended"))
+            return
+        repair = self.log.start_repair(self.high_watermark, partial(self._store.written_twice, self.id))
+        after = partial(done, AppendFailed("a defect in this version"))
+        self._workers.submit(repair.run, Contained(partial(self._repaired, repair, done), after))
+
+    def _repaired(self, repair: Repair, done: Done, result: object) -> None:
+        if isinstance(result, Exception):
+            done(AppendFailed(told(result, self.log.folder)))
+            return
+        if repair.recovery.kept:
+            tell_cut(repair.recovery)
+        self.log.finish_repair(repair)
+        done(None)
+
+
+class LocalLog(OpenLog):
+    """A log of the broker's own: of groups, of the registry of topics, of notes."""
+
+    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
+        super().__init__(store, workers, id, flusher, epoch, rules)
+        self._always = rules.flush == "always"
+        self._interval = rules.flush == "interval"
+
+    @property
+    def high_watermark(self) -> int:
+        """With `always` no reply told of what is not safe."""
         return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset
 
     def replay(self) -> Iterator[list[Fact]]:
-        return self.log.facts(end=self.durable_offset)
+        return self.log.facts(end=self.high_watermark)
 
     def append(self, batch: bytes | bytearray, records: int, done: Appended) -> None:
         stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
@@ -182,28 +222,6 @@ class LocalLog:
         if flusher.grown is not None:
             flusher.grown()
         done(offset)
-
-    def watch(self, failed: Callable[[AppendFailed], None]) -> None:
-        self.flusher.failed = failed
-
-    def recover(self, done: Done) -> None:
-        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
-        if self.log.busy:
-            self._store.give_up_compaction(self.log)
-            done(AppendFailed("a flush or a compaction under way has not ended"))
-            return
-        repair = self.log.start_repair(self.durable_offset, partial(self._store.written_twice, self.id))
-        after = partial(done, AppendFailed("a defect in this version"))
-        self._workers.submit(repair.run, Contained(partial(self._repaired, repair, done), after))
-
-    def _repaired(self, repair: Repair, done: Done, result: object) -> None:
-        if isinstance(result, Exception):
-            done(AppendFailed(told(result, self.log.folder)))
-            return
-        if repair.recovery.kept:
-            tell_cut(repair.recovery)
-        self.log.finish_repair(repair)
-        done(None)
 
     def release(self) -> None:
         self._store.forget(self.id)

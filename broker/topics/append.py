@@ -8,9 +8,11 @@ from typing import Final, Protocol
 from broker.topics.batch_checks import INLINE, Checked, Refusal, TooMuchWork, finish, prepare
 from broker.topics.settings import PRODUCER, LogSettings
 from protocol.batch import ATTRIBUTES_AT, COMPRESSION_MASK, BatchHeader
-from storage import Producers
+from storage import AppendFailed, Producers
 
 NO_TIME: Final = -1
+
+Written = tuple[int, int] | AppendFailed  # offset and time, or why it is not there
 
 # How long checks may take in one pass of the loop; the batch that begins last may take some milliseconds longer.
 PASS_NS: Final = 5_000_000
@@ -24,6 +26,8 @@ class Writable(Protocol):
     producers: Producers
 
     def append(self, batch: bytearray, header: BatchHeader) -> int: ...
+
+    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None: ...
 
 
 class Later(Protocol):
@@ -69,34 +73,51 @@ class Allowance:
 
 
 def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[int, int]:
-    """Where the batch of so many bytes at `at` begins in the log, and when that was, where the broker's clock counts.
+    """Where the batch of so many bytes at `at` begins in an immediate log, and when that was, where the broker's clock counts.
 
     Raises Refusal, TooMuchWork and AppendFailed; nothing was written then.
     """
+    batch, header = _prepare(partition, data, at, size, now, allowance)
+    known = _known(partition, header)
+    if known is not None:
+        return known
+    offset = partition.append(batch, header)
+    return offset, now if partition.settings.log_append_time else NO_TIME
+
+
+def append_late(
+    partition: Writable, data: bytes, size: int, now: int, allowance: Allowance, checked: Checked | None, done: Callable[[Written], None]
+) -> None:
+    """The same for all of `data`, in any log: `done` is called at once or later. `checked`: it was checked before."""
+    settings = partition.settings
+    if checked is not None:
+        batch, header = finish(data, 0, size, settings, now, checked)
+    else:
+        batch, header = _prepare(partition, data, 0, size, now, allowance)
+    known = _known(partition, header)
+    if known is not None:
+        done(known)
+        return
+    time = now if settings.log_append_time else NO_TIME
+    partition.append_late(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
+
+
+def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[bytearray, BatchHeader]:
     settings = partition.settings
     if size <= SMALL_BYTES and settings.compression == PRODUCER and not _is_compressed(data, at, size):
-        batch, header = prepare(data, at, size, settings, now, partition)
-    else:
-        batch, header = allowance.prepare(data, at, size, settings, now, partition)
-    return _write(partition, batch, header, now)
-
-
-def append_checked(partition: Writable, data: bytes, size: int, now: int, checked: Checked) -> tuple[int, int]:
-    """The same for all of `data`, a batch that was checked before."""
-    batch, header = finish(data, 0, size, partition.settings, now, checked)
-    return _write(partition, batch, header, now)
+        return prepare(data, at, size, settings, now, partition)
+    return allowance.prepare(data, at, size, settings, now, partition)
 
 
 def _is_compressed(data: bytes, at: int, size: int) -> bool:
     return size > ATTRIBUTES_AT + 1 and data[at + ATTRIBUTES_AT + 1] & COMPRESSION_MASK != 0
 
 
-def _write(partition: Writable, batch: bytearray, header: BatchHeader, now: int) -> tuple[int, int]:
-    if header.producer_id >= 0:
-        verdict = partition.producers.check(header)
-        if verdict.error:
-            raise Refusal(verdict.error)
-        if verdict.offset >= 0:  # it is there since it was sent the first time
-            return verdict.offset, verdict.timestamp
-    offset = partition.append(batch, header)
-    return offset, now if partition.settings.log_append_time else NO_TIME
+def _known(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
+    """Where it is in the log since it was sent the first time. Raises Refusal for one out of order."""
+    if header.producer_id < 0:
+        return None
+    verdict = partition.producers.check(header)
+    if verdict.error:
+        raise Refusal(verdict.error)
+    return (verdict.offset, verdict.timestamp) if verdict.offset >= 0 else None

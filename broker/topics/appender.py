@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.runtime.clock import Clock
-from broker.topics.append import NO_TIME, Allowance, append, append_checked
+from broker.topics.append import NO_TIME, Allowance, Written, append, append_late
 from broker.topics.batch_checks import Checked, Refusal
 from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
@@ -42,13 +43,18 @@ class Appender:
             return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
-    def checked(self, partition: Partition, data: bytes, size: int, checked: Checked) -> PartitionProduceResponse:
-        """The same for a batch that was checked elsewhere."""
-        try:
+    def late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
+        """The same in any log: `done` is called at once or later. `checked`: the batch was checked elsewhere."""
+
+        def written(result: Written) -> None:
+            if isinstance(result, AppendFailed):
+                done(failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR))
+            else:
+                done(PartitionProduceResponse(partition.index, ErrorCode.NONE, *result, partition.start_offset))
+
+        if checked is not None:  # it took a while
             self._clock.tick()
-            offset, time = append_checked(partition, data, size, self._clock.wall, checked)
+        try:
+            append_late(partition, data, size, self._clock.wall, self._allowance, checked, written)
         except Refusal as refusal:
-            return refused(partition, refusal)
-        except AppendFailed:
-            return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
-        return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
+            done(refused(partition, refusal))

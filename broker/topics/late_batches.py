@@ -1,7 +1,7 @@
-"""Batches that are not appended at once: too much work for the loop, or behind such a batch in their partition.
+"""Batches that are not answered at once: too much work for the loop, or behind such a batch in their partition.
 
-Each partition has them in the order they came in. The first is checked by another process if need be, and then appended; until then
-nothing else is written to its partition. Checks of idempotent producers' sequences come with the append, so in the same order.
+Each partition has them in the order they came in. The first is checked by another process if need be, and then appended; until it has
+its answer nothing else is written to its partition. Where a log does not know offsets at once, all batches take this way. Checks of idempotent producers' sequences come with the append, so in the same order.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class LateBatches:
         self._append = appender
         self._turn = turn
         self._clock = clock
+        self._waiting: dict[Partition, None] = {}  # all that have such batches
         self._ready: dict[Partition, None] = {}  # their first batch waits for nothing but its turn
-        self._checking: dict[Partition, None] = {}  # their first batch is checked elsewhere
         self._bytes = 0
         self._stopped = False
 
@@ -84,10 +84,11 @@ class LateBatches:
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
             return False
         self._bytes += cost
-        if partition.late is not None:
+        if partition.late:
             partition.late.append(batch)
         else:
             partition.late = deque([batch])
+            self._waiting[partition] = None
             if too_much:
                 self._check_elsewhere(partition, batch)
             else:
@@ -109,54 +110,55 @@ class LateBatches:
             self._turn.later(self)
 
     def _go_on(self, partition: Partition) -> None:
-        assert partition.late is not None
+        assert partition.late
         batch = partition.late[0]
+        if partition.error:
+            self._settle(partition, batch, failed(partition.index, partition.error))
+            return
         try:
-            if partition.error:
-                answer = failed(partition.index, partition.error)
-            else:
-                answer = self._append(partition, batch.data, 0, batch.size)
+            self._append_first(partition, batch, None)
         except TooMuchWork:
             self._check_elsewhere(partition, batch)
-            return
+
+    def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
+        """Raises TooMuchWork for one that is not checked yet."""
+        try:
+            self._append.late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
+        except TooMuchWork:
+            raise
         except Exception as error:
-            answer = _defect(partition, error)
-        self._settle(partition, answer)
+            self._settle(partition, batch, _defect(partition, error))
 
     def _check_elsewhere(self, partition: Partition, batch: LateBatch) -> None:
-        self._checking[partition] = None
-        done = partial(self._checked, partition)
+        done = partial(self._checked, partition, batch)
         job = Job(batch.asker, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
         self._checker.submit(job)
 
-    def _checked(self, partition: Partition, outcome: Outcome) -> None:
-        if partition not in self._checking:
+    def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
+        if not _is_first(partition, batch):
             return  # it was answered when the broker began to stop
-        del self._checking[partition]
-        assert partition.late is not None
-        batch = partition.late[0]
-        try:
-            if partition.error:  # its topic was deleted, or its log refuses
-                answer = failed(partition.index, partition.error)
-            elif isinstance(outcome, Checked):
-                answer = self._append.checked(partition, batch.data, batch.size, outcome)
-            elif isinstance(outcome, Refusal):
-                answer = refused(partition, outcome)
-            else:
-                answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome))
-        except Exception as error:
-            answer = _defect(partition, error)
-        self._settle(partition, answer)
+        if partition.error:  # its topic was deleted, or its log refuses
+            self._settle(partition, batch, failed(partition.index, partition.error))
+        elif isinstance(outcome, Checked):
+            self._append_first(partition, batch, outcome)
+        elif isinstance(outcome, Refusal):
+            self._settle(partition, batch, refused(partition, outcome))
+        else:
+            self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
-    def _settle(self, partition: Partition, answer: PartitionProduceResponse) -> None:
-        """The first batch of the partition has its answer."""
-        assert partition.late is not None
-        batch = partition.late.popleft()
+    def _settle(self, partition: Partition, batch: LateBatch, answer: PartitionProduceResponse) -> None:
+        """The first batch of the partition has its answer, unless it had one before: from a stop, or a defect."""
+        if not _is_first(partition, batch):
+            return
+        assert partition.late
+        partition.late.popleft()
         self._bytes -= batch.size + WAITING_BATCH_BYTES
         if partition.late:
             self._make_ready(partition)
         else:
-            partition.late = None
+            del self._waiting[partition]
+            if partition.immediate:
+                partition.late = None
         try:
             batch.done(partition, answer)
         except Exception as error:
@@ -165,13 +167,15 @@ class LateBatches:
     def stop(self) -> None:
         """The broker stops: what waits is answered with an error that producers retry on."""
         self._stopped = True
-        waiting = [*self._ready, *self._checking]
+        for partition in list(self._waiting):
+            while partition.late:
+                self._settle(partition, partition.late[0], failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._ready.clear()
-        self._checking.clear()
-        for partition in waiting:
-            while partition.late is not None:
-                self._settle(partition, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self._ready.clear()
+
+
+def _is_first(partition: Partition, batch: LateBatch) -> bool:
+    late = partition.late
+    return late is not None and len(late) > 0 and late[0] is batch
 
 
 def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:

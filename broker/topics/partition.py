@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from broker.stores.owned import LocalLog
 from broker.topics.registry import Topic
 from broker.topics.settings import LogSettings
 from protocol.batch import BatchHeader
 from protocol.errors import ErrorCode
-from storage import AppendFailed, DamagedLog, Log, LogId
-from storage.producers import Producers
+from storage import AppendFailed, DamagedLog, LogId, Producers, Readable, ServedLog, TopicLog
 
 OPENING = ErrorCode.NOT_LEADER_OR_FOLLOWER
 FAILED = ErrorCode.KAFKA_STORAGE_ERROR
@@ -31,18 +30,14 @@ class Keeper(Protocol):
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None: ...
 
-    def rolled(self, partition: Partition) -> None:
-        """Its log has begun another segment."""
-        ...
-
 
 class Partition:
     """`log` and `producers` may be used while `error` is 0."""
 
     __slots__ = ("_keeper", "error", "index", "late", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
 
-    log: Log
-    owned: LocalLog
+    log: Readable
+    owned: TopicLog
 
     def __init__(self, topic: Topic, index: int, settings: LogSettings, keeper: Keeper) -> None:
         self.topic = topic
@@ -53,7 +48,7 @@ class Partition:
         self.trouble = ""  # why it refuses, in words for people; "" while it is opened
         self.opened = False  # there is a log, usable or not
         self.waiters: dict[Waiter, None] = {}
-        self.late: deque[Any] | None = None  # batches that are not appended yet, in order (handlers/late_batches.py)
+        self.late: deque[Any] | None = None  # batches that are not appended yet, in order (late_batches.py)
         self._keeper = keeper
 
     def __str__(self) -> str:
@@ -70,32 +65,56 @@ class Partition:
     @property
     def end_offset(self) -> int:
         """Behind the last record that may be read: the high watermark, and the last stable offset."""
-        return self.log.next_offset
+        return self.log.high_watermark
 
     @property
     def leader_epoch(self) -> int:
         """-1 while that is not known."""
         return self.log.epoch if self.opened else -1
 
-    def append(self, batch: bytearray, header: BatchHeader) -> int:
-        """The offset of its first record. Raises AppendFailed: it is not in the log, and may be sent again.
+    @property
+    def immediate(self) -> bool:
+        """A batch that is appended has its offset at once. In any other partition one batch after the other is late."""
+        return self.owned.immediate
 
-        The batch is stamped in place, `header` is what it was read to be. A producer that has an id is noted, and whoever
+    def append(self, batch: bytearray, header: BatchHeader) -> int:
+        """The offset of its first record, in an immediate log. Raises AppendFailed: it is not there, and may be sent again.
+
+        The batch is stamped in place, `header` is what it was read to be. A producer that has an id is noted, and whatever
         waits hears of the batch.
         """
-        log = self.log
         try:
-            offset = log.append(batch, self.owned.epoch)
+            offset = self.owned.append(batch, _unheard)
         except AppendFailed as failure:
             self._keeper.append_failed(self, failure)
             raise
         if header.producer_id >= 0:
             self.producers.note(header, offset)
-        if offset == log.last_base:
-            self._keeper.rolled(self)
         if self.waiters:
             self.wake()
         return offset
+
+    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
+        """The same in any log; `done` is called at once or later."""
+        if self.owned.immediate:
+            result: int | AppendFailed
+            try:
+                result = self.append(batch, header)
+            except AppendFailed as failure:
+                result = failure
+            done(result)
+            return
+
+        def appended(result: int | AppendFailed) -> None:
+            if isinstance(result, AppendFailed):
+                self._keeper.append_failed(self, result)
+            else:
+                if header.producer_id >= 0:
+                    self.producers.note(header, result)
+                self.wake()
+            done(result)
+
+        self.owned.append(batch, appended)
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Whole batches from the one that holds `offset` on, of one segment, as many as fit but one at least; b"" at the end.
@@ -104,9 +123,14 @@ class Partition:
         """
         return self.log.read(offset, bytes_max)
 
-    def use(self, owned: LocalLog) -> None:
+    def use(self, owned: TopicLog) -> None:
         self.owned = owned
-        self.log = owned.log
+        if not owned.immediate and self.late is None:
+            self.late = deque()
+        self._serve(owned)
+
+    def _serve(self, log: ServedLog) -> None:
+        self.log = log.records
         self.opened = True
         self.error = 0
         self.trouble = ""
@@ -114,10 +138,6 @@ class Partition:
     def failed(self, failure: AppendFailed) -> None:
         """Its log broke on a way that was not an append."""
         self._keeper.append_failed(self, failure)
-
-    def rolled(self) -> None:
-        """Its log was rolled on a way that was not an append."""
-        self._keeper.rolled(self)
 
     def refuse(self, error: int, trouble: str) -> None:
         self.error = error
@@ -129,6 +149,9 @@ class Partition:
             waiter.grown(self)
 
 
+def _unheard(result: int | AppendFailed) -> None: ...
+
+
 def unreadable(problem: Exception) -> int:
     """The code for a log that gives no records: its bytes are wrong, or the disk does not give them."""
     return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
@@ -137,14 +160,20 @@ def unreadable(problem: Exception) -> int:
 class InternalPartition(Partition):
     """One partition of __consumer_offsets or __coordinator_notes: this broker alone writes it, everybody may read what is durable of it."""
 
-    __slots__ = ()
+    __slots__ = ("_served",)
+
+    def follow(self, log: ServedLog) -> None:
+        """Its log is open: what becomes durable in it may be read."""
+        self._served = log
+        self._serve(log)
+        log.tell_growth(self.wake)
 
     @property
     def end_offset(self) -> int:
-        return self.owned.durable_offset
+        return self._served.high_watermark
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
         raise AssertionError("no client writes there")
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        return self.log.read(offset, bytes_max, self.owned.durable_offset)
+        return self.log.read(offset, bytes_max, self._served.high_watermark)

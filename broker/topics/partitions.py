@@ -18,13 +18,11 @@ from broker.groups.journal import Journal
 from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, run
-from broker.stores.local import LocalStore, TopicLog, id_text
-from broker.stores.owned import LocalLog
 from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
-from storage import AppendFailed, Log, LogId, Unreadable
+from storage import AppendFailed, LogId, TopicInfo, TopicLog, TopicStore, Unreadable
 
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
@@ -63,7 +61,7 @@ class Partitions:
         self,
         topics: Topics,
         registry: Journal,
-        store: LocalStore,
+        store: TopicStore,
         loop: asyncio.AbstractEventLoop,
         defaults: Mapping[str, str],
         open_notes: Callable[[int], None] = lambda partition: None,
@@ -142,7 +140,7 @@ class Partitions:
             partition.topic = topic
             partition.settings = settings
             if partition.opened and not isinstance(partition, InternalPartition):
-                set_limits(partition.log, settings)
+                set_limits(partition.owned, settings)
         kind = InternalPartition if topic.internal else Partition
         for index in range(len(served.partitions), topic.partitions):
             served.partitions.append(kind(topic, index, settings, self))
@@ -194,7 +192,7 @@ class Partitions:
         for partition in served.partitions:
             if not partition.opened:
                 partition.error = OPENING
-            elif partition.log.usable:
+            elif partition.owned.usable():
                 partition.use(partition.owned)
             else:
                 partition.error = FAILED
@@ -216,8 +214,8 @@ class Partitions:
             if partition in self._opening or partition in self._recovering:  # a thread is at work on it
                 later.append(partition)
                 continue
-            if partition.opened and partition.log.busy:  # and here too, or the process that compacts it
-                self._store.give_up_compaction(partition.log)
+            if partition.opened and partition.owned.busy:  # and here too, or the process that compacts it
+                partition.owned.interrupt()
                 later.append(partition)
                 continue
             owned = partition.owned if partition.opened else None
@@ -306,13 +304,12 @@ class Partitions:
 
     def _look_for(self, partition: InternalPartition) -> None:
         """It is not opened here, but used when it is open."""
-        owned = self._store.owned(partition.id)
-        if owned is None and partition.topic.name == NOTES_LOG:
+        served = self._store.served_log(partition.id)
+        if served is None and partition.topic.name == NOTES_LOG:
             self._open_notes(partition.index)
-            owned = self._store.owned(partition.id)  # a new one is there at once
-        if owned is not None:
-            partition.use(owned)
-            owned.flusher.grown = partition.wake
+            served = self._store.served_log(partition.id)  # a new one is there at once
+        if served is not None:
+            partition.follow(served)
 
     def _open_next(self) -> None:
         if self._in_pass:  # a log without a folder is open at once, and the pass goes on
@@ -346,8 +343,8 @@ class Partitions:
 
     def _open(self, partition: Partition) -> None:
         self._opening.add(partition)
-        topic = TopicLog(
-            id_text(partition.topic.id),
+        topic = TopicInfo(
+            partition.topic.id,
             partition.settings.segment_bytes,
             partition.producers,
             partial(self._tell_strayed, partition),
@@ -366,15 +363,15 @@ class Partitions:
     def _tell_strayed(self, partition: Partition, moved: str) -> None:
         log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
 
-    def _opened(self, partition: Partition, result: LocalLog | Unreadable) -> None:
+    def _opened(self, partition: Partition, result: TopicLog | Unreadable) -> None:
         self._opening.discard(partition)
         if partition.error == GONE:  # deleted meanwhile: there are files to be set aside
-            if isinstance(result, LocalLog):
-                partition.owned, partition.log, partition.opened = result, result.log, True
+            if not isinstance(result, Unreadable):
+                partition.owned, partition.log, partition.opened = result, result.records, True
         elif isinstance(result, Unreadable):
             self._refuse(partition, result)
         else:
-            set_limits(result.log, partition.settings)  # which may have changed meanwhile
+            set_limits(result, partition.settings)  # which may have changed meanwhile
             result.watch(partial(self.append_failed, partition))
             partition.use(result)
             partition.wake()
@@ -403,7 +400,7 @@ class Partitions:
         if self._complained.get(partition, 0.0) <= now:
             self._complained[partition] = now + COMPLAIN_SECONDS
             log.error("partition cannot be written", log=str(partition), reason=str(failure))
-        if not partition.log.usable and not partition.error:
+        if not partition.owned.usable() and not partition.error:
             partition.refuse(FAILED, str(failure))
             self._try_later(partition)
 
@@ -438,12 +435,6 @@ class Partitions:
         log.info("partition serves again", log=str(partition))
         partition.wake()
 
-    def rolled(self, partition: Partition) -> None:
-        """What is closed is flushed behind the appends, so that a crash leaves little to be checked."""
-        if partition.log.flushed_offset < partition.log.last_base:
-            flusher = partition.owned.flusher
-            flusher.flush(flusher.told_nobody, closed=True)
-
     def stop(self) -> None:
         """Nothing is opened or tried again any more."""
         self._stopped = True
@@ -465,10 +456,9 @@ class _Deletion:
         self._partitions.ask_again(self._served)
 
 
-def set_limits(log: Log, settings: LogSettings) -> None:
+def set_limits(log: TopicLog, settings: LogSettings) -> None:
     """What a log itself goes by; all other settings are read from their partition when they are needed."""
-    log.segment_bytes = settings.segment_bytes
-    log.segment_ms = rolls_after_ms(settings)
+    log.roll_by(settings.segment_bytes, rolls_after_ms(settings))
 
 
 def _nobody(partition: Partition) -> None: ...

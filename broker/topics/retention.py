@@ -1,37 +1,30 @@
 """What topics' logs need now and then, while nobody waits: old segments go, old ones are closed, producers that fell silent
 are forgotten, and checkpoints are written.
 
-Each round goes over all partitions in slices, between which the loop goes on. Files of dropped segments are removed in
-another thread, some time later.
+Each round goes over all partitions in slices, between which the loop goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, run
 from broker.settings.config import Config
-from broker.stores.local import LocalStore
-from broker.stores.owned import LocalLog
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from storage import AppendFailed, LogId
-from storage.swap import remove_deleted
+from storage import AppendFailed, Limits, LogId, TopicLog, TopicStore
 
 log = get_logger("broker.retention")
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
-USE_NOTED_SECONDS = 15.0  # after a kill and a start within a minute the clock is as trusted as it was
 FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms: the first round does not wait for a long interval
 
 Job = Callable[[Partition], None]
-Noted = dict[LogId, LocalLog]
+Noted = dict[LogId, TopicLog]
 
 
 class Rounds:
@@ -79,7 +72,7 @@ class Retention:
         self,
         config: Config,
         partitions: Partitions,
-        store: LocalStore,
+        store: TopicStore,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], int],
     ) -> None:
@@ -97,69 +90,31 @@ class Retention:
             Rounds(loop, partitions, points_ms, self._note_point, self._write_points),
             Rounds(loop, partitions, starts_ms, self._note_start, self._write_starts),
         ]
-        self._note_use()
 
     def stop(self) -> None:
         for rounds in self._rounds:
             rounds.stop()
-        self._timer.cancel()
-        now = self._now()
-        if now >= 0:
-            with contextlib.suppress(OSError):
-                self._store.directory.note_use(now)
 
     @property
     def _monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)
 
     def _keep(self, partition: Partition) -> None:
-        settings, kept = partition.settings, partition.log
-        last_base = kept.last_base
+        settings = partition.settings
+        ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
         try:
-            now, monotonic = self._now(), self._monotonic_ms
-            kept.roll_if_old(monotonic, kept.segment_ms)
-            limits = (settings.retention_ms if now >= 0 else -1, settings.retention_bytes) if settings.delete else (-1, -1)
-            bases = kept.retain(now, monotonic, *limits)
+            dropped = partition.owned.retain(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
         except AppendFailed as failure:
             partition.failed(failure)
             return
         except OSError as error:  # asking the disk for the age of a file
             log.warning("old segments stay", log=str(partition), reason=error.strerror or str(error))
             return
-        if kept.last_base != last_base:
-            partition.rolled()
-        if bases:
-            log.info("old segments dropped", log=str(partition), segments=len(bases), start_offset=kept.start_offset)
-            self._loop.call_later(settings.file_delete_delay_ms / 1000, Contained(self._remove), partition.owned, bases)
-
-    def _remove(self, owned: LocalLog, bases: list[int]) -> None:
-        """Unless the files went with their topic: then the folder of that name is another's."""
-        if self._store.owned(owned.id) is not owned:
-            return
-        kept = owned.log
-        kept.at_work += 1
-
-        def removed(result: object) -> None:
-            kept.at_work -= 1
-
-        self._store.topic_workers.submit(partial(self._remove_files, kept.folder, bases), removed)
-
-    def _remove_files(self, folder: str, bases: list[int]) -> None:
-        """In a worker thread. What is not there any more went with a compaction."""
-        for base in bases:
-            with contextlib.suppress(OSError):
-                remove_deleted(self._store.disk, folder, [base])
+        if dropped:
+            log.info("old segments dropped", log=str(partition), segments=dropped, start_offset=partition.start_offset)
 
     def _expire(self, partition: Partition) -> None:
         partition.producers.expire(self._monotonic_ms, self._producer_expiration_ms)
-
-    # When the directory was in use, by a clock that counts: the next start compares.
-
-    def _note_use(self) -> None:
-        self._timer = self._loop.call_later(USE_NOTED_SECONDS, Contained(self._note_use))
-        now = self._now()
-        if now >= 0:
-            self._store.clerk.submit(partial(self._store.directory.note_use, now), _nobody_waits)
 
     # Checkpoints. A round only collects logs; their offsets are read when it ends, in one go, for they move on meanwhile.
 
@@ -167,28 +122,22 @@ class Retention:
         self._points[partition.id] = partition.owned
 
     def _note_start(self, partition: Partition) -> None:
-        if partition.start_offset or partition.id in self._store.directory.log_starts:
+        if partition.start_offset or partition.id in self._store.durable_starts:
             self._starts[partition.id] = partition.owned
 
     def _write_points(self) -> None:
         points, self._points = self._points, {}
-        self._write(self._store.directory.checkpoint, {id: owned.log.flushed_offset for id, owned in self._still_open(points)})
+        self._store.save_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _tell_failure)
 
     def _write_starts(self) -> None:
         starts, self._starts = self._starts, {}
-        self._write(self._store.directory.checkpoint_starts, {id: owned.log.start_offset for id, owned in self._still_open(starts)})
+        self._store.save_starts({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _tell_failure)
 
-    def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, LocalLog]]:
+    def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, TopicLog]]:
         """Without logs whose topic was deleted since the round saw them."""
-        return ((id, owned) for id, owned in noted.items() if self._store.owned(id) is owned)
-
-    def _write(self, write: Callable[[dict[tuple[str, int], int]], None], offsets: dict[tuple[str, int], int]) -> None:
-        self._store.clerk.submit(partial(write, offsets), _tell_failure)
+        return ((id, owned) for id, owned in noted.items() if self._store.served_log(id) is owned)
 
 
-def _nobody_waits(result: object) -> None: ...
-
-
-def _tell_failure(result: object) -> None:
-    if isinstance(result, Exception):
-        log.warning("checkpoints stay as they were", reason=str(result))
+def _tell_failure(failure: Exception | None) -> None:
+    if failure is not None:
+        log.warning("checkpoints stay as they were", reason=str(failure))

@@ -42,7 +42,7 @@ BARE = {
 AWAITED = {
     ("broker/server.py", "self.cleaning.stop()"),
     ("broker/topics/batch_checker.py", "self._start()"),
-    ("broker/topics/compaction.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
+    ("broker/stores/compaction.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
 }
 # What a turn, a log or a transport calls, by the name of the method.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}

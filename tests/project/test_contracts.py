@@ -17,6 +17,7 @@ BREAKING = {
     "broker/runtime/clock.py": "import cli",
     "broker/net/dispatch.py": "import tenure.start",
     "broker/groups/notes.py": "import pyarrow",
+    "broker/topics/retention.py": "import storage.log",
     "broker/stores/owned.py": "import broker.topics.registry",
     "cli/arguments.py": "import protocol.wire",
     "cli/client/words.py": "import cli.serve",

@@ -15,6 +15,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
+from broker.stores.owned import TOPIC_RULES, Flusher, OpenLog
 from broker.topics.partition import Partition
 from broker.topics.registry import Topics
 from broker.topics.settings import log_settings
@@ -23,7 +24,7 @@ from protocol.apis import APIS
 from protocol.batch import Record, build, read_header
 from protocol.headers import encode_request, response_header_version
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from storage import Handles, Log
+from storage import Handles, Log, LogId
 from tests.broker.runtime.test_turn import Crank
 from tests.storage.faulty_disk import FaultyDisk
 
@@ -33,6 +34,18 @@ NO_ID = bytes(16)
 
 def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000, name: str = "key") -> bytes:
     return build([Record(number, timestamp + number, f"{name}.{number}".encode(), bytes(padding), []) for number in range(count)])
+
+
+class Written(OpenLog):
+    """A log on the disk, as its partition has it."""
+
+    immediate = True
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(cast(Any, None), cast(Any, None), LogId("", 0), Flusher(cast(Any, None), cast(Any, None), log), log.epoch, TOPIC_RULES)
+
+    def append(self, batch: bytearray, done: Any) -> int:
+        return self.log.append(batch, self.epoch)
 
 
 class Finder:
@@ -61,11 +74,8 @@ class Finder:
             served = self._served[topic.id] = [Partition(topic, index, settings, cast(Any, self)) for index in range(topic.partitions)]
             for partition in served:
                 log, _ = Log.open(self.handles, f"{FOLDER}/{partition}", self._segment_bytes, 0, False)
-                partition.use(cast(Any, SimpleNamespace(log=log, epoch=log.epoch)))
+                partition.use(cast(Any, Written(log)))
         return served
-
-    def rolled(self, partition: Partition) -> None:
-        """Nothing is looked after here."""
 
 
 class Wire:
@@ -204,7 +214,9 @@ class FetchDesk:
 
     def new_epoch(self, name: str, index: int = 0) -> int:
         partition = self.partition(name, index)
-        epoch = partition.log.claim()
+        log = partition.log
+        assert isinstance(log, Log)
+        epoch = log.claim()
         partition.owned.epoch = epoch
         return epoch
 

@@ -16,6 +16,7 @@ import cli
 from broker.api.delete_records import DeleteRecords
 from broker.security.authorizer import AllowAll
 from broker.settings.config import load_config
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate, read_header, records
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -106,7 +107,7 @@ class World(Broker):
         super().start()
         rounds = ("log.retention.check.interval.ms", "log.flush.start.offset.checkpoint.interval.ms", "log.flush.offset.checkpoint.interval.ms")
         config = load_config(data=[self.path], settings=[f"{name}={EVERY_MS}" for name in rounds], environ={})
-        self.retention = Retention(config, self.partitions, self.store, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+        self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
         self.partitions.open_all()
 
     @property
@@ -203,7 +204,7 @@ class World(Broker):
             return
         call = Call()
         self.calls.append((self.known[name], call))
-        handler = DeleteRecords(self.partitions, AllowAll(), self.store.directory, self.store.clerk)
+        handler = DeleteRecords(self.partitions, AllowAll(), LocalTopicStore(self.store))
         offset = self.chance.randint(partition.start_offset, partition.end_offset)
         request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
         at_once = handler.handle(cast(Any, call), request)

@@ -5,6 +5,7 @@ in memory that the test may let refuse.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import astuple
 from struct import pack, unpack
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ class MemoryPartition:
         self.index = index
         self.settings = settings
         self.error = 0
+        self.immediate = True
         self.refuses = False  # as a full disk does
         self.start_offset = 0
         self.end_offset = 0
@@ -65,6 +67,14 @@ class MemoryPartition:
         if header.producer_id >= 0:
             self.producers.note(header, offset)
         return offset
+
+    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
+        result: int | AppendFailed
+        try:
+            result = self.append(batch, header)
+        except AppendFailed as failure:
+            result = failure
+        done(result)
 
     @property
     def data(self) -> bytes:
@@ -117,6 +127,8 @@ class Turn:
         self._left[connection] = None
 
     def touch(self, what: Any) -> None: ...
+
+    def wake_by(self, at: int) -> None: ...
 
     def end(self) -> bool:
         """Whether there was anything to do."""
@@ -175,8 +187,8 @@ class Desk:
         self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
         for name, (partitions, settings) in topics.items():
             self.topics.create(name, partitions, settings, 0)
-        self.partitions = MemoryPartitions(self.topics)
         self.registry = Registry()
+        self.partitions = self.make_partitions()
         self.transactions = Transactions()
         self.dispatch = Dispatch(1 << 20)
         self.turn = Turn()
@@ -198,6 +210,9 @@ class Desk:
         self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
         self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle
         self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
+
+    def make_partitions(self) -> Any:
+        return MemoryPartitions(self.topics)
 
     def caller(self) -> Caller:
         return Caller(self)

@@ -19,6 +19,7 @@ from broker.topics.registry import Topic, Topics
 from broker.topics.setting_sources import SettingSources
 from protocol.messages.metadata import MetadataRequest
 from tests.support.group_desk import LATE_MS, Desk, MemoryLog
+from tests.support.memory_logs import MemoryTopicStore
 
 
 class EmptyPartitions:
@@ -81,8 +82,8 @@ class TopicDesk(Desk):
             setting_sources=SettingSources(load_config(), node.id, "data"),
             partitions=self.partitions,
             deletions=Deletions(self.topics, self.registry, self.shards, self.partitions, loop, lambda: 0.0),
-            directory=SimpleNamespace(path="data", log_starts={}),
-            checkpoint_worker=None,
+            topic_store=MemoryTopicStore(),
+            data_path="data",
         )
         self.dispatch.serve(*[module.route(parts) for module in (*TOPICS, *REPLICAS, *CONFIGS)])
         self.metadata: Any = self.dispatch.routes[MetadataRequest.API_KEY].handle

@@ -83,7 +83,7 @@ def test_many_logs_are_safe_after_one_flush(writers: Writers) -> None:
     writers.threads.run()
     assert writers.disk.syncs == before + 1
     assert (writers.told, writers.threads.jobs) == ([[b"%d" % number] for number in range(MANY)], [])
-    assert [log.durable_offset for log in writers.logs] == [1] * MANY
+    assert [log.high_watermark for log in writers.logs] == [1] * MANY
     assert writers.stored() == writers.told
     told = writers.told
     writers.crash()

@@ -9,6 +9,7 @@ import pytest
 
 from broker.api.delete_records import DeleteRecords
 from broker.security.authorizer import AllowAll
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import retention
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -31,7 +32,7 @@ class Call:
 
 def delete(broker: Keeping, name: str, offset: int) -> Call:
     """A DeleteRecords; `released` says whether its reply has left."""
-    handler = DeleteRecords(broker.partitions, AllowAll(), broker.store.directory, broker.store.clerk)
+    handler = DeleteRecords(broker.partitions, AllowAll(), LocalTopicStore(broker.store))
     call = Call()
     request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
     at_once = handler.handle(cast(Any, call), request)

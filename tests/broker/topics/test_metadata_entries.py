@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from protocol.messages.metadata import (
 )
 from storage import AppendFailed, LogId, Unreadable
 from tests.support.group_desk import Peer, Refusing
+from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.topic_desk import TopicDesk
 
 LISTENERS = (Address("PLAIN", "here.example", 9092), Address("INSIDE", "10.0.0.1", 19092))
@@ -49,26 +50,21 @@ class Folders:
         done()
 
 
-class Store:
+class Store(MemoryTopicStore):
     """Logs that open, and recover, when the test says so."""
 
-    disk: Any = None
-
     def __init__(self) -> None:
+        super().__init__()
         self.opening: list[Any] = []
         self.recovering: list[Any] = []
-        self.internal: dict[LogId, Any] = {}
-
-    def owned(self, id: LogId) -> Any:
-        return self.internal.get(id)
 
     def open_topic_log(self, id: LogId, topic: Any, done: Any) -> None:
         self.opening.append(done)
 
-    def log(self, epoch: int) -> Any:
-        log = SimpleNamespace(epoch=epoch, usable=True, busy=False, segment_bytes=0, segment_ms=0)
-        flusher = SimpleNamespace(grown=None)
-        return SimpleNamespace(log=log, epoch=epoch, flusher=flusher, watch=lambda failed: None, recover=self.recovering.append)
+    def log(self, epoch: int) -> MemoryTopicLog:
+        log = MemoryTopicLog(LogId("", 0), epoch=epoch)
+        log.recovering = self.recovering
+        return log
 
 
 class Opened(TopicDesk):
@@ -162,14 +158,14 @@ class Play:
             case 10 if topic is not None:
                 partition = chance.choice(desk.partitions.of(topic))
                 if partition.opened and not partition.error:
-                    partition.log.usable = False
+                    cast(MemoryTopicLog, partition.owned).broken = "the disk is full"
                     partition.failed(AppendFailed("the disk is full"))
             case 11 if desk.logs.recovering:
                 desk.logs.recovering.pop()(None if chance.random() < 0.7 else AppendFailed("it is full still"))
             case 12:
                 id = LogId(chance.choice((CONSUMER_OFFSETS, NOTES_LOG)), chance.randrange(5))
                 if id in desk.logs.internal and chance.random() < 0.7:
-                    desk.logs.internal[id].log.epoch += 1
+                    desk.logs.internal[id].records.epoch += 1
                 else:
                     desk.logs.internal[id] = desk.logs.log(chance.randrange(9))
             case _ if chance.random() < 0.1:

@@ -20,6 +20,7 @@ from broker.runtime.workers import Workers
 from broker.settings.config import load_config
 from broker.stores import bulk_flush as together
 from broker.stores.local import LocalStore
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partitions import FAILED, GONE, OPENING, Partition, Partitions
 from broker.topics.registry import Topic, Topics
 from protocol.batch import read_header
@@ -91,7 +92,7 @@ class Broker:
         turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
         self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
         self.registry.start()
-        self.partitions = Partitions(self.topics, self.registry, self.store, loop, {})
+        self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
 
     def settle(self) -> None:
         """Turns end, threads and what was to come at once are done."""
@@ -397,7 +398,7 @@ def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: Broker) -> No
     config = load_config(data=["/other"], settings=["offsets.flush=always"], environ={})
     store = LocalStore(config, cast(asyncio.AbstractEventLoop, broker.loop), broker.disk)
     store.workers = cast(Workers, broker.threads)
-    partitions = Partitions(broker.topics, broker.registry, store, cast(asyncio.AbstractEventLoop, broker.loop), {})
+    partitions = Partitions(broker.topics, broker.registry, LocalTopicStore(store), cast(asyncio.AbstractEventLoop, broker.loop), {})
     broker.topic(CONSUMER_OFFSETS)
     partition = partitions.find(CONSUMER_OFFSETS, 0)
     assert partition is not None

@@ -15,12 +15,13 @@ from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.clock import Clock
 from broker.runtime.turn import TurnEnd
 from broker.settings.config import load_config
-from broker.stores import local
+from broker.stores import compaction as module
+from broker.stores import topic_logs
+from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction_order import TopicLogs
 from broker.stores.local import LocalStore
-from broker.topics import compaction as module
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import partitions as partitions_module
-from broker.topics.compaction import Cleaning, CleaningRules
-from broker.topics.compaction_order import TopicLogs
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
@@ -57,7 +58,7 @@ class Place:
         turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
         self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
         self.registry.start()
-        self.partitions = Partitions(self.topics, self.registry, self.store, loop, {})
+        self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
         rules = CleaningRules(1 << 20, topics_backoff_seconds=0.02)
         self.cleaning = self.store.cleaning = Cleaning(loop, self.disk, self.store.directory, rules, lambda: 0, clerk=self.store.clerk)
         self.partitions.open_all()
@@ -151,7 +152,7 @@ def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clean: bool
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    for where in (local, partitions_module):
+    for where in (topic_logs, partitions_module):
         monkeypatch.setattr(where, "BUSY_SECONDS", 0.02)
 
     async def main() -> None:

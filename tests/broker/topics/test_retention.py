@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from broker.settings.config import load_config
+from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partition import Partition
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, read_header
@@ -29,7 +30,7 @@ class Keeping(Broker):
     def start(self) -> None:
         super().start()
         config = load_config(data=["/data"], settings=list(self.settings), environ={})
-        self.retention = Retention(config, self.partitions, self.store, cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+        self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
 
     def pass_time(self, ms: int) -> None:
         """All rounds come by; threads do what they are given."""
@@ -155,23 +156,6 @@ def test_limits_in_bytes_need_no_clock(broker: Keeping) -> None:
     broker.retention._now = lambda: -1
     broker.pass_time(2000)
     assert partition.start_offset == 6
-
-
-def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted(broker: Keeping) -> None:
-    def noted() -> int:
-        return broker.store.directory.last_use()
-
-    broker.pass_time(15_000)
-    assert noted() == broker.now
-    broker.retention._now = lambda: -1
-    broker.pass_time(60_000)
-    assert noted() == 15_000
-    broker.retention._now = lambda: broker.now
-    broker.pass_time(15_000)
-    assert noted() == broker.now == 90_000
-    broker.pass_time(1_000)
-    broker.retention.stop()
-    assert noted() == 91_000
 
 
 def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:

@@ -9,15 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from broker.topics.partition import Partition
-from storage import DataDirectory, Log, LogId
+from storage import AppendFailed, DataDirectory, Log, LogId, Producers, Readable
 from storage.swap import Closed
 
 # What one step of a look may cost, in partitions that need no look, of which a millisecond has some thousand.
 STEP: Final = 1_000
 LOG: Final = 10  # what a log costs besides, and each of its segments one more
+
+
+class Settings(Protocol):
+    """What a topic is compacted by."""
+
+    @property
+    def compact(self) -> bool: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def delete_retention_ms(self) -> int: ...
+    @property
+    def min_compaction_lag_ms(self) -> int: ...
+    @property
+    def max_compaction_lag_ms(self) -> int: ...
+    @property
+    def min_cleanable_dirty_ratio(self) -> float: ...
+
+
+class Partition(Protocol):
+    """A partition of a topic (`broker.topics.partition`)."""
+
+    error: int
+    log: Readable  # a `Log`, where it is in this store
+    producers: Producers
+
+    @property
+    def id(self) -> LogId: ...
+    @property
+    def settings(self) -> Settings: ...
+
+    def failed(self, failure: AppendFailed) -> None: ...
 
 
 class Cleaned:
@@ -56,10 +87,10 @@ class TopicLogs:
         cost = 0
         for partition in self._partitions():
             cost += 1
-            if partition.settings.compact and not partition.error:
-                cleaned = known[partition.id] = self._cleaned(partition)
-                cost += LOG + partition.log.segments
-                if cleaned.not_before <= time and partition.log.usable:
+            if partition.settings.compact and not partition.error and isinstance(partition.log, Log):
+                cleaned = known[partition.id] = self._cleaned(partition, partition.log)
+                cost += LOG + cleaned.log.segments
+                if cleaned.not_before <= time and cleaned.log.usable:
                     due = _due(partition, cleaned, now)
                     if due is not None:
                         found.append(due)
@@ -70,17 +101,17 @@ class TopicLogs:
         found.reverse()  # of two that are as urgent the first is cleaned first
         self._due = sorted(found, key=attrgetter("urgency"))
 
-    def _cleaned(self, partition: Partition) -> Cleaned:
+    def _cleaned(self, partition: Partition, log: Log) -> Cleaned:
         cleaned = self._known.get(partition.id)
-        if cleaned is None or cleaned.log is not partition.log:
-            cleaned = Cleaned(partition.log, self._directory.cleaner_points.get(partition.id, 0))
+        if cleaned is None or cleaned.log is not log:
+            cleaned = Cleaned(log, self._directory.cleaner_points.get(partition.id, 0))
         return cleaned
 
     def next_due(self, now: int) -> Due | None:
         """The most urgent of those that the last look found, as it is now; each once."""
         while self._due:
             found = self._due.pop()
-            if self.has(found.partition) and found.partition.log.usable and found.partition.settings.compact:
+            if self.has(found.partition) and found.cleaned.log.usable and found.partition.settings.compact:
                 due = _due(found.partition, found.cleaned, now)
                 if due is not None:
                     return due
@@ -93,7 +124,7 @@ class TopicLogs:
 
 
 def _due(partition: Partition, cleaned: Cleaned, now: int) -> Due | None:
-    log, settings = partition.log, partition.settings
+    log, settings = cleaned.log, partition.settings
     if cleaned.clean_to > log.last_base:
         cleaned.clean_to = 0  # a crash took the end of the log: what was known of it is not true
     if cleaned.clean_to == log.last_base:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.topics import compaction as module
-from broker.topics.compaction import Cleaning, CleaningRules
+from broker.stores import compaction as module
+from broker.stores.compaction import Cleaning, CleaningRules
 from protocol.batch import build_facts
 from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
 from storage.checkpoints import read_offsets

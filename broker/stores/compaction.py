@@ -24,8 +24,8 @@ from broker.logging.logs import get_logger
 from broker.runtime.children import child_command
 from broker.runtime.contain import Contained, alone
 from broker.runtime.workers import Workers
-from broker.topics.compaction_order import Cleaned, Due, TopicLogs
-from broker.topics.compaction_process import CleaningFailed, run_cleaner
+from broker.stores.compaction_order import Cleaned, Due, TopicLogs
+from broker.stores.compaction_process import CleaningFailed, run_cleaner
 from storage import AppendFailed, DataDirectory, Disk, Log, LogId, told
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
@@ -285,7 +285,7 @@ class Cleaning:
         how = How(settings.segment_bytes, settings.delete_retention_ms, partition.producers.last_offsets())
         try:
             known.clean_to = await self._compact(
-                partition.id, partition.log, due.segments, due.end, known.clean_to, how, lambda: topics.has(partition)
+                partition.id, known.log, due.segments, due.end, known.clean_to, how, lambda: topics.has(partition)
             )
         except AppendFailed as failure:
             self._later(known, str(failure))

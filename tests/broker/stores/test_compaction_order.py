@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from broker.runtime.contain import DEFECTS
-from broker.stores.owned import LocalLog
-from broker.topics import compaction as module
-from broker.topics.compaction import Cleaning, CleaningRules
-from broker.topics.compaction_order import LOG, STEP, Due, TopicLogs
+from broker.stores import compaction as module
+from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction_order import LOG, STEP, Due, TopicLogs
 from broker.topics.partition import Partition
 from broker.topics.registry import Topic
 from broker.topics.settings import log_settings
@@ -21,16 +20,9 @@ from protocol.batch import Record, build, read_header
 from storage import AppendFailed, DataDirectory, Handles, Log, OsDisk
 from storage.checkpoints import CLEANER_POINTS, read_offsets
 from tests.storage.faulty_disk import FaultyDisk
+from tests.support.fetch_desk import Written
 
 HOUR = 3_600_000
-
-
-class Owned:
-    """A log as its partition has it."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.epoch = log.epoch
 
 
 class Keeper:
@@ -39,8 +31,6 @@ class Keeper:
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
         self.failures.append(failure)
-
-    def rolled(self, partition: Partition) -> None: ...
 
 
 class Logs:
@@ -57,7 +47,7 @@ class Logs:
         given = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
         partition = Partition(Topic(name, name.encode().ljust(16), 1, 0, given), 0, log_settings(given, {}), self.keeper)
         log, _ = Log.open(Handles(self.disk), self.directory.log_folder(name, 0), 2_000, 0, False, deferred=True, producers=partition.producers)
-        partition.use(cast(LocalLog, Owned(log)))
+        partition.use(cast(Any, Written(log)))
         self.partitions.append(partition)
         return partition
 
@@ -191,7 +181,7 @@ def test_what_is_due_comes_one_after_the_other_and_only_while_it_is(logs: Logs) 
     by_name["broken"].log.usable = False
     by_name["kept"].settings = log_settings({"cleanup.policy": "delete"}, {})
     reopened, _ = Log.open(Handles(logs.disk), by_name["again"].log.folder, 2_000, 0, False, deferred=True)
-    by_name["again"].use(cast(LocalLog, Owned(reopened)))
+    by_name["again"].use(cast(Any, Written(reopened)))
     rest = []
     while (due := logs.topics.next_due(2 * HOUR)) is not None:
         rest.append(due.partition.topic.name)

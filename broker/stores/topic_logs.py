@@ -1,0 +1,265 @@
+"""Logs of topics in the data directory: opened, retained, set aside with their folders, and what checkpoints say of them.
+
+Of each folder there is one log object at most. Files that hold nothing any more are removed in another thread, some time later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.logging.logs import get_logger
+from broker.runtime.contain import Contained
+from broker.stores.local import LocalStore, id_text, log_id_of
+from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
+from storage import Handles, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, told
+from storage.flush import is_of_another_topic, read_topic_id
+from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
+from storage.swap import remove_deleted
+
+log = get_logger("broker.topics")
+
+BUSY_SECONDS = 0.05  # how often a log is asked whether nothing is at work in its folder any more
+RETRY_SECONDS = 15.0
+
+Opened = Callable[[TopicLog | Unreadable], None]
+Heard = Callable[[Exception | None], None]
+
+class LocalTopicLog(OpenLog):
+    """The log of one partition of a topic. The operating system writes it, as with Kafka: nothing waits for a flush."""
+
+    immediate = True
+
+    def __init__(self, store: LocalStore, id: LogId, opened: Log) -> None:
+        super().__init__(store, store.topic_workers, id, Flusher(store, store.topic_workers, opened), opened.epoch, TOPIC_RULES)
+        self._directory = store
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.next_offset
+
+    @property
+    def durable_offset(self) -> int:
+        return self.log.flushed_offset
+
+    @property
+    def busy(self) -> bool:
+        return self.log.busy
+
+    def interrupt(self) -> None:
+        self._store.give_up_compaction(self.log)
+
+    def append(self, batch: bytearray, done: Appended) -> int:
+        log = self.log
+        offset = log.append(batch, self.epoch)
+        if offset == log.last_base:
+            self._flush_closed()
+        return offset
+
+    def _flush_closed(self) -> None:
+        """What is closed is flushed behind the appends, so that a crash leaves little to be checked."""
+        if self.log.flushed_offset < self.log.last_base:
+            self.flusher.flush(self.flusher.told_nobody, closed=True)
+
+    def roll_by(self, segment_bytes: int, segment_ms: int) -> None:
+        self.log.segment_bytes = segment_bytes
+        self.log.segment_ms = segment_ms
+
+    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+        kept = self.log
+        last_base = kept.last_base
+        kept.roll_if_old(monotonic, kept.segment_ms)
+        bases = kept.retain(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
+        if kept.last_base != last_base:
+            self._flush_closed()
+        if bases:
+            self._directory.loop.call_later(limits.delete_delay_ms / 1000, Contained(self._remove), bases)
+        return len(bases)
+
+    def delete_before(self, offset: int) -> None:
+        self.log.delete_before(offset)
+
+    def _remove(self, bases: list[int]) -> None:
+        """Unless the files went with their topic: then the folder of that name is another's."""
+        if self._directory.owned(self.id) is not self:
+            return
+        kept = self.log
+        kept.at_work += 1
+
+        def removed(result: object) -> None:
+            kept.at_work -= 1
+
+        self._workers.submit(partial(self._remove_files, kept.folder, bases), removed)
+
+    def _remove_files(self, folder: str, bases: list[int]) -> None:
+        """In a worker thread. What is not there any more went with a compaction."""
+        for base in bases:
+            with contextlib.suppress(OSError):
+                remove_deleted(self._directory.disk, folder, [base])
+
+
+class LocalTopicStore:
+    """The logs of topics in a LocalStore."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self._disk = store.disk
+        self._directory = store.directory
+        self._loop = store.loop
+
+    @property
+    def durable_starts(self) -> dict[tuple[str, int], int]:
+        return self._directory.log_starts
+
+    def served_log(self, id: LogId) -> ServedLog | None:
+        return self._store.owned(id)
+
+    # Opening.
+
+    def open_topic_log(self, id: LogId, topic: TopicInfo, done: Opened) -> None:
+        if self._store.finishing:
+            return
+        before = self._store.owned(id)
+        if before is not None:  # of a topic that the registry could not keep: its folder is about to be moved
+            before.log.retire()
+            if before.log.busy:
+                self._store.give_up_compaction(before.log)
+                self._loop.call_later(BUSY_SECONDS, Contained(self.open_topic_log), id, topic, done)
+                return
+            self._store.drop(id)
+        if self.exists(id):
+            self._open_behind(id, topic, done, False)
+        else:
+            self._opened(id, topic, done, self._open(id, topic, self._store.handles, False))
+
+    def _open_behind(self, id: LogId, topic: TopicInfo, done: Opened, forgotten: bool) -> None:
+        handles = self._store.few_handles()
+        self._store.topic_workers.submit(partial(self._open, id, topic, handles, forgotten), partial(self._opened, id, topic, done))
+
+    def _open(self, id: LogId, topic: TopicInfo, handles: Handles, forgotten: bool) -> tuple[str, Log, Recovery] | None:
+        """None: the folder is that of another topic, and what checkpoints say of that one has to be forgotten first."""
+        directory = self._directory
+        folder = directory.log_folder(*id)
+        topic_id = id_text(topic.topic_id)
+        try:
+            strayed = ""
+            if is_of_another_topic(self._disk, folder, topic_id):
+                if not forgotten:
+                    return None
+                strayed = set_folder_aside(self._disk, folder, uuid.uuid4().hex, STRAY)
+            opened, recovery = Log.open(
+                handles,
+                folder,
+                topic.segment_bytes,
+                directory.recovery_points.get(id, 0),
+                directory.clean,
+                topic_id,
+                deferred=True,
+                start_offset=directory.log_starts.get(id, 0),
+                producers=topic.producers,
+            )
+            return strayed, opened, recovery
+        finally:
+            if handles is not self._store.handles:
+                handles.close()
+
+    def _opened(self, id: LogId, topic: TopicInfo, done: Opened, result: tuple[str, Log, Recovery] | Exception | None) -> None:
+        if result is None:
+            self._store.clerk.submit(partial(self._directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
+            return
+        if isinstance(result, tuple) and result[0]:
+            topic.strayed(result[0])
+        self._ready(id, done, self._store.sound(id, result[1:] if isinstance(result, tuple) else result))
+
+    def _other_forgotten(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
+        """No checkpoint names another log any more: its folder may go, and a kill leaves nothing that would be believed."""
+        if isinstance(result, Exception):
+            self._ready(id, done, Unreadable(told(result, self._directory.path), False))
+        else:
+            self._open_behind(id, topic, done, True)
+
+    def _ready(self, id: LogId, done: Opened, opened: Log | Unreadable) -> None:
+        if self._store.finishing:
+            return
+        if isinstance(opened, Unreadable):
+            done(opened)
+            return
+        owned = LocalTopicLog(self._store, id, opened)
+        self._store.add(owned)
+        done(owned)
+
+    # Deleted topics.
+
+    def existing(self, delete_delay_ms: int) -> list[LogId]:
+        path = self._directory.path
+        self._remove_later(folders_set_aside(self._disk, path), delete_delay_ms)
+        ids = map(log_id_of, self._disk.list(path))
+        return [id for id in ids if id is not None and id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG)]
+
+    def exists(self, id: LogId) -> bool:
+        return self._disk.exists(self._directory.log_folder(*id))
+
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+        """Rename the folder at once, as Kafka does, so that a topic of the same name may begin anew."""
+        if self.served_log(id) is not opened:
+            return  # the name is another log's, which opened its folder since
+        owned = self._store.owned(id)
+        moved = ""
+        if owned is not None:
+            moved = owned.log.set_folder_aside(uuid.uuid4().hex)
+            self._store.drop(id)
+        else:
+            folder = self._directory.log_folder(*id)
+            if self._disk.exists(folder) and self._belongs(folder, topic_id, claimed):
+                moved = set_folder_aside(self._disk, folder, uuid.uuid4().hex)
+        if moved:
+            self._remove_later([moved], delete_delay_ms)
+
+    def _belongs(self, folder: str, topic_id: bytes, claimed: bool) -> bool:
+        found = read_topic_id(self._disk, folder)
+        return found == id_text(topic_id) or (not found and not claimed)
+
+    def forget_topics(self, ids: Collection[LogId], done: Heard) -> None:
+        self._store.clerk.submit(partial(self._forget, ids), Contained(partial(_hear, done)))
+
+    def _forget(self, ids: Collection[LogId]) -> None:
+        self._disk.sync_folder(self._directory.path)
+        self._directory.forget(ids)
+
+    def _remove_later(self, folders: Sequence[str], delay_ms: int) -> None:
+        """Their files are given back when so much time has passed."""
+        if folders:
+            self._loop.call_later(delay_ms / 1000, Contained(self._remove), folders)
+
+    def _remove(self, folders: Sequence[str]) -> None:
+        self._store.topic_workers.submit(partial(self._remove_all, folders), self._removed)
+
+    def _remove_all(self, folders: Sequence[str]) -> list[str]:
+        """Those that stayed, in a worker thread."""
+        stayed = []
+        for folder in folders:
+            try:
+                remove_folder(self._disk, folder)
+            except OSError as error:
+                log.warning("folder of a deleted topic stays", folder=folder, reason=str(error))
+                stayed.append(folder)
+        return stayed
+
+    def _removed(self, stayed: list[str]) -> None:
+        if stayed and not isinstance(stayed, Exception):
+            self._loop.call_later(RETRY_SECONDS, Contained(self._remove), stayed)
+
+    # Checkpoints.
+
+    def save_starts(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
+        self._store.clerk.submit(partial(self._directory.checkpoint_starts, offsets), partial(_hear, done))
+
+    def save_points(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
+        self._store.clerk.submit(partial(self._directory.checkpoint, offsets), partial(_hear, done))
+
+
+def _hear(done: Heard, result: object) -> None:
+    done(result if isinstance(result, Exception) else None)

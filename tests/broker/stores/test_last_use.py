@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from broker.stores.last_use import LastUse
+from tests.broker.topics.test_partitions import Broker
+from tests.storage.faulty_disk import FaultyDisk
+
+
+def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted() -> None:
+    broker = Broker(FaultyDisk())
+    now, trusted = 0, True
+    last_use = LastUse(broker.store, cast(asyncio.AbstractEventLoop, broker.loop), lambda: now if trusted else -1)
+
+    def pass_time(ms: int) -> int:
+        """What is noted then."""
+        nonlocal now
+        now += ms
+        broker.loop.pass_time(ms / 1000)
+        broker.threads.run_all()
+        return broker.store.directory.last_use()
+
+    assert pass_time(15_000) == 15_000
+    trusted = False
+    assert pass_time(60_000) == 15_000
+    last_use.stop()
+    assert broker.store.directory.last_use() == 15_000
+    last_use = LastUse(broker.store, cast(asyncio.AbstractEventLoop, broker.loop), lambda: now if trusted else -1)
+    trusted = True
+    assert pass_time(15_000) == 90_000
+    assert pass_time(1_000) == 90_000
+    last_use.stop()
+    assert broker.store.directory.last_use() == 91_000

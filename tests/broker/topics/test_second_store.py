@@ -1,0 +1,340 @@
+"""Topics over another store than that of the directory: slow, refusing, in memory. Nothing in this room knows the difference."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.api import delete_records, fetch, list_offsets
+from broker.net.long_requests import Looks
+from broker.runtime.node import Node
+from broker.security.authorizer import AllowAll
+from broker.settings.config import load_config
+from broker.topics.partition import Partition
+from broker.topics.partitions import Partitions
+from broker.topics.retention import Retention
+from broker.topics.waiting_fetches import Fetches
+from protocol.batch import Record, build, read_header
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage import LogId, Unreadable
+from tests.broker.topics.test_partitions import Loop
+from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
+from tests.support.produce_desk import Caller, Desk
+
+VERSION = 9
+
+
+class SecondDesk(Desk):
+    """The real partitions, over logs that are not files."""
+
+    partitions: Partitions
+
+    def __init__(self, store: MemoryTopicStore, **topics: int) -> None:
+        self.store = store
+        self.loop = Loop()
+        super().__init__({name: (partitions, {}) for name, partitions in topics.items()}, ms=1_000)
+        fetches = Fetches(cast(Any, self.turn), self.clock)
+        self.fetches = fetches
+        parts: Any = SimpleNamespace(
+            config=SimpleNamespace(fetch_max_bytes=1 << 20),
+            node=Node(1, "cluster"),
+            clock=self.clock,
+            authorizer=AllowAll(),
+            topics=self.topics,
+            partitions=self.partitions,
+            topic_store=store,
+            fetches=fetches,
+            looks=Looks(cast(Any, self.turn)),
+        )
+        self.dispatch.serve(fetch.route(parts), list_offsets.route(parts), delete_records.route(parts))
+        for name, count in topics.items():
+            for index in range(count):
+                self.partitions.find(name, index)
+
+    def make_partitions(self) -> Partitions:
+        return Partitions(self.topics, cast(Any, self.registry), self.store, cast(Any, self.loop), {})
+
+    def log(self, name: str, index: int = 0) -> MemoryTopicLog:
+        return self.store.logs[LogId(name, index)]
+
+    def find(self, name: str, index: int = 0) -> Partition:
+        found = self.partitions.find(name, index)
+        assert found is not None
+        return found
+
+
+def batch(*values: str, producer: int = -1, sequence: int = -1) -> bytes:
+    records = [Record(at, 1_000 + at, b"k", value.encode(), []) for at, value in enumerate(values)]
+    return build(records, producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence)
+
+
+def produce(name: str, *batches: tuple[int, bytes]) -> ProduceRequest:
+    return ProduceRequest(None, -1, 5_000, [TopicProduceData(name, [PartitionProduceData(index, data) for index, data in batches])])
+
+
+def answers(caller: Caller, request: ProduceRequest, frames: list[bytes]) -> list[list[tuple[int, int]]]:
+    """Error and offset of each partition, reply by reply."""
+    replies = [caller.read(request, VERSION, frame) for frame in frames]
+    return [[(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses] for reply in replies]
+
+
+def test_a_batch_is_answered_when_a_slow_log_has_committed_it() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=2)
+    caller = desk.caller()
+    request = produce("t", (0, batch("a", "b")), (1, batch("c")))
+    caller.send(caller.frame(request, VERSION))
+    desk.settle()
+    assert caller.replies() == []
+    desk.log("t", 1).write_next()
+    assert caller.replies() == []
+    assert desk.find("t").end_offset == 0
+    desk.log("t", 0).write_next()
+    assert answers(caller, request, caller.replies()) == [[(0, 0), (0, 0)]]
+    assert (desk.find("t").end_offset, desk.find("t", 1).end_offset) == (2, 1)
+
+
+def test_batches_of_many_connections_reach_a_slow_log_one_after_the_other_and_in_order() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    callers = [desk.caller() for _ in range(4)]
+    requests = [produce("t", (0, batch(*"xy"[: 1 + number % 2]))) for number in range(4)]
+    for caller, request in zip(callers, requests, strict=True):
+        caller.send(caller.frame(request, VERSION))
+    told = []
+    for _ in range(4):
+        desk.settle()
+        assert len(desk.log("t").waiting) == 1
+        desk.log("t").write_next()
+        told += [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
+    assert [one for one in told if one] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
+
+
+def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    caller, other = desk.caller(), desk.caller()
+    request = produce("t", (0, batch("a")))
+    for one in (caller, other):
+        one.send(one.frame(request, VERSION))
+    desk.settle()
+    desk.log("t").refuses = "no quorum"
+    desk.log("t").write_next()
+    desk.log("t").refuses = ""
+    desk.settle()
+    desk.log("t").write_next()
+    assert answers(caller, request, caller.replies()) == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
+    assert answers(other, request, other.replies()) == [[(0, 0)]]
+
+
+def test_what_is_sent_twice_while_a_slow_log_is_at_work_is_stored_once() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    callers = [desk.caller(), desk.caller()]
+    request = produce("t", (0, batch("a", producer=7, sequence=0)))
+    for caller in callers:
+        caller.send(caller.frame(request, VERSION))
+    desk.settle()
+    desk.log("t").write_next()
+    desk.settle()
+    assert desk.log("t").waiting == []
+    assert [answers(caller, request, caller.replies()) for caller in callers] == [[[(0, 0)]], [[(0, 0)]]]
+    assert desk.log("t").records.batches == 1
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediate: bool) -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate), t=2)
+    caller = desk.caller()
+    log = desk.log("t")
+
+    def ask() -> list[list[tuple[int, int]]]:
+        request = produce("t", (0, batch("a")))
+        caller.send(caller.frame(request, VERSION))
+        desk.settle()
+        if log.waiting:
+            log.write_next()
+        return answers(caller, request, caller.replies())
+
+    assert ask() == [[(0, 0)]]
+    log.broken = "gone"
+    assert ask() == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
+    assert desk.find("t").error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not desk.find("t", 1).error
+    desk.loop.pass_time(1)
+    log.broken = ""
+    log.recovering.pop()(None)
+    assert ask() == [[(0, 1)]]
+
+
+def test_a_stop_answers_what_a_slow_log_has_not_and_what_comes_of_it_later_is_heard_by_none() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    caller, other = desk.caller(), desk.caller()
+    request = produce("t", (0, batch("a")))
+    for one in (caller, other):
+        one.send(one.frame(request, VERSION))
+    desk.settle()
+    desk.late.stop()
+    refused = [[(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]]
+    assert [answers(one, request, one.replies()) for one in (caller, other)] == [refused, refused]
+    desk.log("t").write_next()
+    desk.settle()
+    assert caller.replies() == other.replies() == []
+    assert desk.late.waiting_bytes == 0
+    assert not desk.late._waiting
+
+
+def test_a_batch_that_ended_in_a_defect_answers_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    log = desk.log("t")
+    caller, other = desk.caller(), desk.caller()
+    request = produce("t", (0, batch("a")))
+
+    def broken(data: bytearray, done: Any) -> int:
+        MemoryTopicLog.append(log, data, done)
+        raise RuntimeError("a defect of the store")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "append", broken)
+        caller.send(caller.frame(request, VERSION))
+        desk.settle()
+    assert answers(caller, request, caller.replies()) == [[(ErrorCode.UNKNOWN_SERVER_ERROR, -1)]]
+    other.send(other.frame(request, VERSION))
+    desk.settle()
+    log.write_next()
+    assert other.replies() == []
+    log.write_next()
+    assert answers(other, request, other.replies()) == [[(0, 1)]]
+
+
+def test_readers_wait_for_what_a_slow_log_has_committed() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    writer, reader = desk.caller(), desk.caller()
+    wanted = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
+    request = FetchRequest(max_wait_ms=10_000, min_bytes=1, max_bytes=1 << 20, topics=[wanted])
+    reader.send(reader.frame(request, 11))
+    writer.send(writer.frame(produce("t", (0, batch("a", "b"))), VERSION))
+    desk.settle()
+    desk.fetches.end_turn()
+    assert reader.replies() == []
+    desk.log("t").write_next()
+    desk.fetches.end_turn()
+    (frame,) = reader.replies()
+    (part,) = reader.read(request, 11, frame).responses[0].partitions
+    assert (part.error_code, part.high_watermark) == (0, 2)
+    assert read_header(part.records, 0).next_offset == 2
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_a_partition_whose_log_is_unreadable_refuses_alone(immediate: bool) -> None:
+    store = MemoryTopicStore(immediate)
+    store.unreadable[LogId("t", 1)] = Unreadable("no quorum", damaged=False)
+    desk = SecondDesk(store, t=2)
+    assert (desk.find("t").error, desk.find("t", 1).error) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
+    store.unreadable.clear()
+    desk.loop.pass_time(15)
+    assert not desk.find("t", 1).error
+
+
+def test_offsets_are_found_and_records_deleted_in_any_store() -> None:
+    desk = SecondDesk(MemoryTopicStore(), t=1)
+    caller = desk.caller()
+    for value in "abc":
+        assert caller.ask(produce("t", (0, batch(value, value))), VERSION).responses[0].partition_responses[0].error_code == 0
+
+    def offset(timestamp: int) -> tuple[int, int]:
+        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
+        (part,) = caller.ask(asked, 7).topics[0].partitions
+        return part.error_code, part.offset
+
+    assert [offset(timestamp) for timestamp in (-2, -1, 0, 5_000)] == [(0, 0), (0, 6), (0, 0), (0, -1)]
+    deleted = caller.ask(DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 3)])], 1_000), 2)
+    assert deleted.topics[0].partitions[0].low_watermark == 3
+    assert desk.store.durable_starts == {("t", 0): 3}
+    assert offset(-2) == (0, 3)
+
+
+def test_a_start_is_told_when_it_is_durable() -> None:
+    store = MemoryTopicStore()
+    desk = SecondDesk(store, t=1)
+    caller = desk.caller()
+    caller.ask(produce("t", (0, batch("a", "b"))), VERSION)
+    store.held = True
+    request = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, -1)])], 1_000)
+    caller.send(caller.frame(request, 2))
+    assert caller.replies() == []
+    store.waiting.pop()()
+    (frame,) = caller.replies()
+    assert caller.read(request, 2, frame).topics[0].partitions[0].low_watermark == 2
+
+
+def test_retention_and_checkpoints_need_no_files() -> None:
+    store = MemoryTopicStore()
+    desk = SecondDesk(store, t=1)
+    caller = desk.caller()
+    for _ in range(5):
+        caller.ask(produce("t", (0, batch("a"))), VERSION)
+    partition = desk.find("t")
+    desk.topics.alter("t", {"retention.bytes": str(2 * desk.log("t").records.size // 5)})
+    desk.partitions.altered(desk.topics.by_name["t"])
+    config = load_config(settings=["log.retention.check.interval.ms=1000"], environ={})
+    retention = Retention(config, desk.partitions, store, cast(Any, desk.loop), lambda: 2_000)
+    desk.loop.pass_time(1)
+    assert (partition.start_offset, partition.end_offset) == (3, 5)
+    desk.loop.pass_time(60)
+    assert store.points == {("t", 0): 5}
+    assert store.durable_starts == {("t", 0): 3}
+    retention.stop()
+
+
+def test_the_log_of_a_deleted_topic_goes_when_nothing_is_at_work_in_it() -> None:
+    store = MemoryTopicStore()
+    desk = SecondDesk(store, t=1)
+    log = desk.log("t")
+    log.busy = True
+    desk.registry.readable = True  # type: ignore[attr-defined]
+    desk.partitions.deleted(desk.topics.delete("t", 0))
+    desk.registry.release()
+    assert store.gone == []
+    desk.loop.pass_time(1)
+    assert store.gone == [LogId("t", 0)]
+    assert store.logs == {}
+
+
+def test_a_slow_log_stores_and_answers_what_an_immediate_one_does() -> None:
+    """Random requests on connections of both, with duplicates, refusals and shapes that come again."""
+    for seed in range(30):
+        chance = random.Random(seed)
+        desks = [SecondDesk(MemoryTopicStore(immediate), t=2, u=1) for immediate in (True, False)]
+        callers = [[desk.caller() for _ in range(3)] for desk in desks]
+        sequences: dict[tuple[str, int, int], int] = {}
+        for _ in range(60):
+            who = chance.randrange(3)
+            name = chance.choice("ttu")
+            index = chance.randrange(2) if name == "t" else 0
+            producer = chance.choice((-1, -1, 7, 8))
+            place = name, index, producer
+            again = chance.random() < 0.2
+            sequence = max(sequences.get(place, 0) - again, 0) if producer >= 0 else -1
+            if producer >= 0 and not (again and place in sequences):
+                sequences[place] = sequence + 1
+            request = produce(name, (index, batch("v", producer=producer, sequence=sequence)))
+            refuses = "full" if chance.random() < 0.1 and producer < 0 else ""
+            told = []
+            for desk, those in zip(desks, callers, strict=True):
+                log = desk.log(name, index)
+                log.refuses = refuses
+                those[who].send(those[who].frame(request, VERSION))
+                desk.settle()
+                while log.waiting:
+                    log.write_next()
+                    desk.settle()
+                log.refuses = ""
+                told.append(answers(those[who], request, those[who].replies()))
+            assert told[0] == told[1]
+        logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in desk.store.logs.items()} for desk in desks]
+        assert logs[0] == logs[1]
+        assert any(logs[0].values())
