@@ -16,6 +16,7 @@ from cli.records.interrupts import Interrupted, Interrupts
 from cli.shown import Screen
 
 if TYPE_CHECKING:
+    from pipeline.inputs import Inputs
     from pipeline.progress import Progress
     from pipeline.runner import Runner
     from pipeline.warehouse import Warehouse
@@ -29,12 +30,14 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "report", None):
         check_target(options.report)
     with opened(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
-        from pipeline.inputs import BadInput, NoAnswer
+        from pipeline.inputs import BadInput, NoAnswer, folders_of
         from pipeline.progress import standard
         from pipeline.runner import SparkFailed
 
         progress = standard(options.quiet)
         try:
+            if options.action != "build":
+                folders_of(inputs_of(options))  # what is wrong with them is said before Spark is started
             if interrupts is None:
                 with warehouse.locked(), running(options, progress) as runner:
                     show(screen, turn(options, warehouse, runner, progress))
@@ -117,13 +120,19 @@ def running(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]
         yield OnSpark(spark, progress)
 
 
-def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    from pipeline.ingest import Inputs, ingest
-    from pipeline.samples import note_directories
+def inputs_of(options: argparse.Namespace) -> Inputs:
+    from pipeline.inputs import Inputs
 
-    inputs = Inputs.of(
+    return Inputs.of(
         options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=until(options.until_offset)
     )
+
+
+def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
+    from pipeline.ingest import ingest
+    from pipeline.samples import note_directories
+
+    inputs = inputs_of(options)
     said = ingest(warehouse, runner, inputs, progress)
     note_directories(warehouse, inputs)
     return said

@@ -66,6 +66,7 @@ def schema() -> dict[str, Any]:
                             "others": INTEGER,
                             "restarted": {"type": ["integer", "null"]},
                             "of_members": {"type": ["integer", "null"]},
+                            "cause": TEXT,
                             "evidence": TEXT,
                             "confidence": CONFIDENCE,
                         }

@@ -67,6 +67,7 @@ def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
         "others": max(len(who) - 1, 0),
         "restarted": deploy.restarted if deploy is not None else None,
         "of_members": deploy.members if deploy is not None else None,
+        "cause": typical.cause,
         "evidence": typical.evidence,
         "confidence": typical.confidence,
     }

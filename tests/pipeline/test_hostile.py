@@ -156,6 +156,12 @@ def test_what_is_no_directory_of_a_broker_is_one_line(command: Command, tmp_path
     assert re.search(said, command.refused(tmp_path / "source"))
 
 
+def test_what_is_wrong_is_said_before_spark_is_started(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.analyze.run.running", lambda *_: pytest.fail("Spark is started"))
+    ended = command("run", "--offsets", tmp_path / "gone", "--master", "local[2]")
+    assert (ended.code, ended.complained) == (EXIT.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
+
+
 @pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
 def test_what_may_not_be_read_is_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     """As root one may read anything: so the system's answer is made up."""

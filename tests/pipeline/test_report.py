@@ -140,7 +140,7 @@ def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path:
     tables.advice.clear()
     shown = page(document(tables, version="9.9"))
     assert "Nothing that these logs still show" in shown
-    assert "tenure analyze ingest --offsets kafka://HOST:9092 --follow" in shown
+    assert "tenure analyze run --offsets kafka://HOST:9092 --out analysis --report report.html --follow" in shown
     assert 'href="#worst"' not in shown
     tables.coverage = [one for one in tables.coverage if one.complete]
     shown = page(document(tables, version="9.9"))
