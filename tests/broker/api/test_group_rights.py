@@ -17,9 +17,8 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.api.test_groups import joining
-from tests.broker.api.test_refusals import codes_of_commit, committing, fetching
 from tests.support.group_desk import Desk, Peer, Refusing
+from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
 GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
 READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE

@@ -14,49 +14,14 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.api.test_groups import joined, joining, stable, syncing
 from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_requests import codes_of_commit, committing, fetching, joined, joining, refuse_everything, stable, syncing
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
-
-
-def committing(group: str = "g", generation: int = -1, id: str = "", partitions: tuple[int, ...] = (0,), topic: str = "t") -> OffsetCommitRequest:
-    wanted = [OffsetCommitRequestPartition(number, 5, -1, "") for number in partitions]
-    return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
-
-
-def fetching(group: str, version: int) -> OffsetFetchRequest:
-    if version >= 8:
-        return OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", [0, 1])])])
-    return OffsetFetchRequest(None, group, [OffsetFetchRequestTopic("t", [0, 1])])
-
-
-def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
-    return {(topic.name, one.partition_index): one.error_code for topic in reply.topics for one in topic.partitions}
-
-
-def refuse_everything(desk: Desk, refusal: int) -> None:
-    for journal in desk.shards.journals:
-        journal.refusal = refusal
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
 
 
 # Loading, suspended, not ours

@@ -20,17 +20,11 @@ from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from tests.broker.api.test_groups import joining, stable
-from tests.broker.api.test_offsets import COMMITS, fetched
-from tests.broker.api.test_refusals import codes_of_commit
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.broker.fastpath.test_rejoin import Recorder
 from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_requests import COMMITS, codes_of_commit, fetched, joining, stable
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from tests.broker.api.test_groups import joining, syncing
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import joining, syncing
 
 STEPS = 600
 # Partitions that a member commits: nearly always the same, so that it is remembered.

@@ -11,9 +11,8 @@ from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.broker.api.test_groups import joining, stable
-from tests.broker.api.test_refusals import committing
 from tests.support.group_desk import Defective, Desk, Peer, Refusing
+from tests.support.group_requests import committing, joining, stable
 
 
 class Changeable(Refusing):

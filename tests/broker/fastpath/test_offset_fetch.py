@@ -11,12 +11,11 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
-from tests.broker.api.test_groups import stable
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_requests import FETCHES, stable
 
-FETCHES = range(1, 10)
 PARTITIONS = [0, 2, 7]
 
 

@@ -16,10 +16,9 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.api.test_groups import joining, syncing
-from tests.broker.api.test_refusals import committing
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_requests import committing, joining, syncing
 
 JOINS = range(10)
 SYNCS = range(6)

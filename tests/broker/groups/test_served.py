@@ -19,9 +19,8 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupResponse
-from tests.broker.api.test_groups import joining, syncing
-from tests.broker.api.test_refusals import codes_of_commit, committing
 from tests.running import Broker, Client, broker
+from tests.support.group_requests import codes_of_commit, committing, joining, syncing
 
 LOOPS = ("uvloop", "asyncio")
 GROUP_APIS = {8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 42: (0, 2), 47: (0, 0)}

@@ -15,9 +15,9 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.metadata import MetadataRequest
-from tests.broker.api.test_groups import joining, syncing
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
+from tests.support.group_requests import joining, syncing
 from tests.support.in_loop import AsyncClient, Served
 
 pytestmark = pytest.mark.asyncio

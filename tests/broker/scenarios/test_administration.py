@@ -11,10 +11,9 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.broker.api.test_groups import joining, stable
-from tests.broker.api.test_refusals import committing
 from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, Peer, Refusing
+from tests.support.group_requests import committing, joining, stable
 
 NOT_ASKED = -(1 << 31)
 DESCRIBE_GROUP, DELETE_GROUP = (Operation.DESCRIBE, Resource.GROUP), (Operation.DELETE, Resource.GROUP)

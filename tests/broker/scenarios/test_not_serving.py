@@ -20,10 +20,9 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.records import with_version
-from tests.broker.api.test_groups import joining, stable
-from tests.broker.api.test_refusals import codes_of_commit, committing, fetching, refuse_everything
 from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, MemoryLog, Peer
+from tests.support.group_requests import codes_of_commit, committing, fetching, joining, refuse_everything, stable
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 Reads = Callable[[Any], Any]

@@ -9,16 +9,10 @@ import pytest
 from broker.security.authorizer import Operation, Resource
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from tests.broker.api.test_groups import stable
-from tests.broker.api.test_refusals import codes_of_commit
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, Peer, Refusing
+from tests.support.group_requests import codes_of_commit, stable
 
 READ_GROUP, DESCRIBE_GROUP, DELETE_GROUP = [(one, Resource.GROUP) for one in (Operation.READ, Operation.DESCRIBE, Operation.DELETE)]
 READ_TOPIC, DESCRIBE_TOPIC = [(one, Resource.TOPIC) for one in (Operation.READ, Operation.DESCRIBE)]

@@ -18,9 +18,9 @@ from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.api.test_groups import joining, stable
 from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import joining, stable
 
 NO_ARRAY, NO_TAGS, NULL = b"\x01", b"\0", b"\0"  # in flexible versions
 

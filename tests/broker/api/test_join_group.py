@@ -1,0 +1,121 @@
+"""JoinGroup over a connection: what is checked first, and what replies look like."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.api.join_group import java_address
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.join_group import JoinGroupRequest
+from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import CONSUMER, joined, joining, stable
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
+    request = joining(rebalance=20_000 if version >= 1 else -1)
+    peer.send(request, version)
+    desk.pass_ms(0)
+    reply = peer.reply()
+    if version >= 4:
+        assert (reply.error_code, reply.generation_id, reply.protocol_type, reply.leader, reply.members) == (79, -1, None, "", [])
+        assert reply.protocol_name == (None if version >= 7 else "")
+        request.member_id = reply.member_id
+        peer.send(request, version)
+        desk.pass_ms(0)
+        reply = peer.reply()
+    assert reply.member_id == reply.leader == "client-id-1"
+    assert (reply.error_code, reply.generation_id, reply.protocol_name, reply.skip_assignment) == (0, 1, "range", False)
+    assert reply.protocol_type == (CONSUMER if version >= 7 else None)
+    assert [(one.member_id, one.group_instance_id, one.metadata) for one in reply.members] == [("client-id-1", None, b"topics")]
+
+
+def test_version_0_has_one_timeout_for_both(desk: Desk, peer: Peer) -> None:
+    joined(desk, peer, joining(rebalance=-1), 0)
+    (member,) = desk.shards.of("g").shard.groups["g"].members.values()
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 9])
+@pytest.mark.parametrize(
+    ("request_", "error", "id"),
+    [
+        (joining(group="", id="me", session=0), ErrorCode.INVALID_GROUP_ID, "me"),
+        (joining(id="me", session=5_999), ErrorCode.INVALID_SESSION_TIMEOUT, "me"),
+        (joining(id="me", session=1_800_001), ErrorCode.INVALID_SESSION_TIMEOUT, "me"),
+        (joining(id="me"), ErrorCode.UNKNOWN_MEMBER_ID, "me"),
+        (joining(protocols=()), ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""),
+    ],
+    ids=["no group", "short session", "long session", "no such member", "no protocols"],
+)
+def test_a_refused_join_has_no_generation_and_the_id_that_was_sent(
+    peer: Peer, request_: JoinGroupRequest, error: ErrorCode, id: str, version: int
+) -> None:
+    reply = peer.ask(request_, version)
+    assert (reply.error_code, reply.member_id, reply.generation_id, reply.leader, reply.members) == (error, id, -1, "", [])
+    assert (reply.protocol_type, reply.protocol_name) == (None, None if version >= 7 else "")
+
+
+def test_a_protocol_of_no_name_is_told_as_null_from_version_7(desk: Desk, peer: Peer) -> None:
+    reply = joined(desk, peer, joining(protocols=(("", b"x"),)), 9)
+    assert (reply.error_code, reply.protocol_name) == (0, None)
+    again = joined(desk, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
+    assert (again.error_code, again.protocol_name) == (0, "")
+
+
+def test_instance_ids_of_others_are_told_to_those_who_know_them(desk: Desk) -> None:
+    leader, other = Peer(desk), Peer(desk)
+    leader.send(joining(instance="a"), 5)
+    other.send(joining(instance="b"), 5)
+    desk.pass_ms(0)
+    assert sorted(one.group_instance_id for one in leader.reply().members) == ["a", "b"]
+    other.reply()
+    leader.send(joining(id="a-id-1"), 4)
+    other.send(joining(id="b-id-2"), 4)
+    assert [one.group_instance_id for one in leader.reply().members] == [None, None]
+
+
+def test_a_leader_that_restarted_is_told_so_only_where_it_understands(desk: Desk, peer: Peer) -> None:
+    old = stable(desk, peer, "i")
+    told = peer.ask(joining(instance="i"), 8)
+    assert (told.error_code, told.leader, told.members, told.skip_assignment) == (0, old, [], False)
+    told = peer.ask(joining(instance="i"), 9)
+    assert (told.error_code, told.leader, told.skip_assignment) == (0, told.member_id, True)
+    assert [one.member_id for one in told.members] == [told.member_id]
+
+
+def test_a_protocol_twice_is_inconsistent(peer: Peer) -> None:
+    assert peer.ask(joining(protocols=(("range", b"x"), ("range", b"x"))), 9).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("metadata", ["000000000001", "00000000000100036162", "0000ffffffff", "000000000001000361626300000009", ""])
+def test_a_subscription_that_cannot_be_read_stops_nobody(desk: Desk, peer: Peer, metadata: str) -> None:
+    assert joined(desk, peer, joining(protocols=(("range", bytes.fromhex(metadata)),))).error_code == 0
+
+
+def test_a_client_without_an_id_gets_a_member_id_that_begins_with_a_dash(desk: Desk) -> None:
+    assert Peer(desk, client_id=None).ask(joining(), 9).member_id == "-id-1"
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("127.0.0.1", "/127.0.0.1"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("2001:db8::a:0:1f", "/2001:db8:0:0:0:a:0:1f"),
+        ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0"),
+    ],
+)
+def test_clients_hosts_are_written_as_java_writes_them(desk: Desk, address: str, host: str) -> None:
+    joined(desk, Peer(desk, address), joining())
+    (group,) = Peer(desk).ask(DescribeGroupsRequest(["g"]), 5).groups
+    assert [one.client_host for one in group.members] == [java_address(address)] == [host]
+
+
+def test_an_id_too_long_for_a_reply_closes_the_connection_and_nothing_else(desk: Desk, peer: Peer) -> None:
+    # Bytes that are no UTF-8 are read as characters of three bytes each.
+    request = joining(id="x" * 20_000)
+    peer.send(request, 9, request.encode(9).replace(b"x" * 20_000, b"\xff" * 20_000))
+    assert not peer.open
+    assert Peer(desk).ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED

@@ -1,0 +1,42 @@
+"""LeaveGroup over a connection, in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import stable
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_leaving_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
+    id = stable(desk, peer)
+    if version < 3:
+        assert peer.ask(LeaveGroupRequest("g", None, "stranger"), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert peer.ask(LeaveGroupRequest("g", None, id), version).error_code == 0
+    else:
+        reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("stranger", "i"), MemberIdentity(id), MemberIdentity(id)]), version)
+        assert reply.error_code == 0
+        told = [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members]
+        assert told == [("stranger", "i", 25), (id, None, 0), (id, None, 25)]
+    assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_leaving_a_group_that_is_not_there_is_an_error_of_each_who_leaves(peer: Peer, version: int) -> None:
+    if version < 3:
+        assert peer.ask(LeaveGroupRequest("nowhere", None, "me"), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        return
+    reply = peer.ask(LeaveGroupRequest("nowhere", [MemberIdentity("me"), MemberIdentity("", "i")]), version)
+    assert (reply.error_code, [(one.member_id, one.error_code) for one in reply.members]) == (0, [("me", 25), ("", 25)])
+    assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), version).error_code == ErrorCode.INVALID_GROUP_ID
+    assert peer.ask(LeaveGroupRequest("nowhere", []), version).members == []
+
+
+def test_an_administrator_removes_a_static_member_by_its_instance_and_is_told_what_it_said(desk: Desk, peer: Peer) -> None:
+    stable(desk, peer, "i")
+    reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("", "i", "scaled down")]), 5)
+    assert [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members] == [("", "i", 0)]

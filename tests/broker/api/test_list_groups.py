@@ -1,0 +1,42 @@
+"""ListGroups over a connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.messages.list_groups import ListGroupsRequest
+from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import committing, stable
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_of_all_partitions_are_listed(desk: Desk, peer: Peer, version: int) -> None:
+    stable(desk, peer)
+    names = [f"simple-{number}" for number in range(20)]
+    for name in names:
+        peer.ask(committing(name), 9)
+    reply = peer.ask(ListGroupsRequest(), version)
+    kind = "classic" if version >= 5 else ""
+    told = {one.group_id: (one.protocol_type, one.group_state, one.group_type) for one in reply.groups}
+    expected = dict.fromkeys(names, ("", "Empty" if version >= 4 else "", kind))
+    assert told == expected | {"g": ("consumer", "Stable" if version >= 4 else "", kind)}
+    assert len(reply.groups) == 21
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "listed"),
+    [
+        ([" stable "], [], {"g"}),
+        (["EMPTY"], [], {"simple"}),
+        (["empty", "Stable"], ["Classic"], {"g", "simple"}),
+        (["bogus"], [], set()),
+        ([], ["consumer"], set()),
+        ([], ["bogus", "CLASSIC"], {"g", "simple"}),
+        ([], [" classic "], set()),
+        (["dead"], ["classic"], set()),
+    ],
+)
+def test_lists_are_filtered_as_kafka_filters_them(desk: Desk, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
+    stable(desk, peer)
+    peer.ask(committing("simple"), 9)
+    assert {one.group_id for one in peer.ask(ListGroupsRequest(states, types), 5).groups} == listed

@@ -1,0 +1,17 @@
+"""OffsetFetch of several groups."""
+
+from __future__ import annotations
+
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.group_desk import Peer
+from tests.support.group_requests import committing
+
+
+def test_several_groups_are_answered_in_the_order_of_the_request(peer: Peer) -> None:
+    peer.ask(committing("a"), 9)
+    peer.ask(committing("b", partitions=(1,)), 9)
+    wanted = [OffsetFetchRequestGroup(name, "member", 5, None) for name in ("b", "nowhere", "a", "b")]
+    groups = peer.ask(OffsetFetchRequest(wanted), 9).groups
+    told = [(one.group_id, [partition.partition_index for topic in one.topics for partition in topic.partitions]) for one in groups]
+    assert told == [("b", [1]), ("nowhere", []), ("a", [0]), ("b", [1])]
+    assert peer.ask(OffsetFetchRequest([]), 8).groups == []

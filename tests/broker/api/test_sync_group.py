@@ -1,0 +1,53 @@
+"""SyncGroup over a connection, in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_is_told_its_assignment_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
+    id = joined(desk, peer, joining()).member_id
+    request = syncing(id, assigned={id: b"mine", "nobody": b"lost"})
+    if version < 5:
+        request.protocol_type = request.protocol_name = None
+    reply = peer.ask(request, version)
+    assert (reply.error_code, reply.assignment) == (0, b"mine")
+    assert (reply.protocol_type, reply.protocol_name) == ((CONSUMER, "range") if version >= 5 else (None, None))
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [(None, "range"), (CONSUMER, None), (None, None)])
+def test_from_version_5_a_sync_names_type_and_protocol_even_to_a_group_of_no_name(peer: Peer, kind: str | None, protocol: str | None) -> None:
+    reply = peer.ask(SyncGroupRequest("", 1, "me", None, kind, protocol, []), 5)
+    assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_refused_sync_has_neither_assignment_nor_protocol(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    reply = peer.ask(syncing(id, 2), 5)
+    assert (reply.error_code, reply.assignment, reply.protocol_type, reply.protocol_name) == (ErrorCode.ILLEGAL_GENERATION, b"", None, None)
+
+
+def test_a_member_is_asked_twice_and_both_are_answered(desk: Desk, peer: Peer) -> None:
+    id = stable(desk, peer)
+    other, first, second = Peer(desk), Peer(desk), Peer(desk)
+    other.send(joining(instance="other"), 9)  # now the group waits for its first member
+    first.send(joining(id=id, protocols=(("range", b"changed"),)), 9)
+    assert (first.reply().generation_id, other.reply().generation_id) == (2, 2)
+    for again in (first, second):
+        again.send(syncing("other-id-2", 2, instance="other"), 5)
+    assert first.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.reply() is None
+    other.send(joining(instance="third"), 9)  # calls everybody back
+    assert second.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    for again in (first, second):
+        again.send(joining(id=id), 9)
+    answered = first.reply()
+    assert (answered.error_code, answered.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    assert second.reply() is None

@@ -1,0 +1,76 @@
+"""Replies of OffsetCommit and OffsetFetch have the bytes of the generated messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.groups.offset_replies import AllCommitted, Fetched
+from coordinator.facts import expiring_offset_value, offset_value
+from protocol.errors import ProtocolError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from tests.support.group_requests import COMMITS, FETCHES
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
+OFFSETS = st.integers(-(1 << 63), (1 << 63) - 1)
+EPOCHS = st.integers(-(1 << 31), (1 << 31) - 1)
+INDEXES = EPOCHS
+STORED = st.builds(lambda offset, epoch, text: (offset, epoch, text, offset_value(offset, epoch, text.encode(), 9)), OFFSETS, EPOCHS, TEXT)
+EXPIRING = st.builds(lambda offset, text: (offset, -1, text, expiring_offset_value(offset, text.encode(), 8, 9)), OFFSETS, TEXT)
+VALUES = st.one_of(st.none(), STORED, EXPIRING)
+TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=130), st.sampled_from([0, 29])), max_size=3)
+
+
+@given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
+def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
+    raw = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
+    reply = Fetched([(group, raw, error)])
+    for version in FETCHES:
+        made: list[Any] = []
+        topic_type, partition_type = (
+            (OffsetFetchResponseTopics, OffsetFetchResponsePartitions) if version >= 8 else (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+        )
+        for name, some, code in topics:
+            partitions: list[Any] = []
+            for index, value in some:
+                offset, epoch, text = value[:3] if value else (-1, -1, "")
+                partitions.append(partition_type(index, offset, epoch if version >= 5 else -1, text, 0 if value else code))
+            made.append(topic_type(name, partitions))
+        if version >= 8:
+            expected = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group, made, error)])
+        else:
+            expected = OffsetFetchResponse(topics=made, error_code=error if version >= 2 else 0)
+        assert reply.encode(version) == expected.encode(version)
+
+
+@given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3))
+def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]]) -> None:
+    reply = AllCommitted([(name, [OffsetCommitRequestPartition(index) for index in some]) for name, some in topics])
+    expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in some]) for name, some in topics])
+    for version in COMMITS:
+        assert reply.encode(version) == expected.encode(version)
+
+
+def test_a_name_that_no_reply_can_hold_is_an_error_of_encoding() -> None:
+    for version in FETCHES:
+        with pytest.raises(ProtocolError):
+            Fetched([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
+    for version in COMMITS:
+        with pytest.raises(ProtocolError):
+            AllCommitted([("n" * 32_768, [])]).encode(version)

@@ -1,0 +1,85 @@
+"""Requests of groups as tests make them, and what they look at of the replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.group_desk import Desk, Peer
+
+CONSUMER = "consumer"
+COMMITS, FETCHES = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
+
+
+def joining(
+    group: str = "g",
+    id: str = "",
+    instance: str | None = None,
+    protocols: tuple[tuple[str, bytes], ...] = (("range", b"topics"),),
+    session: int = 10_000,
+    rebalance: int = 20_000,
+) -> JoinGroupRequest:
+    offers = [JoinGroupRequestProtocol(name, metadata) for name, metadata in protocols]
+    return JoinGroupRequest(group, session, rebalance, id, instance, CONSUMER, offers)
+
+
+def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = None, instance: str | None = None) -> SyncGroupRequest:
+    given = [SyncGroupRequestAssignment(member, data) for member, data in (assigned or {}).items()]
+    return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", given)
+
+
+def joined(desk: Desk, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
+    """The reply to a JoinGroup whose join phase is over at once."""
+    peer.send(request, version)
+    desk.pass_ms(0)
+    reply = peer.reply()
+    if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        request.member_id = reply.member_id
+        return joined(desk, peer, request, version)
+    return reply
+
+
+def stable(desk: Desk, peer: Peer, instance: str | None = None) -> str:
+    """The id of the one member of the stable group "g"."""
+    reply = joined(desk, peer, joining(instance=instance), 5)
+    peer.ask(syncing(reply.member_id, assigned={reply.member_id: b"mine"}, instance=instance), 5)
+    return str(reply.member_id)
+
+
+def committing(group: str = "g", generation: int = -1, id: str = "", partitions: tuple[int, ...] = (0,), topic: str = "t") -> OffsetCommitRequest:
+    wanted = [OffsetCommitRequestPartition(number, 5, -1, "") for number in partitions]
+    return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
+
+
+def fetching(group: str, version: int) -> OffsetFetchRequest:
+    if version >= 8:
+        return OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", [0, 1])])])
+    return OffsetFetchRequest(None, group, [OffsetFetchRequestTopic("t", [0, 1])])
+
+
+def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
+    return {(topic.name, one.partition_index): one.error_code for topic in reply.topics for one in topic.partitions}
+
+
+def refuse_everything(desk: Desk, refusal: int) -> None:
+    for journal in desk.shards.journals:
+        journal.refusal = refusal
+
+
+def fetched(peer: Peer, version: int, *topics: tuple[str, list[int]], everything: bool = False) -> Any:
+    if version >= 8:
+        wanted = None if everything else [OffsetFetchRequestTopics(name, partitions) for name, partitions in topics]
+        (reply,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=wanted)]), version).groups
+    else:
+        one = None if everything else [OffsetFetchRequestTopic(name, partitions) for name, partitions in topics]
+        reply = peer.ask(OffsetFetchRequest(None, "g", one), version)
+    assert reply.error_code == 0
+    return {
+        (topic.name, one.partition_index): (one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+        for topic in reply.topics
+        for one in topic.partitions
+    }
