@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
 BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # what a wheel is made of besides
 INSIDE = Path("tenure/_inside")  # as setup.py says
+MADE = (".so", ".pyc")
 SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
 
 
@@ -71,8 +72,8 @@ def missing_compiler() -> str | None:
 
 def mirror(source: Path, copy: Path) -> None:
     """Makes copy hold source's files; what has not changed keeps its time, so that it is not built again."""
-    wanted = {path.relative_to(source) for path in source.rglob("*") if path.suffix in (".py", ".toml")}
-    for path in [path for path in copy.rglob("*.*") if path.suffix != ".so" and path.is_file()]:
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix not in MADE}
+    for path in [path for path in copy.rglob("*") if path.is_file() and path.suffix not in MADE]:
         if path.relative_to(copy) not in wanted:
             path.unlink()
     for name in wanted:

@@ -22,7 +22,8 @@ PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "pipeline
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # all that `import tenure` can reach
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # beside them in the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
-PAGE = "pipeline/report/"  # the report is made of
+PAGE = "pipeline/report/"  # the report is made of its files with these endings
+PAGE_ENDINGS = (".css", ".html", ".js", ".json")
 ENTRY_POINTS, LICENCES = "entry_points.txt", ("licenses/LICENSE", "licenses/NOTICE")
 SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; each module's own file only opens it
 
@@ -89,12 +90,13 @@ def welcome(name: str, *, wheel: bool) -> bool:
         return False
     name = name.removeprefix(INSIDE) if wheel else name
     if name.startswith(PAGE):
-        return name.endswith((".py", ".css", ".html", ".js", ".json"))
+        return name.endswith((".py", *PAGE_ENDINGS))
     return name.split("/")[0] in PACKAGES and name.endswith(".py") and not name.startswith(DEVELOPMENT)
 
 
 def missing(names: list[str], *, wheel: bool) -> list[str]:
-    wanted = [*OUTSIDE, *(f"{INSIDE if wheel else ''}{package}/__init__.py" for package in PACKAGES)]
+    page = [f"{PAGE}{path.name}" for path in (ROOT / PAGE).iterdir() if path.suffix in PAGE_ENDINGS]
+    wanted = [*OUTSIDE, *(f"{INSIDE if wheel else ''}{name}" for name in (*(f"{package}/__init__.py" for package in PACKAGES), *page))]
     endings = [ENTRY_POINTS, *(LICENCES if wheel else ("LICENSE", "NOTICE", "setup.py"))]
     absent = [name for name in wanted if name not in names] + [end for end in endings if not any(name.endswith(end) for name in names)]
     return [f"{name} is missing" for name in sorted(absent)]

@@ -30,15 +30,17 @@ def test_only_a_build_as_new_as_its_source_may_run(tmp_path: Path, capsys: pytes
 def test_a_copy_follows_its_source_and_leaves_what_is_unchanged_alone(tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     (source / "deep").mkdir(parents=True)
-    for name in ("kept.py", "changed.py", "gone.py", "deep/schema.toml", "deep/left.so"):
+    for name in ("kept.py", "changed.py", "gone.py", "gone.css", "deep/schema.toml", "deep/page.html", "deep/left.so"):
         (source / name).write_text(name)
     compiled.mirror(source, copy)
     os.utime(copy / "kept.py", (100, 100))
     (copy / "built.so").touch()
     (source / "changed.py").write_text("anew")
     (source / "gone.py").unlink()
+    (source / "gone.css").unlink()
     compiled.mirror(source, copy)
-    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {"kept.py", "changed.py", "deep/schema.toml", "built.so"}
+    left = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert left == {"kept.py", "changed.py", "deep/schema.toml", "deep/page.html", "built.so"}
     assert (copy / "kept.py").stat().st_mtime == 100
     assert (copy / "changed.py").read_text() == "anew"
 

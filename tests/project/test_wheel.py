@@ -64,6 +64,8 @@ def test_what_does_not_belong_and_what_is_missing_is_named(archives: Path) -> No
     for name in (name for name in names if name.endswith(".so") and ("storage/log." in name or "tenure__mypyc" in name)):
         without = [other for other in names if other != name]
         assert distribution.problems_of(without, wheel=True, machine_code=True) == [f"{name.split('.')[0]} is not compiled"]
+    page = [name for name in names if name.endswith("/page.html")]
+    assert distribution.problems_of([name for name in names if name not in page], wheel=True, machine_code=COMPILED) == [f"{page[0]} is missing"]
     if not COMPILED:
         assert f"{log.removesuffix('.py')} is not compiled" in distribution.problems_of(names, wheel=True, machine_code=True)
 
