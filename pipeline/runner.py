@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
 from pipeline.progress import Progress
@@ -64,10 +65,21 @@ class OnSpark:
 
         with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value), unit):
             try:
-                results = context.parallelize(numbered, len(numbered)).map(call).collect()
+                results = _interruptible(context, lambda: context.parallelize(numbered, len(numbered)).map(call).collect())
             except Exception as error:
                 raise SparkFailed(f"Spark gave up {what}: {_why(str(error))}") from error
         return [result for _, result in sorted(results, key=lambda one: int(one[0]))]
+
+
+def _interruptible(context: Any, job: Callable[[], Any]) -> Any:
+    """Ctrl-C comes to the main thread; the one that waits for the JVM must not be torn from its connection."""
+    with ThreadPoolExecutor(1) as waiting:
+        result = waiting.submit(job)
+        try:
+            return result.result()
+        except BaseException:
+            context.cancelAllJobs()
+            raise
 
 
 def _why(text: str) -> str:

@@ -6,9 +6,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +61,7 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             builder = builder.config(name, value)
         log = Path(folder) / "spark.log"
         try:
-            with chatter_in(log):
+            with chatter_in(log), _own_interrupts():
                 spark = builder.getOrCreate()
         except Exception as error:
             last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
@@ -70,6 +72,15 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """What Ctrl-C does stays as it is: PySpark would call the JVM from within a signal, in the midst of another call."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def _ship(context: Any, folder: Path) -> None:

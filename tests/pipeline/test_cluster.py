@@ -27,7 +27,7 @@ PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "broker",
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("world") / "data"
-    write_world(directory, seed=1, days=0.1)
+    write_world(directory, seed=1, days=0.05)
     return directory
 
 

@@ -25,13 +25,12 @@ from pipeline.schema import rows_of
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
 from tests.pipeline.test_build import SLICED, difference
-from tests.spark.session import JVM, end_jvm
+from tests.spark.session import SETTINGS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("jvm")]
 
 QUIET = Progress()
 SEED = random.randrange(1 << 16)  # in the names of the tests
-SMALL = {"spark.driver.extraJavaOptions": JVM, "spark.driver.memory": "768m"}
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +66,9 @@ def wanted(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, p
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def jvm() -> Iterator[None]:
-    pytest.importorskip("pyspark")
-    yield
-    end_jvm()
-
-
 @contextmanager
 def on_spark(master: str, partitions: int) -> Iterator[Any]:
-    with session(master, {**SMALL, "spark.sql.shuffle.partitions": str(partitions)}) as spark:
+    with session(master, {**SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}) as spark:
         yield spark
 
 

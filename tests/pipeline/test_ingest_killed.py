@@ -1,4 +1,4 @@
-"""kill -9 of the driver, or of a Python worker, while rows are written: the next run leaves each record once."""
+"""kill -9 or Ctrl-C of the driver on Spark while rows are written: the next run leaves each record once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,34 +23,71 @@ from tests.pipeline.segments import random_batches, reference, write_segment
 from tests.running import ROOT
 
 pytestmark = pytest.mark.spark
+SECONDS = 300.0
 
 
-@pytest.mark.parametrize("whom", ["driver", "worker"])
-def test_what_dies_while_it_reads_has_published_nothing(tmp_path: Path, whom: str) -> None:
-    pytest.importorskip("pyspark")
-    data, out, marks = tmp_path / "data", tmp_path / "out", tmp_path / "marks"
-    marks.mkdir()
-    for partition in range(4):
-        write_segment(data / f"__consumer_offsets-{partition}", random_batches(partition, 60))
-    command = [sys.executable, "-m", "tests.pipeline.ingesting", str(data), str(out), str(marks)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MARKS": str(marks)}
-    driver = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@contextmanager
+def started(*command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
-        until = time.monotonic() + 120
-        while not list(marks.iterdir()) and time.monotonic() < until:
-            assert driver.poll() is None
-            time.sleep(0.05)
-        victim = driver.pid if whom == "driver" else int(next(marks.iterdir()).name)
-        os.kill(victim, signal.SIGKILL)
-        assert driver.wait(120) != 0
+        yield process
     finally:
+        process.kill()
+        process.communicate()
+
+
+def await_any(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
+    until = time.monotonic() + SECONDS
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path, tmp_path: Path) -> None:
+    out, marks = tmp_path / "out", tmp_path / "marks"
+    marks.mkdir()
+    with started("-m", "tests.pipeline.ingesting", str(data), str(out), str(marks)) as driver:
+        await_any(driver, marks, "*")
         driver.kill()
-        driver.wait(10)
+        assert driver.wait(SECONDS) == -signal.SIGKILL
     assert list(out.rglob("*.parquet"))  # written, and published by nobody
     assert Warehouse.open(out).current().run == 0
+    assert read(data, out) == whole(data)
+
+
+def test_a_run_that_is_interrupted_ends_without_a_trace(data: Path, tmp_path: Path) -> None:
+    out, temporary = tmp_path / "out", tmp_path / "temporary"
+    temporary.mkdir()
+    run = ("-P", "-m", "tenure", "analyze", "run", "--follow", "--offsets", str(data), "--out", str(out), "--master", "local[1]", "--quiet")
+    with started(*run, TMPDIR=str(temporary)) as driver:
+        await_any(driver, out, "bronze/records/run=1/*")
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(SECONDS) == 130
+        assert driver.stderr is not None
+        assert driver.stderr.read() == ""
+    assert not [path for path in temporary.iterdir() if path.name.startswith("tenure-")]
+    assert read(data, out) == whole(data)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    pytest.importorskip("pyspark")
+    for partition in range(4):
+        write_segment(tmp_path / "data" / f"__consumer_offsets-{partition}", random_batches(partition, 60))
+    return tmp_path / "data"
+
+
+def read(data: Path, out: Path) -> list[Row]:
     quiet = Progress()
     warehouse = Warehouse.open(out)
     with warehouse.locked():
         ingest(warehouse, Sequential(quiet), Inputs.of([str(data)]), quiet)
-    whole = [row for partition in range(4) for row in reference(data / f"__consumer_offsets-{partition}")]
-    assert rows_of(Row, warehouse.read("records")) == whole
+    return rows_of(Row, warehouse.read("records"))
+
+
+def whole(data: Path) -> list[Row]:
+    return [row for partition in range(4) for row in reference(data / f"__consumer_offsets-{partition}")]

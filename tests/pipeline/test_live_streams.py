@@ -19,22 +19,12 @@ from pipeline.warehouse import Warehouse
 from tests.kafka_process import free_ports, kafka_folder, running_kafka
 from tests.pipeline.test_wire import commit_offsets
 from tests.running import broker
-from tests.spark.session import await_that, session
+from tests.spark.session import await_that
 
 pytestmark = pytest.mark.spark
 
 QUIET = Progress()
 SECONDS = 300.0
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark")
-    from pipeline.source import CoordinatorLogs
-
-    with session([], tmp_path_factory.mktemp("spark")) as started:
-        started.dataSource.register(CoordinatorLogs)
-        yield started
 
 
 class Live:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,8 @@ from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
 from tests.pipeline.fake_cluster import FakeCluster
 from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, write_segment
-from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark")
-    from pipeline.source import CoordinatorLogs
-
-    with session([], tmp_path_factory.mktemp("spark")) as started:
-        started.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        started.dataSource.register(CoordinatorLogs)
-        yield started
 
 
 def rows(frame: Any) -> list[Row]:
