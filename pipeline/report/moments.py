@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from history.inferred import FORMATION
 from pipeline.rows import Deploy, Episode
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def _begin(one: Episode) -> int:
     return known or 0
 
 
+def _typical(together: list[Episode], culprit: str | None) -> Episode:
+    """What the culprit did that cost most; of a deploy how it began."""
+    if culprit is None:
+        return next((one for one in together if one.cause != FORMATION), together[0])
+    return max((one for one in together if _who(one) == culprit), key=lambda one: one.partition_seconds_lost or 0.0)
+
+
 def _who(one: Episode) -> str | None:
     """A dynamic member has another id after each restart; its client and host stay."""
     return one.trigger_client or one.trigger_member
@@ -52,8 +60,8 @@ def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
     for one in together:
         cost[_who(one)] += round(1_000 * (one.partition_seconds_lost or 0.0))
     culprit = max(who, key=lambda name: (cost[name], who[name]), default=None)
-    typical = max((one for one in together if culprit in (None, _who(one))), key=lambda one: one.partition_seconds_lost or 0.0)
     deploy = next((one for one in deploys if one.start_ms <= end and begin <= one.end_ms), None)
+    typical = _typical(together, None if deploy is not None else culprit)
     return {
         "cluster": first.cluster,
         "group": first.group,

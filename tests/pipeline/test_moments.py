@@ -52,8 +52,9 @@ def test_who_cost_most_is_named_not_who_moved_most() -> None:
 
 def test_a_deploy_is_named_as_one() -> None:
     deploy = Deploy("c", "g", 0, BEGAN, BEGAN + MINUTE, 4, 3, "dynamic", 2, 0, 1.0, "exact")
-    (found,) = moments(episode("g", 0, BEGAN + 1_000, "member_left"), deploys=(deploy,))
-    assert (found["restarted"], found["of_members"]) == (3, 4)
+    began = episode("g", 1, BEGAN + 2_000, "session_expired", evidence="a was not heard of")
+    (found,) = moments(episode("g", 0, BEGAN + 1_000, "formation"), began, episode("g", 2, BEGAN + 9_000, "new_member"), deploys=(deploy,))
+    assert (found["restarted"], found["of_members"], found["cause"], found["evidence"]) == (3, 4, "session_expired", "a was not heard of")
     (found,) = moments(episode("g", 0, BEGAN + HOUR, "member_left"), deploys=(deploy,))
     assert found["restarted"] is None
 

@@ -276,6 +276,14 @@ class TestInABrowser:
             assert page.value("document.documentElement.scrollWidth") <= width
             assert page.value("getComputedStyle(document.body).backgroundColor") == ("rgb(20, 23, 28)" if dark else "rgb(251, 251, 250)")
 
+    def test_on_paper_it_is_light_and_as_wide_as_the_paper(self, program: str, written: Path) -> None:
+        with browser.browser(program) as page:
+            page.open(written / "report.html", width=794)
+            page.ask("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+            assert page.value("document.documentElement.scrollWidth") <= 794
+            assert page.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            assert page.value("getComputedStyle(document.body).color") == "rgb(29, 33, 41)"
+
     def test_what_can_be_clicked_works(self, program: str, written: Path) -> None:
         with browser.browser(program) as page:
             page.open(written / "report.html")
