@@ -319,3 +319,19 @@ def test_a_number_of_records_that_the_offsets_do_not_allow_is_damage_though_the_
     wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
     with pytest.raises(DamagedLog, match=f"{count} records for {delta + 1} offsets|cut short"):
         cleaned(CountedDisk(), {0: [one(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)
+
+
+class WrongDisk(CountedDisk):
+    """What a cleaning writes comes out with another last byte."""
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        file = super().open(path, create)
+        if ".log." in path:
+            write = file.write
+            file.write = lambda at, data: write(at, bytes(data[:-1]) + bytes([data[-1] ^ 1]))  # type: ignore[method-assign]
+        return file
+
+
+def test_what_a_cleaning_has_written_is_read_before_it_is_promised() -> None:
+    with pytest.raises(DamagedLog, match="checksum"):
+        cleaned(WrongDisk(), {0: [one(0), one(1)]}, 2)

@@ -13,6 +13,7 @@ from storage.checkpoints import read_offsets, write_offsets
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
+from tests.storage.test_log import WorstLuck
 
 NODE = 1
 
@@ -376,3 +377,14 @@ def test_a_checkpoint_has_as_many_lines_as_it_says(place: Place, text: str, foun
     write_offsets(place.disk, f"{place.path}/points", found)
     lines = "".join(f"{topic} {partition} {offset}\n" for (topic, partition), offset in found.items())
     assert read(place.disk, f"{place.path}/points").decode() == f"0\n{len(found)}\n{lines}"
+
+
+def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
+    disk = FaultyDisk(WorstLuck())
+    place = Place(disk, "")
+    stopped(place)
+    directory = opened(place)
+    assert directory.clean
+    directory.begin()
+    disk.crash()
+    assert not opened(place).clean

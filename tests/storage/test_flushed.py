@@ -205,3 +205,14 @@ def test_a_sync_that_fails_in_an_early_roll_is_a_flush_that_failed() -> None:
     assert not log.usable
     with pytest.raises(AppendFailed, match="repaired"):
         log.append(batch("b"), 0)
+
+
+def test_what_a_process_left_that_was_killed_is_safe_with_the_first_flush_of_the_next() -> None:
+    """The name of the folder, which the system may have in memory alone, included."""
+    disk = FaultyDisk(WorstLuck())
+    disk.make_folder("/data")
+    opened(disk, deferred=True).append(batch("a"), 0)
+    log = opened(disk, deferred=True)
+    assert (names(log), log.flush()) == (["a.0"], 1)
+    disk.crash()
+    assert names(opened(disk, deferred=True)) == ["a.0"]

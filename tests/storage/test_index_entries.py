@@ -250,14 +250,28 @@ def test_to_write_an_index_waits_for_no_disk(disk: FaultyDisk) -> None:
     assert disk.opened == 0
 
 
-def test_room_made_ahead_is_cut_off_when_the_index_is_stored(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_room_made_ahead_is_cut_off_when_the_index_is_stored(disk: FaultyDisk, more: int) -> None:
+    """What came since stands in its place."""
+    index = filled(disk, 3 + more)
+    index.save()
+    expected = [read(disk, path) for path in (index.offset_path, index.time_path)]
     index = filled(disk, 3)
     index.save()
-    stored = [read(disk, path) for path in (index.offset_path, index.time_path)]
     for path in (index.offset_path, index.time_path):
         overwrite(disk, path, read(disk, path) + bytes(240))
     again = Index(index.handles, index.path, "", index.base)
     assert again.load(1 << 20)
     assert disk.opened == 0
+    for number in range(4, 4 + more):
+        again.add(BASE + number, number * INTERVAL_BYTES, number, BASE + number)
     again.save()
-    assert [read(disk, path) for path in (index.offset_path, index.time_path)] == stored
+    assert [read(disk, path) for path in (index.offset_path, index.time_path)] == expected
+
+
+def test_the_newest_time_before_an_offset_is_found_in_the_file(disk: FaultyDisk) -> None:
+    entries_of(disk, *GOOD)
+    index = index_on(disk)
+    assert index.load(1 << 20)
+    found = [index.newest_before(BASE + offset) for offset in range(5)]
+    assert found == [(-1, BASE), (-1, BASE), (7, BASE + 1), (8, BASE + 2), (8, BASE + 2)]

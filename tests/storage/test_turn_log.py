@@ -123,6 +123,14 @@ def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: s
     with pytest.raises(OSError, match="error"):
         turns.write(turn(("a-0", stamped("y", 1))))
     assert len(Leftover(disk, FOLDER).batches_of("a-0")) == 1
+    # Nor does the next file say that the log had it.
+    TurnLog(disk, FOLDER, 2, turns).write(turn(("b-0", stamped("z", 0))))
+    path = f"{FOLDER}/{PREFIX}1"
+    overwrite(disk, path, b"?" * len(read(disk, path)))
+    left = Leftover(disk, FOLDER)
+    assert left.lacking("a-0", 1) == []
+    with pytest.raises(DamagedLog):
+        left.lacking("a-0", 0)
 
 
 def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
