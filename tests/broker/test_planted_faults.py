@@ -40,7 +40,7 @@ BARE = {
 }
 # Tasks whose end somebody awaits: what they raise is heard there.
 AWAITED = {
-    ("broker/server.py", "self.cleaning.stop()"),
+    ("broker/server.py", "broker.cleaning.stop()"),
     ("broker/topics/batch_checker.py", "self._start()"),
     ("broker/stores/compaction.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
 }

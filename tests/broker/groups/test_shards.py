@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from broker.groups.shards import IDS_AT_ONCE, PLACE_NAME_MAX, PLACES_MAX, FreshIds, Shards
-from broker.server import group_config
 from broker.settings.config import load_config
+from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
 from tests.broker.groups.test_journal import LATE_MS
 from tests.support.group_logs import CONFIG, World

@@ -76,7 +76,7 @@ async def test_members_that_come_one_after_the_other_end_in_one_generation(serve
     for task in living:
         task.cancel()
     await asyncio.gather(*living, return_exceptions=True)
-    (shard,) = [journal.shard for journal in served.server.shards.journals if "g" in journal.shard.groups]
+    (shard,) = [journal.shard for journal in served.server.broker.shards.journals if "g" in journal.shard.groups]
     assert set(shard.groups["g"].members) == {member.id for member in some}
 
 
@@ -122,7 +122,7 @@ async def test_a_member_that_waits_for_others_is_answered_when_the_broker_stops(
     await first.rebalance()
     second.client.send((joining(), 3))  # calls back the first, which does not come
     waiting = asyncio.create_task(second.client.reply())
-    while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].awaiting for journal in served.server.shards.journals):
+    while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].awaiting for journal in served.server.broker.shards.journals):
         await asyncio.sleep(0)
     stopping = asyncio.create_task(served.stop())
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR

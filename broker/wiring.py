@@ -1,0 +1,260 @@
+"""The parts of one broker, put together in the order in which they need each other."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from functools import partial
+from typing import Final
+
+from broker.api.parts import Parts
+from broker.api.table import routes
+from broker.groups.journal import Journal, owned_or_fail
+from broker.groups.notes import Notes
+from broker.groups.shards import Shards
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.logging import logs
+from broker.net.acceptor import Acceptor
+from broker.net.connection import Host
+from broker.net.connections import Connections
+from broker.net.dispatch import Call, Dispatch
+from broker.net.long_requests import Looks
+from broker.runtime.clock import Clock, boot_clock
+from broker.runtime.collector import Collector
+from broker.runtime.contain import DEFECTS
+from broker.runtime.node import Address, Node
+from broker.runtime.turn import Turn
+from broker.security.authorizer import AllowAll
+from broker.settings.config import Config
+from broker.settings.descriptors import Descriptors
+from broker.settings.report import tell_settings
+from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction_order import TopicLogs
+from broker.stores.last_use import LastUse
+from broker.stores.local import LocalStore, id_text
+from broker.stores.topic_logs import LocalTopicStore
+from broker.topics.append import Allowance
+from broker.topics.appender import Appender
+from broker.topics.batch_checker import Checker
+from broker.topics.deletions import Deletions
+from broker.topics.end_offset_notes import EndOffsetNotes
+from broker.topics.late_batches import LateBatches
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topics
+from broker.topics.retention import Retention
+from broker.topics.setting_sources import SettingSources
+from broker.topics.settings import broker_defaults
+from broker.topics.transactions import Transactions
+from broker.topics.waiting_fetches import Fetches
+from coordinator import GroupConfig
+from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
+
+log = logs.get_logger("broker.server")
+
+TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
+
+
+class Broker:
+    """What serves requests. It is made without a disk, and opened over a store."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
+        self.config = config
+        self._loop = loop
+        self.clock = Clock(boot_ns=boot_clock(), settle_ms=config.clock_settle_ms)
+        self.turn = Turn(loop, self.clock)
+        self.dispatch = Dispatch(config.request_elements_max)
+        self.topics = Topics(lambda: uuid.uuid4().bytes)
+        self.connections = Connections(self.clock, config.connections_max_idle_ms)
+        host = Host(
+            self.clock,
+            self.turn,
+            self.dispatch,
+            self.connections.ended,
+            config.socket_request_max_bytes,
+            config.connection_unread_replies_max_bytes,
+            config.connection_waiting_requests_max_bytes,
+            trace if logs.debug_enabled() else None,
+            config.connections_partial_requests_max_bytes,
+        )
+        overrides = dict(config.max_connections_per_ip_overrides)
+        self.acceptor = Acceptor(
+            loop,
+            host,
+            self.connections,
+            config.max_connections,
+            lambda peer: overrides.get(peer, config.max_connections_per_ip),
+            descriptors.reserve_from,
+            buffered,
+        )
+        self.journals: list[Journal] = []
+
+    async def open(self, store: LocalStore, addresses: list[Address]) -> None:
+        """Everything but the acceptor works then: groups and logs are opened while requests are answered."""
+        if not store.directory.is_new:
+            self.clock.start_after(store.directory.last_use())
+        node = Node(self.config.node_id, store.cluster_id)
+        store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
+        self.cleaning = store.cleaning = Cleaning(
+            self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, clerk=store.clerk
+        )
+        await self._open_registry(store)
+        tell_settings(self.config)
+        self._open_shards(store)
+        topic_logs = LocalTopicStore(store)
+        self.partitions = Partitions(self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open)
+        self._serve(node, store, topic_logs)
+        self.turn.attend(self.connections)
+        self.shards.load_all()
+        self.partitions.open_all()
+        self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
+        self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms)
+        self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
+        self.end_offsets = self._note_end_offsets()
+
+    async def _open_registry(self, store: LocalStore) -> None:
+        opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
+        store.acquire(TOPIC_REGISTRY, opened.set_result)
+        owned = owned_or_fail("the registry of topics", await opened)
+        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms)
+        journal.start()
+        self.journals.append(journal)
+        self.turn.attend(journal)
+        self.registry = journal
+        if CONSUMER_OFFSETS not in self.topics.by_name:
+            # It exists from the first start, with an id and a number of partitions that stay.
+            self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
+            self.turn.touch(journal)
+
+    def _open_shards(self, store: LocalStore) -> None:
+        config = self.config
+        topic = self.topics.by_name[CONSUMER_OFFSETS]
+        store.topic_ids[topic.name] = id_text(topic.id)
+        partitions = topic.partitions
+        if partitions != config.offsets_topic_num_partitions:
+            log.warning(
+                "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it",
+                configured=config.offsets_topic_num_partitions,
+                used=partitions,
+            )
+        self.groups = group_config(config)
+        self.notes = Notes(store, self._loop, self.clock)
+        self.collector = Collector(self._loop, lambda: self.shards.members)
+        self.shards = Shards(
+            partitions,
+            self.groups,
+            store,
+            self.turn,
+            self._loop,
+            config.offsets_commit_timeout_ms,
+            self.notes,
+            partial(self._loaded, store),
+            loading=self.collector.pause,
+        )
+
+    def _loaded(self, store: LocalStore) -> None:
+        self.collector.go_on()
+        self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
+
+    def _serve(self, node: Node, store: LocalStore, topic_logs: LocalTopicStore) -> None:
+        config = self.config
+        deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
+        deletions.resume(self.topics.deleted.values())
+        fetches = Fetches(self.turn, self.clock)
+        self.turn.attend(fetches)
+        allowance = Allowance(self.turn, self.clock.monotonic_ns)
+        appender = Appender(self.clock, allowance)
+        self.checker = Checker(self._loop)
+        self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
+        parts = Parts(
+            config=config,
+            node=node,
+            clock=self.clock,
+            authorizer=AllowAll(),
+            cluster_view=store.view(),
+            routes=self.dispatch.routes,
+            health=self._health,
+            groups=self.groups,
+            shards=self.shards,
+            topics=self.topics,
+            registry=self.registry,
+            setting_sources=SettingSources(config, node.id, store.directory.path),
+            partitions=self.partitions,
+            deletions=deletions,
+            transactions=Transactions(),
+            topic_store=topic_logs,
+            data_path=store.directory.path,
+            allowance=allowance,
+            appender=appender,
+            late_batches=self.late_batches,
+            fetches=fetches,
+            looks=Looks(self.turn),
+        )
+        self.dispatch.serve(*routes(parts))
+
+    def _note_end_offsets(self) -> EndOffsetNotes:
+        config = self.config
+        return EndOffsetNotes(
+            config.notes_end_offsets_interval_ms,
+            config.notes_retention_bytes,
+            self.topics,
+            self.partitions,
+            self.shards.of,
+            self.notes.tell_ends,
+            self._loop,
+            self.clock,
+        )
+
+    def _health(self) -> str:
+        """What the operator should know, for `tenure health`: what does not serve yet, and what is wrong though it serves."""
+        return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.trouble, DEFECTS.text)))
+
+    def stop(self) -> None:
+        """No new connections and no work of its own; what is on its way to a log goes on."""
+        self.acceptor.close()
+        for connection in list(self.connections.live):
+            connection.begin_nothing_more()
+        self.late_batches.stop()
+        self.shards.stop()
+        self.retention.stop()
+        self.last_use.stop()
+        self.end_offsets.stop()
+        self.partitions.stop()
+        self.collector.close()
+
+
+def cleaning_rules(config: Config) -> CleaningRules:
+    return CleaningRules(
+        config.offsets_topic_segment_bytes,
+        config.log_cleaner_delete_retention_ms,
+        map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+        topics_enable=config.log_cleaner_enable,
+        topics_backoff_seconds=config.log_cleaner_backoff_ms / 1000,
+        notes_bytes_max=config.notes_retention_bytes,
+    )
+
+
+def group_config(config: Config) -> GroupConfig:
+    """What the core is told of the settings."""
+    return GroupConfig(
+        config.group_min_session_timeout_ms,
+        config.group_max_session_timeout_ms,
+        config.group_initial_rebalance_delay_ms,
+        config.group_max_size,
+        config.offset_metadata_max_bytes,
+        config.offsets_retention_minutes * 60_000,
+        config.offsets_retention_check_interval_ms,
+        config.message_max_bytes,
+    )
+
+
+def trace(direction: str, call: Call, message: object) -> None:
+    """A decoded frame, payloads shortened."""
+    shown = repr(message)
+    logs.get_logger("broker.frames").debug(
+        direction,
+        api=call.route.api.name,
+        version=call.version,
+        correlation_id=call.correlation_id,
+        peer=call.connection.peer,
+        message=shown if len(shown) <= 500 else f"{shown[:500]}... ({len(shown)} characters)",
+    )
