@@ -32,9 +32,10 @@ def fold_group(
     now_ms: int,
 ) -> GroupTables:
     """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
-    if not group:  # notes about coordinators and end offsets
-        return GroupTables([], [], note_rows(cluster, group, events.notes), [], [], [])
     holes = Holes(coverage, events.unreadable)
+    if not group:  # notes about coordinators and end offsets; no broker lets a group of that name form, but what is stored is not dropped
+        images = generation_rows(cluster, group, events.images, holes), member_rows(cluster, group, events.images)
+        return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
     between = Between({offset: around(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
     story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)

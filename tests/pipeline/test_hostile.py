@@ -434,6 +434,7 @@ def test_names_are_text_wherever_they_are_shown(command: Command, tmp_path: Path
         assert not tags.handlers
         assert not set(tags.found) & {"img", "iframe", "object", "embed", "form"}
         assert not ACTIVE.search(text)
+    assert command("reconcile").code == EXIT.DONE
     known = {one["group"] for one in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
     assert known >= set(NAMES)
     for name in (*NAMES[::5], "nobody\x1b[0m\u202e"):
