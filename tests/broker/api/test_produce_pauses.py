@@ -130,6 +130,11 @@ def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
         for pid in left:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
+        try:  # its check may have been over by then, in the compiled build more often
+            (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
+            stored = 2 * LONG if part.error_code == 0 else LONG
+        except ConnectionError:
+            stored = LONG
         lasting.start()
         with Client(lasting.port) as again:
-            assert answer(again, "plain", plain_batch()) == (0, LONG)
+            assert answer(again, "plain", plain_batch()) == (0, stored)
