@@ -83,14 +83,14 @@ def build_behind(task: BehindTask) -> list[File]:
     fresh = loaded.coded("commits", task.run)
     tails = State.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
     topics = {*fresh["topic"].unique().to_pylist(), *(tails.tails["topic"].unique().to_pylist() if tails is not None else ())}
-    ends = loaded.of_topics("end_offsets", topics)
+    fresh_ends, known_ends = loaded.of_topics("end_offsets", topics, task.run)
     since = BEGINNING
     if task.before_ms >= 0:
         since = since_ms(
             task.before_ms,
             fresh,
-            loaded.of_topics("end_offsets", topics, run=task.run),
-            loaded.of_topics("end_offsets", topics, before=task.run),
+            fresh_ends,
+            known_ends,
             loaded.table("events", like="records", run=task.run),
             loaded.table("rebalances"),
         )
@@ -100,7 +100,7 @@ def build_behind(task: BehindTask) -> list[File]:
     commits = pa.concat_tables([coded(tails.tails), fresh]) if tails is not None and enough else loaded.coded("commits")
     made = measured(
         task.cluster,
-        *connect(commits, ends),
+        *connect(commits, pa.concat_tables([known_ends, fresh_ends])),
         {name: loaded.table(name) for name in TOLD},
         merged(rows_of(Coverage, loaded.table("coverage"))),
         before,

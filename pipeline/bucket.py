@@ -136,10 +136,14 @@ class Loaded:
         settled = self.settled(name, from_ms)
         return joined(name, [self._warehouse.load(file) for file in self.files(name) if file not in settled])
 
-    def of_topics(self, name: str, topics: Collection[str], *, run: int | None = None, before: int | None = None) -> pa.Table:
-        """Rows of these topics; `before`: what earlier runs have written."""
+    def of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
+        """Rows of these topics: those that this run has written, and all others."""
         wanted = pa.array(sorted(topics), pa.string())
-        files = [file for file in self.files(name) if run in (None, file.run) and (before is None or file.run < before)]
+        files = self.files(name)
+        fresh, known = (self._of_topics(name, [file for file in files if (file.run == run) is new], wanted) for new in (True, False))
+        return fresh, known
+
+    def _of_topics(self, name: str, files: Sequence[File], wanted: pa.Array) -> pa.Table:
         tables = (self._warehouse.load(file, CODED) for file in files)
         return pa.concat_tables([coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
 

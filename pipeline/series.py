@@ -315,7 +315,7 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
 
 
 def _earliest_before(keys: Ints, at: Ints, is_old: Flags) -> int:
-    order = np.lexsort((is_old, at, keys))
+    order = by_key_and_time(keys, at)  # new ones come first of those of one moment, as they are given
     keys, at, is_old = keys[order], at[order], is_old[order]
     before = last_seen(is_old)
     own = (before >= 0) & (keys[np.maximum(before, 0)] == keys)
