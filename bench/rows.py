@@ -232,6 +232,47 @@ PARTITIONS = DataRow(
 DATA_ROWS = (PRODUCE_1MB, FETCH_1MB, PRODUCE_SMALL, PRODUCE_IDEMPOTENT, HEARTBEATS, LONG_POLL, PARTITIONS)
 
 
+class PipelineRow(NamedTuple):
+    """The analysis of a million records, `master` says where: None is this process."""
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    master: str | None = None
+
+
+def _rates(bronze: str, tables: str, whole: str, unit: str) -> tuple[Figure, ...]:
+    return (
+        Figure("bronze", bronze, unit, at_least=0.2),
+        Figure("silver, gold", tables, unit, at_least=0.15),
+        Figure("all together", whole, unit, at_least=0.08),
+    )
+
+
+LOOP = (Figure("plain loop", "loop_cpu", "M/CPU s"), Figure("bronze / loop", "to_loop", "times"))
+PIPELINE = PipelineRow(
+    "pipeline-process",
+    "pipeline, one process",
+    (
+        *_rates("bronze_cpu", "tables_cpu", "all_cpu", "M/CPU s"),
+        *LOOP,
+        Figure("one group", "peak_mib", "MiB", at_most=1024),
+    ),
+)
+PIPELINE_SPARK = PipelineRow(
+    "pipeline-spark",
+    "pipeline on Spark, local[1]",
+    (
+        *_rates("bronze", "tables", "all", "M/s"),
+        *(figure._replace(at_least=None) for figure in _rates("bronze_cpu", "tables_cpu", "all_cpu", "M/CPU s")),
+        *LOOP,
+        Figure("local[2] / local[1]", "speed_up", "times", at_least=1.7),
+    ),
+    "local[1]",
+)
+PIPELINE_ROWS = (PIPELINE, PIPELINE_SPARK)
+
+
 class SingleRow(NamedTuple):
     """A figure in a unit of its own; `at_most` is its target."""
 
@@ -250,7 +291,7 @@ SINGLE_ROWS = (CONNECT, CONNECT_ASYNCIO, START, MEMORY)
 CONNECTIONS = 2000
 
 CODEC = "codec"
-ALL_NAMES = (*(row.name for row in LOAD_ROWS), *(row.name for row in DATA_ROWS), *(row.name for row in SINGLE_ROWS), CODEC)
+ALL_NAMES = (*(row.name for row in LOAD_ROWS), *(row.name for row in DATA_ROWS), *(row.name for row in SINGLE_ROWS), CODEC, *(row.name for row in PIPELINE_ROWS))
 
 
 def chosen(only: list[str]) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import rows, single
+from bench import pipeline_row, rows, single
 from bench.data import DataPlane
 from bench.load import Comparison, LoadError, ratios, spread
 from bench.machine import Cores
@@ -53,6 +53,8 @@ class Run:
             self._take((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
         self._take((rows.START.name, rows.MEMORY.name), self._starting)
         self._take((rows.CODEC,), lambda: {rows.CODEC: single.codec(self._cores.server)})
+        for analysis in rows.PIPELINE_ROWS:
+            self._take((analysis.name,), lambda row=analysis: {row.name: pipeline_row.measured(row, self._cores.server)})  # type: ignore[misc]
 
     @property
     def _has_load(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import ALWAYS_AT_MOST, CODEC, CPU_FIELD, DATA_ROWS, LOAD_ROWS, SINGLE_ROWS, DataRow, Metric
+from bench.rows import ALWAYS_AT_MOST, CODEC, CPU_FIELD, DATA_ROWS, LOAD_ROWS, PIPELINE_ROWS, SINGLE_ROWS, DataRow, Metric
 
 Report = dict[str, Any]
 
@@ -24,7 +24,7 @@ def verdict(value: float, at_most: float | None) -> str:
 
 def missed(report: Report) -> list[str]:
     """Every target that was measured and missed, in a few words each."""
-    return [*_missed_ratios(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report)]
+    return [*_missed_ratios(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
@@ -62,8 +62,15 @@ def _missed_by_the_codec(report: Report) -> Iterator[str]:
             yield f"codec, {row['message']}: encode {row['encode_times_faster']} times faster, decode {row['decode_times_slower']} slower"
 
 
+def _missed_by_the_pipeline(report: Report) -> Iterator[str]:
+    for row in PIPELINE_ROWS:
+        for figure, entry in zip(row.figures, report["rows"].get(row.name, {}).get("figures", ()), strict=False):
+            if not figure.met(entry["ours"]["median"]):
+                yield f"{row.name} {figure.name}: {rounded(entry['ours']['median'])} {figure.unit}, to be {figure.target}"
+
+
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), always(report), data(report), single(report), codec(report), footing(report)]
+    blocks = [heading(report), load(report), always(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -231,6 +238,25 @@ def codec(report: Report) -> list[str]:
         *aligned(lines),
         f"targets: encode at least {targets['encode_times_faster']:g} times faster, decode at most {targets['decode_times_slower']:g} times slower",
     ]
+
+
+def pipeline(report: Report) -> list[str]:
+    lines: list[Sequence[str]] = []
+    notes = []
+    for row in PIPELINE_ROWS:
+        result = report["rows"].get(row.name)
+        if result is None:
+            continue
+        if result["status"] != "measured":
+            notes.append(f"{row.title}: {_reason(result)}")
+            continue
+        for figure, entry in zip(row.figures, result["figures"], strict=True):
+            ours = entry["ours"]
+            met = "" if figure.target == "-" else "ok" if figure.met(ours["median"]) else "MISSED"
+            lines.append([row.title, figure.name, figure.unit, rounded(ours["median"]), f"{rounded(ours['min'])}..{rounded(ours['max'])}", figure.target, met])
+    if not lines:
+        return notes
+    return [*aligned([["a million records", "", "", "median", "min..max", "target", ""], *lines]), *notes]
 
 
 def footing(report: Report) -> list[str]:

@@ -1,0 +1,178 @@
+"""The pipeline beside a loop of plain Python over the same bytes, in one run: `python -m bench.pipeline [--spark MASTER]`, which prints JSON.
+
+Offset commits of 400 groups, 14 records a batch, a group record for each, and where the topics end every minute. Everything is read
+and built anew in each round, into a folder of its own; the round before the first warms up. Rates are of wall seconds, and of seconds
+of processor time: of this process, or with Spark of its JVM and its Python workers, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from coordinator import partition_of
+from coordinator.notes import Kind
+from pipeline.build import build
+from pipeline.demo.commits import EVERY_MS, START_MS, write_commits
+from pipeline.ingest import Inputs, ingest
+from pipeline.progress import Progress
+from pipeline.runner import OnSpark, Runner, Sequential
+from pipeline.session import NoSpark, session
+from pipeline.warehouse import Warehouse
+from protocol.batch import CONTROL, Record, iterate, records
+from protocol.batch import build as build_batch
+from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
+from protocol.records import NOTE_KEY_VERSION, read_record, with_version, write_note
+from storage.segment import segment_name
+
+RECORDS: Final = 1_000_000
+ROUNDS: Final = 3
+GROUPS: Final = 400
+BATCH_RECORDS: Final = 14
+PARTITIONS: Final = 8
+LOOP_RECORDS: Final = 100_000  # it is slow
+TOPICS: Final = 50  # of write_commits
+MINUTE_MS: Final = 60_000
+QUIET: Final = Progress()
+
+
+def write_logs(folder: Path, count: int, groups: int) -> None:
+    write_commits(folder, count, groups, BATCH_RECORDS, PARTITIONS)
+    took_ms = -(-count // (groups * BATCH_RECORDS)) * EVERY_MS
+    for number in range(PARTITIONS):
+        topics = [name for name in (f"topic-{each}" for each in range(TOPICS)) if partition_of(name, PARTITIONS) == number]
+        log = folder / f"__coordinator_notes-{number}"
+        log.mkdir()
+        with (log / f"{segment_name(0)}.log").open("wb") as file:
+            for minute, at_ms in enumerate(range(START_MS, START_MS + took_ms, MINUTE_MS)):
+                notes = [(with_version(NoteKey(""), NOTE_KEY_VERSION), _ends(topic, minute)) for topic in topics]
+                base = minute * len(topics)
+                inside = [Record(base + place, at_ms, key, value) for place, (key, value) in enumerate(notes)]
+                file.write(build_batch(inside, base_offset=base, leader_epoch=0) if inside else b"")
+
+
+def _ends(topic: str, minute: int) -> bytes:
+    """A log that grows a little faster than its groups read."""
+    end = (1 + minute * MINUTE_MS // EVERY_MS) * 102
+    header = NoteHeader(Kind.END_OFFSETS, START_MS + minute * MINUTE_MS)
+    return write_note(header, EndOffsets(topic, [PartitionEnds(number, 0, end) for number in range(BATCH_RECORDS)]))
+
+
+def loop(path: Path, most: int) -> int:
+    """What a program would do that knows our codec and no numpy: only as far as bronze."""
+    data = path.read_bytes()
+    rows = []
+    at = 0
+    for header in iterate(data, 0, len(data)):
+        if not header.attributes & CONTROL:
+            for record in records(data, at):
+                if len(record.key or b"") > 1 and (record.key or b"")[1] < 2:
+                    key = read_record(OffsetCommitKey, record.key or b"")
+                    value = read_record(OffsetCommitValue, record.value or b"")
+                    rows.append((record.offset, record.timestamp, key.group, key.topic, key.partition, value.offset, value.commit_timestamp))
+        at += header.size
+        if len(rows) >= most:
+            break
+    return len(rows)
+
+
+def cpu_of_all() -> float:
+    """Seconds of processor time of this process and those below it, the ones that have ended included. Linux alone knows."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            used[int(path.parent.name)] = sum(map(int, fields[11:15])) / tick
+    return sum(used.get(pid, 0.0) for pid in _below(parents))
+
+
+def _below(parents: dict[int, int]) -> set[int]:
+    mine = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return mine
+
+
+def peak_mib() -> float:
+    """The most that any one Python process had: this one, or a worker of Spark's."""
+    parents, peaks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            fields = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+            pid = int(path.parent.name)
+            parents[pid] = int(fields["PPid"])
+            if "java" not in fields["Name"]:
+                peaks[pid] = int(fields["VmHWM"].split()[0]) / 1024
+    return max(peaks.get(pid, 0.0) for pid in _below(parents))
+
+
+@contextlib.contextmanager
+def running(master: str | None) -> Iterator[Runner]:
+    if master is None:
+        yield Sequential(QUIET)
+        return
+    with session(master) as spark:
+        yield OnSpark(spark, QUIET)
+
+
+def measure(count: int, groups: int, rounds: int, master: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"bronze": [], "tables": [], "all": [], "bronze_cpu": [], "tables_cpu": [], "all_cpu": [], "loop_cpu": []}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bench-")))
+        write_logs(folder / "data", count, groups)
+        inputs = Inputs.of([str(folder / "data")])
+        runner = stack.enter_context(running(master))
+        log = max((folder / "data").glob("__consumer_offsets-*/*.log"), key=lambda path: path.stat().st_size)
+        for turn in range(rounds + 1):
+            warehouse = Warehouse.open(folder / f"out-{turn}", create=True)
+            with warehouse.locked():
+                taken, bronze, bronze_cpu = timed(lambda: int(str(ingest(warehouse, runner, inputs, QUIET)["records"])))  # noqa: B023
+                _, tables, tables_cpu = timed(lambda: len(build(warehouse, runner)))  # noqa: B023
+            shutil.rmtree(warehouse.folder)
+            looped, _, loop_cpu = timed(lambda: loop(log, LOOP_RECORDS))
+            if not turn and rounds:
+                continue  # warm from here on
+            rates = {"bronze": bronze, "tables": tables, "all": bronze + tables}
+            rates |= {"bronze_cpu": bronze_cpu, "tables_cpu": tables_cpu, "all_cpu": bronze_cpu + tables_cpu}
+            for name, seconds in rates.items():
+                found[name].append(taken / seconds / 1e6)
+            found["loop_cpu"].append(looped / loop_cpu / 1e6)
+        found |= {"records": taken, "peak_mib": peak_mib()}
+    return found
+
+
+def timed(work: Callable[[], int]) -> tuple[int, float, float]:
+    wall, cpu = time.perf_counter(), cpu_of_all()
+    count = work()
+    return count, time.perf_counter() - wall, max(cpu_of_all() - cpu, 0.01)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--groups", type=int, default=GROUPS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="0: one, which is not warm")
+    parser.add_argument("--spark", metavar="MASTER", help="local[1], for instance; without: in this process")
+    options = parser.parse_args()
+    try:
+        found = measure(options.records, options.groups, options.rounds, options.spark)
+    except NoSpark as error:
+        found = {"lacking": str(error)}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Rows of the pipeline: every figure is measured, or it is said why not."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from bench import pipeline_row, rows, table
+from bench.pipeline import measure
+
+
+def test_a_run_without_spark_has_every_figure_of_its_row() -> None:
+    found = measure(20_000, 20, 1, None)
+    assert found["records"] >= 20_000
+    assert {figure.field for figure in rows.PIPELINE.figures} - {"to_loop"} <= found.keys()
+    assert all(len(found[name]) == 1 and found[name][0] > 0 for name in ("bronze", "tables", "all", "loop_cpu"))
+
+
+def test_one_word_chooses_both_rows() -> None:
+    assert rows.chosen(["pipeline"]) == {row.name for row in rows.PIPELINE_ROWS}
+
+
+def test_without_pyspark_the_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_row, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
+    result = pipeline_row.measured(rows.PIPELINE_SPARK, None)
+    assert result == {"status": "not measured", "reason": "pyspark is not installed: make setup-analyze adds it"}
+    lines = table.pipeline({"rows": {rows.PIPELINE_SPARK.name: result}})
+    assert lines == ["pipeline on Spark, local[1]: not measured: pyspark is not installed: make setup-analyze adds it"]
+
+
+def test_a_missed_target_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_row, "_run", lambda *arguments: rates(0.4, 0.07))
+    result = pipeline_row.measured(rows.PIPELINE, None)
+    shown = table.pipeline({"rows": {rows.PIPELINE.name: result}})
+    verdicts = [line.split()[-1] for line in shown[1:]]
+    assert verdicts[:3] == ["ok", "ok", "MISSED"]
+    assert list(table._missed_by_the_pipeline({"rows": {rows.PIPELINE.name: result}})) == ["pipeline-process all together: 0.07 M/CPU s, to be >= 0.08"]
+
+
+def rates(parts: float, whole: float) -> dict[str, Any]:
+    found: dict[str, Any] = {name: [parts] for name in ("bronze_cpu", "tables_cpu", "loop_cpu")}
+    return found | {"all_cpu": [whole], "records": 1_000_000, "peak_mib": 500.0}
