@@ -53,8 +53,10 @@ class Written(NamedTuple):
 def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written | None:
     """None where the client writes requests in another way than we do."""
     partitions = [one for topic in request.topics for one in topic.partitions]
-    if not frame.endswith(request.encode(version)):
+    body = request.encode(version)
+    if not frame.endswith(body):
         return None
+    size = len(body)
     offsets = [one.committed_offset for one in partitions]
     bodies = []
     for any_offset in (0, -1):
@@ -63,7 +65,6 @@ def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written
         bodies.append(request.encode(version))
     for one, offset in zip(partitions, offsets, strict=True):
         one.committed_offset = offset
-    size = len(bodies[0])
     body_at = len(frame) - size
     differing = (int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")).to_bytes(size, "big")
     form, behind = f"{REST_AT}x", REST_AT
@@ -137,7 +138,7 @@ class CommitAgain:
         size = len(found.frame)
         self._others = found.others.unpack
         self._fixed = self._others(found.frame)  # what it begins with is known of all that come here
-        self._frame = found.frame  # the last one that was like it
+        self._frame: bytes  # the last one that was like it
         self._body_at = found.body_at
         self._commit = RepeatedCommit(commit, found.places, size)
         self._front = reply[:4]  # its size
@@ -151,7 +152,7 @@ class CommitAgain:
         self._route = call.route
         self._version = call.version
         self.connection: Connection = call.connection
-        self.made = 1
+        self.made: int  # how many were remembered in vain until now
         self.made_ms = clock.now
         self.cost = _COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records
 
@@ -181,8 +182,7 @@ class CommitAgain:
             return b""
         if step:
             if step == OTHERWISE:
-                connection.busy = False
-                return None
+                return None  # and the usual way begins with a busy connection too
             journal.stepped()
         return b""
 

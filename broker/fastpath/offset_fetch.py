@@ -39,8 +39,8 @@ class FetchAgain:
         self._journal = journal
         self._authorizer = authorizer
         self._mark: object = None  # of the offsets when they were read
-        self._front = b""  # what stands before the correlation id, and behind it
-        self._body = b""
+        self._front: bytes  # what stands before the correlation id, and behind it
+        self._body: bytes
         partitions = sum([len(topic.partition_indexes) for topic in wanted or ()])
         self.cost = _COST + 2 * len(self._rest) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX
 

@@ -73,7 +73,7 @@ class Repeated:
         self.turn = journal.turn
         self.version = call.version
         self.connection: Connection | None = None
-        self.correlation_id = b""
+        self.correlation_id: bytes
         self.cost = _COST + 2 * call.size + elements * _COST_OF_ELEMENT
 
     def refused(self, error: int) -> bytes:
@@ -117,8 +117,8 @@ class Rejoin(Repeated):
         self._as_follower = join_end(request.member_id, (), call.version)
         self._as_leader = b""  # what it was told the last time that it led, unless that was much
         self._told: list[JoinedMember] = []
-        self.member_id = ""
-        self.reply: JoinReply | None = None
+        self.member_id: str
+        self.reply: JoinReply | None
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
@@ -143,10 +143,9 @@ class Rejoin(Repeated):
         reply = self.reply
         if connection is None or reply is None:
             return
-        front = reply.written.get(self.version) or join_front(reply, self.version)
         end = self._other_end(reply) if reply.error or reply.members else self._as_follower
         self.connection = None
-        connection.send(_REPLY(4 + len(front) + len(end), self.correlation_id) + front + end)
+        connection.send(self.reply_of(join_front(reply, self.version), end))
 
     def _other_end(self, reply: JoinReply) -> bytes:
         if reply.error or self.member_id != self._request.member_id:
@@ -180,11 +179,11 @@ class Resync(Repeated):
         self._cut = _cutter(len(self._before), len(self._behind))
         # What it was answered last, and with which bytes around the correlation id.
         self._told: SyncReply | None = None
-        self._assigned = b""
-        self._size_told = b""
-        self._end = b""
-        self.assignment = b""
-        self.reply: SyncReply | None = None
+        self._assigned: bytes
+        self._size_told: bytes
+        self._end: bytes
+        self.assignment: bytes
+        self.reply: SyncReply | None
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         try:
@@ -223,8 +222,7 @@ class Resync(Repeated):
         connection.send(answered)
 
     def _written_anew(self, reply: SyncReply) -> bytes:
-        front = reply.written.get(self.version) or sync_front(reply, self.version)
-        whole = self.reply_of(front, sync_end(self.assignment, self.version))
+        whole = self.reply_of(sync_front(reply, self.version), sync_end(self.assignment, self.version))
         if len(whole) <= END_BYTES_MAX:
             self._told, self._assigned = reply, self.assignment
             self._size_told, self._end = whole[:4], whole[8:]

@@ -37,7 +37,7 @@ FAST_PATHS = (
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Files of tests that start processes: what they touch is touched there.
-ELSEWHERE = ("from tests.running import", "from tests.broker.lasting import", "from tests.soak", "from tests.kafka_process import")
+ELSEWHERE = ("from tests.running import", "from tests.support.lasting import", "from tests.soak", "from tests.kafka_process import")
 # Of the tests that touch a line, so many seconds are run, the nearest first.
 SECONDS_OF_TESTS = 6.0
 
@@ -114,7 +114,7 @@ def show(trees: Trees, mutations: list[Mutation], id: str | None) -> int:
 
 
 def tests_to_collect() -> list[str]:
-    tests = [str(path.relative_to(ROOT)) for folder in TEST_FOLDERS for path in sorted((ROOT / folder).glob("test_*.py"))]
+    tests = [str(path.relative_to(ROOT)) for folder in TEST_FOLDERS for path in sorted((ROOT / folder).rglob("test_*.py"))]
     return [test for test in tests if not any(words in (ROOT / test).read_text() for words in ELSEWHERE)]
 
 

@@ -6,8 +6,10 @@ from enum import IntEnum
 
 import pytest
 
+from coordinator.config import NOTES_AT_ONCE, NOTES_PER_NEWCOMER
 from coordinator.group import Group
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round, about, allowed, note
+from coordinator.member import Member
+from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round, about, allowed, grant, note
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
@@ -64,3 +66,16 @@ def test_what_a_client_says_of_itself_is_cut() -> None:
     assert about("member", "why") == "member: why"
     assert about("member", "x" * 2_000) == "member: " + "x" * 992
     assert about("m" * 2_000, None) == "m" * 2_000  # an id is as long as a text may be
+
+
+@pytest.mark.parametrize("members", [0, 50, 51, 300])
+def test_each_newcomer_lets_its_group_tell_more_within_what_its_size_allows(members: int) -> None:
+    group = Group("g", 0, 0)
+    for number in range(members):
+        group.add(Member("g", f"m{number}", None, "", "", 0, 0, (("range", b""),)))
+    for _ in range(2_000):
+        grant(group)
+    assert group.note_budget == max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * members)
+    group.note_budget = 0
+    grant(group)
+    assert group.note_budget == NOTES_PER_NEWCOMER

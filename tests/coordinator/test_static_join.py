@@ -55,6 +55,14 @@ def test_a_leader_is_told_of_static_members_first_in_the_order_in_which_they_joi
     assert [one[1] for one in leads.reply.members] == ["ia", "ic", None]
 
 
+def test_a_leader_is_told_of_a_single_static_member_first_too(play: Play) -> None:
+    play.settled("a", "b", "c", static={"b"})
+    leads = play.join("a")
+    play.join("b")
+    play.join("c")
+    assert [one[1] for one in leads.reply.members] == ["ib", None, None]
+
+
 @scenario("SJ-05")
 def test_members_stay_static_through_a_round_in_which_nobody_names_an_instance(play: Play) -> None:
     play.s2()

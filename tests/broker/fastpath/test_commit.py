@@ -14,6 +14,7 @@ from broker.fastpath.commit import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MA
 from broker.fastpath.commit import written as written_
 from broker.net import connection
 from broker.net.connection import KIND_BYTES
+from broker.runtime.contain import DEFECTS
 from coordinator import read_offset
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
@@ -177,6 +178,44 @@ def test_a_chunk_that_is_not_one_request_is_cut(
     desk.loop.run()
     assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
+
+
+def test_topics_that_come_and_go_beside_its_own_leave_it_on_the_short_way(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    before = len(decoded)
+    desk.topics.create("beside", 1, {}, 0)
+    assert set(codes_of_commit(peer.ask(commit(id, 8), 9)).values()) == {0}
+    desk.topics._drop("u")
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
+    assert len(decoded) == before
+    desk.topics._drop("t")
+    desk.topics.create("t", 3, {}, 0)
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
+    assert len(decoded) == before + 1  # a topic of the same name is another one
+
+
+def test_a_defect_is_counted_with_what_failed(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = stable(desk, peer)
+    for offset in range(4):
+        peer.ask(commit(id, offset), 9)
+    (repeat,) = remembered(peer)
+    defects = DEFECTS.count
+    monkeypatch.setattr(repeat, "_commit", Defective(repeat._commit, "again"))
+    peer.ask(commit(id, 9), 9)
+    assert DEFECTS.count == defects + 1
+    assert ", a commit failed inside the broker: RuntimeError: a defect" in DEFECTS.last
+
+
+@pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
+def test_what_is_kept_of_a_commit_is_counted_by_its_bytes_and_partitions(desk: Desk, peer: Peer, partitions: tuple[int, ...]) -> None:
+    id = stable(desk, peer)
+    for offset in range(2):
+        peer.ask(commit(id, offset, partitions), 9)
+    (repeat,) = remembered(peer)
+    size = len(framed(commit(id, 1, partitions), 9))
+    assert repeat.cost == 2_600 + 4 * size + repeat._commit.size + 200 * len(partitions)
 
 
 def remembered(peer: Peer) -> list[CommitAgain]:

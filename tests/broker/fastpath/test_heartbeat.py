@@ -150,6 +150,21 @@ def test_several_at_once_are_answered_in_their_order(desk: Desk, peer: Peer, bea
     assert [peer.reply().error_code for _ in range(3)] == [0, 0, 0]
 
 
+def test_a_plain_one_asks_its_group_for_nothing(
+    desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.ask(beating, 4)
+    journal = desk.shards.of("g")
+    monkeypatch.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
+    for _ in range(3):
+        assert peer.ask(beating, 4).error_code == 0
+
+
+def test_what_is_kept_of_one_is_counted_by_its_bytes(peer: Peer, beating: HeartbeatRequest) -> None:
+    (repeat,) = peer.connection.again.values()
+    assert repeat.cost == 800 + 2 + len("client") + 1 + len(beating.encode(4))
+
+
 def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
     request = HeartbeatRequest("g", 1, stable(desk, peer))

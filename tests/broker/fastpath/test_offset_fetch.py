@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from struct import pack
 from typing import Any
 
 import pytest
 
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, FetchAgain
+from broker.groups.offset_replies import read_topics
+from broker.runtime.contain import DEFECTS
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -171,6 +174,57 @@ def test_a_long_reply_is_not_remembered(desk: Desk, peer: Peer, other: Peer, han
     assert len(told[0].encode(9)) > FETCH_BYTES_MAX
     assert told == [told[0]] * 4
     assert len(handled) == 4
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_the_longest_reply_that_is_remembered(desk: Desk, peer: Peer, other: Peer, handled: list[Any], spare: int) -> None:
+    bare = 1_000
+    other.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
+    size = len(peer.ask(fetching(9, [0]), 9).encode(9))
+    other.ask(commit("", 3, (0,), "m" * (FETCH_BYTES_MAX + spare - size + bare), generation=-1), 9)
+    handled.clear()
+    told = [peer.ask(fetching(9, [0]), 9) for _ in range(3)]
+    assert len(told[0].encode(9)) == FETCH_BYTES_MAX + spare
+    assert len(handled) == (1 if not spare else 3)
+
+
+def test_what_was_not_committed_since_is_not_read_again(
+    desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other.ask(committing(offset=3), 9)
+    known(peer)
+    read: list[Any] = []
+    monkeypatch.setattr("broker.fastpath.offset_fetch.read_topics", lambda *what: read.append(what) or read_topics(*what))
+    for _ in range(3):
+        peer.ask(fetching(9), 9)
+    assert not read
+    other.ask(committing(offset=4), 9)
+    for _ in range(3):
+        peer.ask(fetching(9), 9)
+    assert len(read) == 1
+
+
+def test_offsets_that_no_reply_can_hold_end_the_connection_as_the_first_time(desk: Desk, peer: Peer, other: Peer) -> None:
+    """What an old coordinator stored as metadata is no text: as text it takes more room than there may be."""
+    other.ask(committing(offset=3), 9)
+    known(peer, 5)
+    group = desk.shards.of("g").shard.groups["g"]
+    group.offsets["t"].values[0] = b"\0\1" + pack(">qh", 4, 20_000) + b"\xff" * 20_000 + pack(">qq", 0, 0)
+    group.changed_offsets()
+    defects = DEFECTS.count
+    peer.send(fetching(5), 5)
+    assert (peer.open, peer.reply(), DEFECTS.count) == (False, None, defects)
+
+
+@pytest.mark.parametrize("partitions", [None, [0], PARTITIONS])
+def test_what_is_kept_of_one_is_counted_by_its_bytes_and_partitions(
+    desk: Desk, peer: Peer, other: Peer, partitions: list[int] | None
+) -> None:
+    other.ask(committing(offset=3), 9)
+    known(peer, partitions=partitions)
+    (repeat,) = peer.connection.again.values()
+    size = 2 + len("client") + 1 + len(fetching(9, partitions).encode(9))
+    assert repeat.cost == 1_000 + 2 * size + 80 * len(partitions or []) + FETCH_BYTES_MAX
 
 
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer, other: Peer) -> None:

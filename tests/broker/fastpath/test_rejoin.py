@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from broker.fastpath import rejoin as rejoining
-from broker.fastpath.rejoin import Rejoin, Resync
+from broker.fastpath.rejoin import Rejoin, Resync, generation_at
 from broker.groups.member_replies import join_end, join_front, join_response, sync_end, sync_front, sync_response
+from broker.net.connection import REST_AT
+from broker.runtime.contain import DEFECTS
+from broker.runtime.turn import NEVER
 from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
-from protocol.headers import response_header_version
+from protocol.headers import encode_request, response_header_version
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -393,6 +397,78 @@ def test_who_is_parked_is_sent_away_with_its_id(desk: Desk, pair: Pair) -> None:
     assert (reply.error_code, reply.member_id, reply.generation_id) == (ErrorCode.NOT_COORDINATOR, pair.a.id, -1)
 
 
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize("call", ["join", "sync"])
+def test_a_defect_behind_an_answer_or_a_parked_request_is_one_and_the_connection_goes_on(
+    desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
+) -> None:
+    a, b = pair.a, pair.b
+    if call == "sync" and parked:
+        a.join(), b.join()
+        desk.pass_ms(0)
+        a.joined(), b.joined()
+    defects = DEFECTS.count
+    journal = desk.shards.of("g")
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "shard", Defective(journal.shard, call, True))
+        if call == "sync":
+            b.sync()
+        else:
+            (a if parked else b).join()
+        member = a if call == "join" and parked else b
+        reply = member.peer.reply()
+        if parked:
+            assert reply.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert not (reply.member_id if call == "join" else reply.assignment)
+        else:
+            assert reply.error_code == 0
+    assert DEFECTS.count == defects + 1
+    assert ", a request failed inside the broker: RuntimeError: a defect" in DEFECTS.last
+    desk.loop.run()
+    assert (member.peer.reply(), member.peer._received, member.peer.connection.again) == (None, b"", {})
+    assert member.peer.ask(HeartbeatRequest("g", 1, member.id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("kind", [Rejoin, Resync])
+def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk, pair: Pair, kind: type[Rejoin | Resync]) -> None:
+    a, b = pair.a, pair.b
+    (repeat,) = [one for one in b.peer.connection.again.values() if type(one) is kind]
+    assert isinstance(repeat, Rejoin | Resync)
+    b.sync() if kind is Resync else b.join()
+    assert b.peer.reply().error_code == 0
+    for hear in (repeat.release, lambda: repeat.fail(16)):
+        hear()
+        assert b.peer._received == b""
+    a.join(), b.join()
+    desk.pass_ms(0)
+    a.joined(), b.joined()
+    a.join() if kind is Rejoin else b.sync()
+    member = a if kind is Rejoin else b
+    (repeat,) = [one for one in member.peer.connection.again.values() if type(one) is kind]
+    assert isinstance(repeat, Rejoin | Resync)
+    if member.peer.reply() is None:
+        repeat.fail(16)
+        assert member.peer.reply().error_code == 16
+    for hear in (lambda: repeat.fail(16), repeat.release):
+        hear()
+        assert member.peer._received == b""
+
+
+def test_a_deadline_that_comes_with_them_is_kept(desk: Desk, pair: Pair) -> None:
+    """It may be the only one there is: whoever wakes the shard hears of it."""
+    a, b = pair.a, pair.b
+    shard = desk.shards.of("g").shard
+    desk.turn.armed_at = NEVER
+    a.join()  # the join phase begins
+    assert desk.turn.armed_at <= shard.wake_at < NEVER
+    b.join()
+    desk.pass_ms(0)
+    a.joined(), b.joined()
+    desk.turn.armed_at = NEVER
+    b.sync()  # parked
+    assert desk.turn.armed_at <= shard.wake_at < NEVER
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
@@ -469,30 +545,54 @@ def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.Monk
     (rejoin, resync) = pair.a.peer.connection.again.values()
     assert isinstance(rejoin, Rejoin)
     assert isinstance(resync, Resync)
-    assert (rejoin._as_leader, rejoin._told, resync._told, resync._end) == (b"", [], None, b"")
+    assert (rejoin._as_leader, rejoin._told, resync._told) == (b"", [], None)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """The sizes of the ends of replies that are written from here on."""
+    sizes: list[int] = []
+    write = getattr(rejoining, name)
+
+    def counting(*what: Any) -> bytes:
+        end: bytes = write(*what)
+        sizes.append(len(end))
+        return end
+
+    monkeypatch.setattr(rejoining, name, counting)
+    return sizes
 
 
 @pytest.mark.plain  # what compiled code calls cannot be counted
-def test_replies_that_say_the_same_again_are_not_written_again(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends: list[str] = []
-
-    def counted(name: str) -> None:
-        write = getattr(rejoining, name)
-        monkeypatch.setattr(rejoining, name, lambda *what: ends.append(name) or write(*what))
-
-    counted("join_end")
-    counted("sync_end")
+def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins, syncs = counted(monkeypatch, "join_end"), counted(monkeypatch, "sync_end")
     pair.rebalance()
-    ends.clear()
+    joins.clear(), syncs.clear()
     for _ in range(3):
         pair.rebalance()
-    assert ends == []
+    assert (joins, syncs) == ([], [])
     pair.b.metadata = b"others"
     pair.rebalance()
-    assert "join_end" in ends  # the leader is told
-    ends.clear()
+    assert joins  # the leader is told
+    joins.clear()
     pair.rebalance()
-    assert ends == []
+    assert (joins, syncs) == ([], [])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["join_end", "sync_end"])
+@pytest.mark.parametrize("spare", [0, -1])
+def test_only_so_many_bytes_of_a_reply_are_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
+    pair.rebalance()
+    (join, _), (_, sync) = [one.peer.connection.again.values() for one in (pair.a, pair.b)]
+    assert isinstance(join, Rejoin)
+    assert isinstance(sync, Resync)
+    longest = len(join._as_leader) if name == "join_end" else len(sync._size_told) + 4 + len(sync._end)
+    monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
+    same = Pair(Desk())
+    same.rebalance()
+    sizes = counted(monkeypatch, name)
+    same.rebalance()
+    assert bool(sizes) == (spare < 0)
 
 
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:
@@ -521,6 +621,67 @@ def test_a_join_reply_in_pieces_is_what_the_codec_writes(reply: JoinReply, versi
         whole = b"corr" + header + join_response(reply, id, version).encode(version)
         for _ in range(2):
             assert b"corr" + join_front(reply, version) + join_end(id, reply.members, version) == whole
+
+
+MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("version", [0, 5, 9])
+def test_one_answer_after_the_other_is_what_the_codec_writes(desk: Desk, version: int, seed: int) -> None:
+    """A member follows, leads, is refused, and gets another id, in any order."""
+    random = Random(seed)
+    pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
+    peer = pair.a.peer
+    rejoin, resync = peer.connection.again.values()
+    assert isinstance(rejoin, Rejoin)
+    assert isinstance(resync, Resync)
+    generations = [SyncReply(0, "consumer", "range") for _ in range(2)]
+    for number in range(60):
+        corr = number.to_bytes(4, "big")
+        error = random.choice([0, 0, 0, ErrorCode.UNKNOWN_MEMBER_ID])
+        told = random.choice([[], MEMBERS[:1], MEMBERS, MEMBERS[1:]]) if not error else []
+        join = JoinReply(error, number, "consumer", "range", "leader", list(told))
+        rejoin.member_id = random.choice([pair.a.id, pair.a.id, "other", ""])
+        if not error and not told:
+            rejoin.member_id = pair.a.id  # who is given another id is told of everybody
+        rejoin.reply = join
+        resync.reply = random.choice(generations)
+        resync.assignment = random.choice([b"first", b"other", b""])
+        for repeat, key, body in (
+            (rejoin, JoinGroupRequest.API_KEY, join_response(join, rejoin.member_id, version)),
+            (resync, SyncGroupRequest.API_KEY, sync_response(resync.reply, resync.assignment)),
+        ):
+            repeat.connection, repeat.correlation_id = peer.connection, corr
+            repeat.release()
+            whole = corr + b"\0" * response_header_version(key, repeat.version) + body.encode(repeat.version)
+            assert peer._received == len(whole).to_bytes(4, "big") + whole
+            peer._received = b""
+
+
+@pytest.mark.parametrize("version", SYNCS)
+@pytest.mark.parametrize("client_id", [None, "", "client"])
+@pytest.mark.parametrize("group", ["", "g", "group" * 30])
+def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_id: str | None, group: str) -> None:
+    request = SyncGroupRequest(group, 0x01020304, "member", None, None, None, [])
+    frame = encode_request(SyncGroupRequest.API_KEY, version, 7, client_id, request.encode(version))
+    rest = frame[REST_AT:]
+    at = generation_at(rest, group, version)
+    assert rest[at : at + 4] == b"\1\2\3\4"
+    before = 2 + len(client_id or "")
+    if version >= SyncGroupRequest.FLEXIBLE_FROM:
+        tagged = rest[:before] + b"\1\x63\0" + rest[before + 1 :]  # a field of the header that nobody knows
+        assert generation_at(tagged, group, version) == 0
+    assert generation_at(rest, group + "x", version) == 0
+
+
+def test_what_is_kept_of_them_is_counted_by_its_bytes_and_elements(pair: Pair) -> None:
+    a, b = pair.a, pair.b
+    for member, assignments in ((a, {a.id: b"first", b.id: b"second"}), (b, {})):
+        requests = member.request().encode(9), syncing(member.id, member.generation, assignments).encode(5)
+        header = 2 + 2 + 4 + 2 + len("client") + 1
+        costs = [1_200 + 2 * (header + len(body)) + 200 * elements for body, elements in zip(requests, (1, len(assignments)), strict=True)]
+        assert [one.cost for one in member.peer.connection.again.values()] == costs
 
 
 @pytest.mark.parametrize("version", SYNCS)

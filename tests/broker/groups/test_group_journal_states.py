@@ -289,3 +289,12 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypa
     assert advanced == []
     world.journal.advance(world.journal.shard.wake_at)
     assert len(advanced) == 1
+
+
+def test_who_asks_for_it_hears_that_a_partition_serves_before_anybody_is_answered(world: World) -> None:
+    heard: list[tuple[int, int, list[tuple[int, str]]]] = []
+    world.journal.served = lambda journal: heard.append((journal.partition, journal.refusal, list(world.told.changes)))
+    world.journal.broken()
+    assert heard == []
+    world.loop.run()
+    assert heard == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]

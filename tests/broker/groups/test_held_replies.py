@@ -1,0 +1,52 @@
+"""Replies of groups leave at once, or behind the log; one that fails ends its connection alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.held_replies import answer, answer_together
+from broker.net.dispatch import Call
+from broker.runtime.contain import DEFECTS
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.broker.api.test_refusals import committing
+from tests.support.group_desk import Desk, Peer
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def call_of(desk: Desk, peer: Peer) -> Call:
+    """A call as a handler gets it."""
+    route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
+    return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
+
+
+def test_a_reply_is_returned_where_nothing_is_on_its_way_to_the_log_and_held_where_something_is(desk: Desk) -> None:
+    peer = Peer(desk)
+    journal = desk.shards.of("g")
+    reply = HeartbeatResponse(0, 0)
+    assert answer(journal, call_of(desk, peer), reply) is reply
+    log = desk.log_of("g")
+    log.waiting = True
+    Peer(desk).send(committing(), 9)
+    assert answer(journal, call_of(desk, peer), reply) is None
+    assert peer._received == b""
+    log.succeed()
+    assert peer._received[4:8] == bytes([0, 0, 0, 7])
+
+
+@pytest.mark.parametrize("journals", [1, 3])
+def test_a_reply_of_several_partitions_that_cannot_be_written_ends_its_connection_alone(desk: Desk, journals: int) -> None:
+    peer, other = Peer(desk), Peer(desk)
+    log = desk.log_of("g")
+    log.waiting = True
+    other.send(committing(), 9)
+    parts = [desk.shards.of("g"), *[one for one in desk.shards.journals if one is not desk.shards.of("g")]][:journals]
+    answer_together(call_of(desk, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
+    defects = DEFECTS.count
+    log.succeed()
+    desk.loop.run()
+    assert (DEFECTS.count, peer.open, other.open) == (defects + 1, False, True)
+    assert other.reply() is not None
