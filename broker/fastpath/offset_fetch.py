@@ -15,7 +15,7 @@ from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
 from coordinator.group import Group
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode
 
 # What is kept of a fetch has a bound, the request's and the reply's: larger ones are answered anew each time.
 FETCH_BYTES_MAX: Final = 4_096
@@ -63,10 +63,7 @@ class FetchAgain:
     def _read(self, group: Group) -> bool:
         """The offsets have changed since, or were never read."""
         reply = Fetched([(self._group_id, read_topics(group.offsets, self._wanted), ErrorCode.NONE)])
-        try:
-            body = reply.encode(self._version)
-        except ProtocolError:
-            return False
+        body = reply.encode(self._version)
         if len(body) > FETCH_BYTES_MAX:
             return False
         self._body = b"\0" + body if self._version >= FETCH_FLEXIBLE else body

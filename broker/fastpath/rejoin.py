@@ -72,7 +72,7 @@ class Repeated:
         self.journal = journal
         self.turn = journal.turn
         self.version = call.version
-        self.connection: Connection | None = None
+        self.connection: Connection | None
         self.correlation_id: bytes
         self.cost = _COST + 2 * call.size + elements * _COST_OF_ELEMENT
 
@@ -115,7 +115,7 @@ class Rejoin(Repeated):
         self._request = request
         self._rest = call.rest
         self._as_follower = join_end(request.member_id, (), call.version)
-        self._as_leader = b""  # what it was told the last time that it led, unless that was much
+        self._as_leader: bytes  # what it was told when it led, and of whom, unless that was much
         self._told: list[JoinedMember] = []
         self.member_id: str
         self.reply: JoinReply | None
@@ -150,11 +150,11 @@ class Rejoin(Repeated):
     def _other_end(self, reply: JoinReply) -> bytes:
         if reply.error or self.member_id != self._request.member_id:
             return join_end(self.member_id, reply.members, self.version)
-        if self._as_leader and self._told == reply.members:
+        if self._told == reply.members:
             return self._as_leader
         end = join_end(self.member_id, reply.members, self.version)
-        self._as_leader = end if len(end) <= END_BYTES_MAX else b""
-        self._told = list(reply.members) if self._as_leader else []
+        if len(end) <= END_BYTES_MAX:
+            self._as_leader, self._told = end, list(reply.members)
         return end
 
     def refused(self, error: int) -> bytes:

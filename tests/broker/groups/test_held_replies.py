@@ -7,9 +7,10 @@ import pytest
 from broker.groups.held_replies import answer, answer_together
 from broker.net.dispatch import Call
 from broker.runtime.contain import DEFECTS
+from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.broker.api.test_refusals import committing
 from tests.support.group_desk import Desk, Peer
+from tests.support.group_requests import committing
 
 
 @pytest.fixture
@@ -50,3 +51,18 @@ def test_a_reply_of_several_partitions_that_cannot_be_written_ends_its_connectio
     desk.loop.run()
     assert (DEFECTS.count, peer.open, other.open) == (defects + 1, False, True)
     assert other.reply() is not None
+
+
+def test_a_part_that_is_refused_is_replaced_and_the_reply_leaves_with_it(desk: Desk) -> None:
+    peer, other = Peer(desk), Peer(desk)
+    log = desk.log_of("g")
+    log.waiting = True
+    other.send(committing(), 9)
+    journal = desk.shards.of("g")
+    served = next(one for one in desk.shards.journals if one is not journal)
+    refused: list[tuple[int, int]] = []
+    answer_together(call_of(desk, peer), HeartbeatResponse(0, 0), [served, journal], lambda part, error: refused.append((part, error)))
+    assert (refused, peer._received) == ([], b"")
+    log.refuse()
+    assert refused == [(1, ErrorCode.NOT_COORDINATOR)]
+    assert peer._received[4:8] == bytes([0, 0, 0, 7])
