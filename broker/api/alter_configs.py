@@ -10,7 +10,6 @@ from broker.api.parts import Parts
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.registry import Topic
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
@@ -19,7 +18,7 @@ KINDS: Final = (Kind.TOPIC, Kind.BROKER, Kind.CLIENT_METRICS, Kind.GROUP)
 
 def route(parts: Parts) -> Route:
     changes = ConfigChanges(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
-    return Route(APIS[AlterConfigsRequest.API_KEY], AlterConfigs(changes, parts.registry).handle, refuse)
+    return Route(AlterConfigsRequest, AlterConfigs(changes, parts.registry).handle, refuse)
 
 
 class AlterConfigs:

@@ -9,7 +9,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -22,7 +21,7 @@ from protocol.messages.alter_partition_reassignments import (
 
 def route(parts: Parts) -> Route:
     handler = AlterPartitionReassignments(parts.node, parts.topics, parts.authorizer)
-    return Route(APIS[AlterPartitionReassignmentsRequest.API_KEY], handler.handle, refuse)
+    return Route(AlterPartitionReassignmentsRequest, handler.handle, refuse)
 
 
 class AlterPartitionReassignments:

@@ -8,7 +8,6 @@ from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -20,7 +19,7 @@ from protocol.messages.alter_replica_log_dirs import (
 
 def route(parts: Parts) -> Route:
     handler = AlterReplicaLogDirs(parts.topics, parts.authorizer, parts.data_path)
-    return Route(APIS[AlterReplicaLogDirsRequest.API_KEY], handler.handle, refuse)
+    return Route(AlterReplicaLogDirsRequest, handler.handle, refuse)
 
 
 class AlterReplicaLogDirs:

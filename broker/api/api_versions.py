@@ -16,7 +16,7 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def route(parts: Parts) -> Route:
-    return Route(APIS[ApiVersionsRequest.API_KEY], ApiVersions(parts.routes).handle, refuse)
+    return Route(ApiVersionsRequest, ApiVersions(parts.routes).handle, refuse)
 
 
 class ApiVersions:

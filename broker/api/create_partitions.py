@@ -5,14 +5,7 @@ from __future__ import annotations
 from broker.api.parts import Parts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas
-from broker.api.topic_checks import (
-    DUPLICATE_TOPIC,
-    PARTITIONS_PER_REQUEST_MAX,
-    TOO_MANY_PARTITIONS,
-    check_room,
-    check_writable,
-    repeated,
-)
+from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
@@ -20,7 +13,6 @@ from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.settings.config import Config
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -32,7 +24,7 @@ from protocol.messages.create_partitions import (
 
 def route(parts: Parts) -> Route:
     handler = CreatePartitions(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
-    return Route(APIS[CreatePartitionsRequest.API_KEY], handler.handle, refuse)
+    return Route(CreatePartitionsRequest, handler.handle, refuse)
 
 
 class CreatePartitions:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from broker.api.parts import Parts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas
-from broker.api.topic_checks import (
-    DUPLICATE_TOPIC,
-    PARTITIONS_PER_REQUEST_MAX,
-    TOO_MANY_PARTITIONS,
-    check_room,
-    check_writable,
-    repeated,
-)
+from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
@@ -22,7 +15,6 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import NO_ID, Topic, Topics, name_problem
 from broker.topics.setting_sources import TOPIC, SettingSources
 from broker.topics.settings import TOPIC_SETTINGS, settings_problem
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -41,7 +33,7 @@ def route(parts: Parts) -> Route:
     handler = CreateTopics(
         parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.setting_sources, parts.config
     )
-    return Route(APIS[CreateTopicsRequest.API_KEY], handler.handle, refuse)
+    return Route(CreateTopicsRequest, handler.handle, refuse)
 
 
 class CreateTopics:

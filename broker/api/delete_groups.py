@@ -9,14 +9,13 @@ from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def route(parts: Parts) -> Route:
     handler = DeleteGroups(parts.shards, parts.clock, parts.authorizer)
-    return Route(APIS[DeleteGroupsRequest.API_KEY], handler.handle, refuse)
+    return Route(DeleteGroupsRequest, handler.handle, refuse)
 
 
 class DeleteGroups:

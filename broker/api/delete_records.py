@@ -14,7 +14,6 @@ from broker.runtime.contain import Contained
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -30,7 +29,7 @@ NO_LOW_WATERMARK = -1
 
 def route(parts: Parts) -> Route:
     handler = DeleteRecords(parts.partitions, parts.authorizer, parts.topic_store)
-    return Route(APIS[DeleteRecordsRequest.API_KEY], handler.handle, refuse)
+    return Route(DeleteRecordsRequest, handler.handle, refuse)
 
 
 class DeleteRecords:

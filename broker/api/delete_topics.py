@@ -10,7 +10,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
 from broker.topics.deletions import Deletions
 from broker.topics.registry import NO_ID, Topic, Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
@@ -19,7 +18,7 @@ BY_ID_FROM = 6
 
 def route(parts: Parts) -> Route:
     handler = DeleteTopics(parts.topics, parts.registry, parts.deletions, parts.authorizer)
-    return Route(APIS[DeleteTopicsRequest.API_KEY], handler.handle, refuse)
+    return Route(DeleteTopicsRequest, handler.handle, refuse)
 
 
 class DeleteTopics:

@@ -6,7 +6,6 @@ from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, cluster_operations
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -14,7 +13,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def route(parts: Parts) -> Route:
-    return Route(APIS[DescribeClusterRequest.API_KEY], DescribeCluster(parts.node, parts.authorizer).handle, refuse)
+    return Route(DescribeClusterRequest, DescribeCluster(parts.node, parts.authorizer).handle, refuse)
 
 
 class DescribeCluster:

@@ -18,7 +18,6 @@ from broker.topics.registry import Topics
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
 from broker.topics.setting_sources import DEFAULT, HONOURED, SettingSources, Source
 from broker.topics.settings import TOPIC_SETTINGS
-from protocol.apis import APIS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -39,10 +38,8 @@ PASSWORD = TYPES["password"]
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeConfigs(
-        parts.node, parts.topics, parts.registry, parts.authorizer, parts.setting_sources, parts.config.log_level
-    )
-    return Route(APIS[DescribeConfigsRequest.API_KEY], handler.handle, refuse)
+    handler = DescribeConfigs(parts.node, parts.topics, parts.registry, parts.authorizer, parts.setting_sources, parts.config.log_level)
+    return Route(DescribeConfigsRequest, handler.handle, refuse)
 
 
 class DescribeConfigs:

@@ -11,7 +11,6 @@ from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, group_allowed, group_operations
 from coordinator import Description
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.wire import TEXT_BYTES_MAX
@@ -22,7 +21,7 @@ DEAD: Final = "Dead"
 
 def route(parts: Parts) -> Route:
     handler = DescribeGroups(parts.shards, parts.authorizer)
-    return Route(APIS[DescribeGroupsRequest.API_KEY], handler.handle, refuse)
+    return Route(DescribeGroupsRequest, handler.handle, refuse)
 
 
 class DescribeGroups:

@@ -10,7 +10,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -23,7 +22,7 @@ from protocol.messages.describe_log_dirs import (
 
 def route(parts: Parts) -> Route:
     handler = DescribeLogDirs(parts.topics, parts.partitions, parts.authorizer, parts.data_path)
-    return Route(APIS[DescribeLogDirsRequest.API_KEY], handler.handle, refuse)
+    return Route(DescribeLogDirsRequest, handler.handle, refuse)
 
 
 class DescribeLogDirs:

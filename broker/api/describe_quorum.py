@@ -14,7 +14,6 @@ from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
 from broker.topics.registry import NO_ID
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages import describe_quorum
 from protocol.messages.describe_quorum import (
@@ -32,7 +31,7 @@ QUORUM_EPOCH = 1  # a quorum of one elects once
 
 def route(parts: Parts) -> Route:
     handler = DescribeQuorum(parts.node, parts.clock, parts.authorizer)
-    return Route(APIS[DescribeQuorumRequest.API_KEY], handler.handle, refuse)
+    return Route(DescribeQuorumRequest, handler.handle, refuse)
 
 
 class DescribeQuorum:

@@ -10,7 +10,6 @@ from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, topic_allowed, topic_operations
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics, name_problem
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -25,7 +24,7 @@ PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 def route(parts: Parts) -> Route:
     handler = DescribeTopicPartitions(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
-    return Route(APIS[DescribeTopicPartitionsRequest.API_KEY], handler.handle, refuse)
+    return Route(DescribeTopicPartitionsRequest, handler.handle, refuse)
 
 
 class DescribeTopicPartitions:

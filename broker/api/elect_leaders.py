@@ -6,7 +6,6 @@ from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
@@ -15,7 +14,7 @@ WITHOUT_TYPE = 0  # the version in which every election is for the preferred lea
 
 
 def route(parts: Parts) -> Route:
-    return Route(APIS[ElectLeadersRequest.API_KEY], ElectLeaders(parts.topics, parts.authorizer).handle, refuse)
+    return Route(ElectLeadersRequest, ElectLeaders(parts.topics, parts.authorizer).handle, refuse)
 
 
 class ElectLeaders:

@@ -22,7 +22,6 @@ from broker.topics.partition import Partition, unreadable
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics
 from broker.topics.waiting_fetches import Fetches
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from storage import DamagedLog
@@ -40,10 +39,8 @@ _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: Parts) -> Route:
-    handler = Fetch(
-        parts.node, parts.topics, parts.partitions, parts.fetches, parts.clock, parts.authorizer, parts.config.fetch_max_bytes
-    )
-    return Route(APIS[FetchRequest.API_KEY], handler.handle, refuse)
+    handler = Fetch(parts.node, parts.topics, parts.partitions, parts.fetches, parts.clock, parts.authorizer, parts.config.fetch_max_bytes)
+    return Route(FetchRequest, handler.handle, refuse)
 
 
 class PendingFetch:

@@ -12,7 +12,6 @@ from broker.security.authorizer import Authorizer, Operation, Resource, group_al
 from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
 from coordinator import partition_of
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from storage import ClusterView, LogId
@@ -23,7 +22,7 @@ SEVERAL_FROM = 4
 
 def route(parts: Parts) -> Route:
     handler = FindCoordinator(parts.node, parts.topics, parts.cluster_view, parts.transactions, parts.authorizer, parts.health)
-    return Route(APIS[FindCoordinatorRequest.API_KEY], handler.handle, refuse)
+    return Route(FindCoordinatorRequest, handler.handle, refuse)
 
 
 class FindCoordinator:

@@ -10,14 +10,13 @@ from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Constant, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def route(parts: Parts) -> Route:
     handler = Heartbeat(parts.shards, parts.clock, parts.authorizer)
-    return Route(APIS[HeartbeatRequest.API_KEY], handler.handle, refuse)
+    return Route(HeartbeatRequest, handler.handle, refuse)
 
 
 class Heartbeat:

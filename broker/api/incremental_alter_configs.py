@@ -10,7 +10,6 @@ from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.registry import Topic
 from broker.topics.settings import TOPIC_SETTINGS, items_of
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -22,7 +21,7 @@ from protocol.messages.incremental_alter_configs import (
 
 def route(parts: Parts) -> Route:
     changes = ConfigChanges(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
-    return Route(APIS[IncrementalAlterConfigsRequest.API_KEY], IncrementalAlterConfigs(changes, parts.registry).handle, refuse)
+    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(changes, parts.registry).handle, refuse)
 
 
 class IncrementalAlterConfigs:

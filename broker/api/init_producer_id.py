@@ -14,7 +14,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
 from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -25,7 +24,7 @@ NOT_YET = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 def route(parts: Parts) -> Route:
     handler = InitProducerId(parts.topics, parts.registry, parts.transactions, parts.authorizer)
-    return Route(APIS[InitProducerIdRequest.API_KEY], handler.handle, refuse)
+    return Route(InitProducerIdRequest, handler.handle, refuse)
 
 
 class InitProducerId:

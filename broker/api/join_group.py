@@ -19,7 +19,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
 from coordinator import GroupConfig, JoinReply, JoinRequest
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
 
@@ -30,7 +29,7 @@ SKIP_ASSIGNMENT: Final = 9  # KIP-814
 
 def route(parts: Parts) -> Route:
     handler = JoinGroup(parts.shards, parts.groups, parts.clock, parts.authorizer)
-    return Route(APIS[JoinGroupRequest.API_KEY], handler.handle, refuse)
+    return Route(JoinGroupRequest, handler.handle, refuse)
 
 
 class ParkedJoin(ParkedCall):

@@ -11,7 +11,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
 from coordinator import Leaver
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
@@ -20,7 +19,7 @@ SEVERAL_FROM: Final = 3
 
 def route(parts: Parts) -> Route:
     handler = LeaveGroup(parts.shards, parts.clock, parts.authorizer)
-    return Route(APIS[LeaveGroupRequest.API_KEY], handler.handle, refuse)
+    return Route(LeaveGroupRequest, handler.handle, refuse)
 
 
 class LeaveGroup:

@@ -10,7 +10,6 @@ from broker.groups.held_replies import answer_together
 from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, group_allowed
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -19,7 +18,7 @@ CLASSIC: Final = "classic"
 
 def route(parts: Parts) -> Route:
     handler = ListGroups(parts.shards, parts.authorizer)
-    return Route(APIS[ListGroupsRequest.API_KEY], handler.handle, refuse)
+    return Route(ListGroupsRequest, handler.handle, refuse)
 
 
 class ListGroups:

@@ -13,7 +13,6 @@ from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
 from broker.topics.partition import Partition, unreadable
 from broker.topics.partitions import Partitions
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -39,7 +38,7 @@ COMMITTED: Final = 1
 
 def route(parts: Parts) -> Route:
     handler = ListOffsets(parts.partitions, parts.authorizer, parts.looks)
-    return Route(APIS[ListOffsetsRequest.API_KEY], handler.handle, refuse)
+    return Route(ListOffsetsRequest, handler.handle, refuse)
 
 
 class ListOffsets:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,7 +16,7 @@ from protocol.messages.list_partition_reassignments import (
 
 def route(parts: Parts) -> Route:
     handler = ListPartitionReassignments(parts.authorizer)
-    return Route(APIS[ListPartitionReassignmentsRequest.API_KEY], handler.handle, refuse)
+    return Route(ListPartitionReassignmentsRequest, handler.handle, refuse)
 
 
 class ListPartitionReassignments:

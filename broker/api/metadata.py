@@ -23,21 +23,15 @@ from broker.settings.config import Config
 from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encode_topic, operations_bytes
 from broker.topics.partitions import Partitions
 from broker.topics.registry import NO_ID, Topic, Topics, name_problem
-from protocol.apis import APIS
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-)
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 ASKED_BY_ID_FROM = 12  # versions 10 and 11 have a field for the id, but only in replies
 
 
 def route(parts: Parts) -> Route:
     handler = Metadata(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
-    return Route(APIS[MetadataRequest.API_KEY], handler.handle, refuse)
+    return Route(MetadataRequest, handler.handle, refuse)
 
 
 class Metadata:

@@ -16,7 +16,6 @@ from broker.security.authorizer import Authorizer, Operation, group_allowed
 from broker.topics.registry import Topics
 from coordinator import Commit, GroupConfig
 from coordinator.offsets import too_long
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,7 +32,7 @@ CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
 
 def route(parts: Parts) -> Route:
     handler = OffsetCommit(parts.shards, parts.topics, parts.groups, parts.clock, parts.authorizer)
-    return Route(APIS[OffsetCommitRequest.API_KEY], handler.handle, refuse)
+    return Route(OffsetCommitRequest, handler.handle, refuse)
 
 
 class OffsetCommit:

@@ -10,7 +10,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
 from broker.topics.registry import Topics
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -22,7 +21,7 @@ from protocol.messages.offset_delete import (
 
 def route(parts: Parts) -> Route:
     handler = OffsetDelete(parts.shards, parts.topics, parts.clock, parts.authorizer)
-    return Route(APIS[OffsetDeleteRequest.API_KEY], handler.handle, refuse)
+    return Route(OffsetDeleteRequest, handler.handle, refuse)
 
 
 class OffsetDelete:

@@ -12,7 +12,6 @@ from broker.groups.offset_replies import FETCH_ERROR, FETCH_GROUPS, Fetched, Fet
 from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route, Seen
 from broker.security.authorizer import Authorizer, Operation, group_allowed, topic_allowed
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 
@@ -24,7 +23,7 @@ Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  
 
 def route(parts: Parts) -> Route:
     handler = OffsetFetch(parts.shards, parts.authorizer)
-    return Route(APIS[OffsetFetchRequest.API_KEY], handler.handle, refuse)
+    return Route(OffsetFetchRequest, handler.handle, refuse)
 
 
 class OffsetFetch:

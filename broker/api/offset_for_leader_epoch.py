@@ -10,7 +10,6 @@ from broker.net.long_requests import ASKING, Looks
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
 from broker.topics.partitions import Partitions
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -23,7 +22,7 @@ from protocol.messages.offset_for_leader_epoch import (
 
 def route(parts: Parts) -> Route:
     handler = OffsetForLeaderEpoch(parts.partitions, parts.authorizer, parts.looks)
-    return Route(APIS[OffsetForLeaderEpochRequest.API_KEY], handler.handle, refuse)
+    return Route(OffsetForLeaderEpochRequest, handler.handle, refuse)
 
 
 class OffsetForLeaderEpoch:

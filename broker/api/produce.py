@@ -18,14 +18,8 @@ from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, alone, 
 from broker.topics.late_batches import LateBatch, LateBatches
 from broker.topics.partitions import Partition, Partitions
 from broker.topics.transactions import Transactions
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
 NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
 ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
@@ -38,7 +32,7 @@ def route(parts: Parts) -> Route:
     handler = Produce(
         parts.partitions, parts.transactions, parts.clock, parts.authorizer, parts.allowance, parts.appender, parts.late_batches
     )
-    return Route(APIS[ProduceRequest.API_KEY], handler.handle, refuse)
+    return Route(ProduceRequest, handler.handle, refuse)
 
 
 class PendingProduce:

@@ -14,7 +14,6 @@ from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
 from coordinator import SyncReply, SyncRequest
-from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -23,7 +22,7 @@ NAMES_PROTOCOL: Final = 5
 
 def route(parts: Parts) -> Route:
     handler = SyncGroup(parts.shards, parts.clock, parts.authorizer)
-    return Route(APIS[SyncGroupRequest.API_KEY], handler.handle, refuse)
+    return Route(SyncGroupRequest, handler.handle, refuse)
 
 
 class ParkedSync(ParkedCall):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from broker.logging.logs import get_logger
 from broker.net.connection import KIND_BYTES, Connection, Repeat
 from broker.runtime.contain import defect
-from protocol.apis import API_VERSIONS, Api
+from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
@@ -21,6 +21,10 @@ _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length 
 _INT32 = Struct(">i").pack
 _REPLY = Struct(">ii").pack
 _FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
+
+
+class Request(Protocol):
+    API_KEY: ClassVar[int]
 
 
 class Response(Protocol):
@@ -68,8 +72,8 @@ class Route:
 
     __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
 
-    def __init__(self, api: Api, handle: Handler, refuse: Refusal) -> None:
-        self.api = api
+    def __init__(self, request: type[Request], handle: Handler, refuse: Refusal) -> None:
+        api = self.api = APIS[request.API_KEY]
         self.key: int = api.key
         self.oldest, self.newest = api.served
         self.flexible_from: int = api.flexible_from
