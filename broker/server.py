@@ -121,6 +121,8 @@ class Server:
             with contextlib.suppress(OSError):  # nobody has to read this
                 print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
             log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
+        if logs.debug_enabled():
+            log.info("frames are traced: repeated requests take the usual way too")
 
     def _signalled(self, number: signal.Signals) -> None:
         self._signals += 1

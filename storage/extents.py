@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from protocol.batch import CorruptBatch
 from storage.errors import DamagedLog
 from storage.segment import PART_BYTES, Segment
+
+
+class Bytes(Protocol):
+    """Where an extent is read from: a segment, or what another store has in its place."""
+
+    @property
+    def log_path(self) -> str: ...
+
+    def bytes_at(self, at: int, size: int) -> bytes:
+        """Raises CorruptBatch where they are not there any more, and OSError."""
+        ...
+
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
 
 
 class Extent:
@@ -12,7 +29,7 @@ class Extent:
 
     __slots__ = ("_held", "at", "closed", "segment", "size", "within")
 
-    def __init__(self, segment: Segment, at: int, size: int, within: int, closed: bool) -> None:
+    def __init__(self, segment: Bytes, at: int, size: int, within: int, closed: bool) -> None:
         self.segment = segment
         self.at = at
         self.size = size  # of what is still to be read

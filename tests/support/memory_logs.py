@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, cast
+from typing import Any
 
 from protocol.batch import read_header, stamp
 from storage import AppendFailed, Extent, Found, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
-from storage.segment import Segment
 
 
 class MemoryRecords:
@@ -72,7 +71,7 @@ class MemoryRecords:
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
         begin, size = self._found(offset, bytes_max, end, one_at_least)
-        return Extent(cast(Segment, self), begin, size, size, False) if size else None
+        return Extent(self, begin, size, size, False) if size else None
 
     def find_time(self, timestamp: int) -> Iterator[Found | None]:
         for _, batch in self._batches:
