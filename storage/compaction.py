@@ -303,7 +303,6 @@ class Compaction:
             if not header.record_count:
                 self._changes -= 1
         self._put()
-        self._output = None
         if not self._changes and len(self._replaces) == 1:
             self.bytes_after += output.size
             output.close()

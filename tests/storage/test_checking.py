@@ -129,3 +129,10 @@ def test_a_first_batch_that_is_damaged_is_met_where_the_index_has_it_as_the_newe
     opened(disk, batches).save_index()
     segment = laid(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
     assert check(segment, False, believe_index=False) == "a batch of magic 1"
+
+
+def test_from_the_start_every_checksum_is_verified_whatever_the_index_knows(disk: FaultyDisk) -> None:
+    batches = [one(BASE + number, padding=5_000) for number in range(4)]
+    opened(disk, batches).save_index()
+    damaged = Batch(BASE, BASE, batches[0].data[:-1] + b"?")
+    assert check(laid(disk, [damaged, *batches[1:]]), True) == "a batch's checksum is wrong"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from storage import Handles
-from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.faulty_disk import FaultyDisk, FaultyFile
 
 
 @pytest.fixture
@@ -89,3 +89,17 @@ def test_idle_files_give_their_descriptors_back_and_pinned_ones_stay_open() -> N
     handles.unpin(pinned)
     assert handles.close_idle()
     assert disk.opened == 0
+
+
+def test_room_is_made_before_a_file_is_opened(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no descriptor more."""
+    handles = Handles(disk, 2)
+    opened = disk.open
+
+    def noted(path: str, create: bool = False) -> FaultyFile:
+        assert disk.opened < 2
+        return opened(path, create)
+
+    monkeypatch.setattr(disk, "open", noted)
+    for name in "abcdab":
+        handles.file(f"/{name}")

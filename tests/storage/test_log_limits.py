@@ -549,3 +549,14 @@ def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: FaultyDisk
     assert log.roll(1 << 20)
     assert log.retain(1 << 40, 0, 0, -1) == [0]
     assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)
+
+
+def test_a_segment_that_was_looked_at_while_it_was_empty_has_the_time_of_its_first_batch(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    log.segment_ms = 500
+    log.append(batch("a", timestamp=1_000), 0)
+    assert log.roll(1 << 20)
+    assert log.retain(1_000, 0, 1 << 30, -1) == []
+    log.append(batch("b", timestamp=2_000), 0)
+    log.append(batch("c", timestamp=2_501), 0)
+    assert bases(log) == [0, 1, 2]

@@ -316,3 +316,17 @@ def test_a_repair_of_a_log_that_lacks_nothing_takes_nothing_of_what_was_written_
     repair.run()
     assert (held(disk), repair.recovery) == (b"".join(data(0, 1, 2)), Recovery())
     assert disk.list("/data") == ["orders-0"]
+
+
+@pytest.mark.parametrize("cut_damage", [False, True])
+def test_damage_at_the_end_of_a_log_that_is_not_worth_more_is_cut_and_kept(disk: FaultyDisk, cut_damage: bool) -> None:
+    damaged = bytearray(one(1).data)
+    damaged[-2] ^= 1
+    laid(disk, {0: [*data(0), bytes(damaged)]})
+    if not cut_damage:
+        with pytest.raises(DamagedLog, match="not what an interrupted write leaves"):
+            open_segments(Handles(disk), PATH, 1, False)
+        return
+    segments, recovery = open_segments(Handles(disk), PATH, 1, False, cut_damage=True)
+    assert (segments[-1].next_offset, held(disk)) == (1, data(0)[0])
+    assert [read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)] == [bytes(damaged)]

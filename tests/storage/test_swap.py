@@ -515,3 +515,30 @@ def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone() -> None:
     again, _ = reopen(disk, "/data")
     assert shown(again) == expected
     assert sorted(left_over(disk)) == sorted(strange)
+
+
+def test_an_index_of_before_never_stands_beside_a_new_segment() -> None:
+    for step in range(30):
+        disk = made()
+        log = filled(disk)
+        job = compaction(disk, log)
+        assert list(job.steps())
+        (new,) = promote(disk, log.folder, job.cleaned, "0")
+        log.close()
+        disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
+        for ending in (".index", ".timeindex"):
+            overwrite(disk, f"{new.path}{ending}", b"of the old segment")
+        disk.crash_at = step
+        try:
+            again, _ = reopen(disk, "/data")
+        except Crashed:  # of the process
+            disk.crash_at = -1
+            there = [ending for ending in (".index", ".timeindex") if disk.exists(new.path + ending)]
+            assert not disk.exists(f"{new.path}.log") or not there, step
+        else:
+            disk.crash_at = -1
+            again.close()
+            assert disk.opened == 0
+            assert step > 3
+            return
+    raise AssertionError("it never ended")

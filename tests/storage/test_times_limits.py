@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.batch import Record, build
+from protocol.batch import HEADER_BYTES, Record, build, read_header, rewrite
 from storage import DamagedLog, Found, Log
 from storage.times import STEP_RECORDS
 from tests.storage.faulty_disk import FaultyDisk
@@ -140,3 +140,14 @@ def test_a_segment_whose_index_promises_too_much_does_not_hide_the_newest_record
     for segment in log._segments[1:]:
         segment.max_timestamp = 9_000  # of a batch that an older version has emptied
     assert found(log.latest_record()) == expected
+
+
+def test_a_batch_that_is_a_header_alone_has_no_record_to_be_found(disk: FaultyDisk) -> None:
+    """A compaction leaves such a one of a producer."""
+    log = filled(disk, [5_000])
+    path = log._segments[0].log_path
+    log.close()
+    overwrite(disk, path, rewrite(read_header(read(disk, path), 0), []))
+    log, _ = reopen(disk, "/data")
+    assert (log.next_offset, log.size) == (1, HEADER_BYTES)
+    assert (found(log.latest_record()), found(log.find_time(-1))) == (None, None)
