@@ -123,8 +123,9 @@ class Sentence(NamedTuple):
         if self.static_share < 1:
             setting = f"`group.instance.id` plus {setting}"
         if not self.avoided:
-            kept = f"{len(self.restarts)} {'restart' if len(self.restarts) == 1 else 'restarts'} of at most {said(chosen.gap_ms)}"
-            return f"{kept} made no rebalance that another setting would have avoided; {setting} is enough for them."
+            one = len(self.restarts) == 1
+            kept = f"{len(self.restarts)} {'restart' if one else 'restarts'} of at most {said(chosen.gap_ms)}"
+            return f"{kept} made no rebalance that another setting would have avoided; {setting} is enough for {'it' if one else 'them'}."
         by = max(self._avoided, default=1) - 1
         all = len(self.episodes)
         return (

@@ -28,17 +28,23 @@ class Replay(NamedTuple):
 
 
 def clusters_of(warehouse: Warehouse, group: str) -> list[str]:
-    rows = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
-    return [row["cluster"] for row in rows if row["group"] == group]
+    return sorted(set(warehouse.read("groups", only={"group": group})["cluster"].to_pylist()))
+
+
+def bucket_of(warehouse: Warehouse, cluster: str, group: str) -> str:
+    """A group is in one bucket."""
+    for file in warehouse.current().of("groups"):
+        if file.bucket.rpartition("/")[0] == cluster and len(warehouse.load(file, only={"group": group})):
+            return file.bucket
+    raise KeyError(group)
 
 
 def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
+    bucket = bucket_of(warehouse, cluster, group)
+
     def rows(name: str, row: type[tuple[object, ...]]) -> list[tuple[object, ...]]:
         assert TABLES[name].row is row
-        table = warehouse.read(name)
-        import pyarrow.compute as pc
-
-        return rows_of(row, table.filter(pc.and_(pc.equal(table["group"], group), pc.equal(table["cluster"], cluster))))
+        return rows_of(row, warehouse.read(name, bucket=bucket, only={"group": group}))
 
     return GroupTables(
         rows("generations", Generation),  # type: ignore[arg-type]

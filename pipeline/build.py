@@ -13,6 +13,7 @@ from dataclasses import replace
 from pipeline.behind import BEHIND, TOLD, BehindTask, build_behind
 from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
+from pipeline.live_ends import with_live_ends
 from pipeline.runner import Runner
 from pipeline.samples import with_samples
 from pipeline.warehouse import Current, File, Warehouse
@@ -33,7 +34,7 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     tails = {file.bucket: file for file in current.of("tails")}
     digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
     current = _with_digested(replace(current, run=run), digested)
-    current = with_samples(warehouse, current)
+    current = with_live_ends(warehouse, with_samples(warehouse, current))
     before = current.now_ms
     now = dict(before)
     for one in digested:

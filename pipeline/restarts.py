@@ -281,7 +281,7 @@ def stay_of(spell: Spell, alive_ms: int = 0) -> Stay:
             silent = spell.last_heartbeat_ms, spell.last_heartbeat_ms
         elif spell.end_kind == "expired" and gone[0] == gone[1] and spell.last_heartbeat_ms is not None:
             # Its session may have begun anew with the coordinator, when it was silent already.
-            alive = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0)
+            alive = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0, (spell.joined_hi_ms or 0) + 1)
             silent = alive, max(alive, gone[1] - (spell.session_timeout_ms or 0))
             farewell = False
         else:

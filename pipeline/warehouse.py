@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -152,12 +152,14 @@ class Warehouse:
         )
         _write(self.folder / "CURRENT.json", text)
 
-    def read(self, name: str, *, bucket: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The whole table, or of one bucket, in the order of its key."""
+    def read(
+        self, name: str, *, bucket: str | None = None, columns: Sequence[str] | None = None, only: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """The whole table, or of one bucket, in the order of its key. `only`: rows with these values; others are hardly read."""
         current = self.current()
         while True:
             try:
-                tables = [self.load(file) for file in current.of(name, bucket)]
+                tables = [self.load(file, only=only) for file in current.of(name, bucket)]
                 break
             except WarehouseError:
                 current, before = self.current(), current
@@ -166,10 +168,16 @@ class Warehouse:
         table = in_order(name, joined(name, tables))
         return table.select(list(columns)) if columns is not None else table
 
-    def load(self, file: File, coded: Sequence[str] = ()) -> pa.Table:
-        """`coded`: columns of texts that are to come as codes, as Parquet has them."""
+    def load(self, file: File, coded: Sequence[str] = (), columns: Sequence[str] | None = None, only: Mapping[str, str] | None = None) -> pa.Table:
+        """`coded`: columns of texts that are to come as codes, as Parquet has them. `columns`: these alone. `only`: rows with these values."""
         try:
-            return pq.read_table(self.folder / file.path, partitioning=None, read_dictionary=list(coded) or None)
+            return pq.read_table(
+                self.folder / file.path,
+                columns=None if columns is None else list(columns),
+                partitioning=None,
+                read_dictionary=list(coded) or None,
+                filters=[(name, "==", value) for name, value in only.items()] if only else None,
+            )
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(f"{self.folder}/{file.path}: cannot be read ({str(error).splitlines()[0]}); `--full` builds it again") from None
 

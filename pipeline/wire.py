@@ -32,6 +32,7 @@ FETCH_WAIT_MS: Final = 200
 EARLIEST: Final = -2
 LATEST: Final = -1
 COMMITTED: Final = 1  # the isolation level: nothing of a transaction that is not decided
+UNCOMMITTED: Final = 0  # all that there is: consumers that take everything have it before them
 NO_BROKER: Final = -1
 PORT: Final = 9092
 
@@ -137,6 +138,24 @@ class Client:
 
         return int(self._persist(ask, f"{topic}-{partition}", topic, partition))
 
+    def ends(self, topics: tuple[str, ...]) -> dict[tuple[str, int], tuple[int | None, int]]:
+        """Where each partition of these topics begins and ends; those that no broker leads at the moment, or that may not be asked for, are not there."""
+        self._persist(lambda: self._learn(topics, lenient=True), "its metadata")
+        of_leader: dict[int, dict[str, list[int]]] = {}
+        for (topic, partition), known in sorted(self._partitions.items()):
+            if topic in topics and known.leader in self._brokers:
+                of_leader.setdefault(known.leader, {}).setdefault(topic, []).append(partition)
+        found: dict[int, dict[tuple[str, int], int]] = {EARLIEST: {}, LATEST: {}}
+        for places in of_leader.values():
+            for at, offsets in found.items():
+                asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(one, timestamp=at) for one in numbers]) for topic, numbers in places.items()]
+                for topic_reply in self._ask_leader(ListOffsetsRequest(-1, UNCOMMITTED, asked), next(iter(places)), places[next(iter(places))][0]).topics:
+                    offsets.update({(topic_reply.name, one.partition_index): one.offset for one in topic_reply.partitions if not one.error_code})
+        return {place: (found[EARLIEST].get(place), end) for place, end in sorted(found[LATEST].items())}
+
+    def _ask_leader(self, request: Any, topic: str, partition: int) -> Any:
+        return self._persist(lambda: self._leader(topic, partition).ask(request), f"where {topic} ends")
+
     def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
         """Error OFFSET_OUT_OF_RANGE is the caller's; every other is asked again, or BadInput."""
 
@@ -179,14 +198,15 @@ class Client:
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
 
-    def _learn(self, topics: tuple[str, ...]) -> None:
+    def _learn(self, topics: tuple[str, ...], *, lenient: bool = False) -> None:
+        """`lenient`: what is wrong with a topic concerns that one alone."""
         reply = self._anybody().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
         if not reply.brokers:
             raise Unanswered("the cluster knows no brokers yet")
         self.cluster = reply.cluster_id or self.cluster
         self._brokers = {one.node_id: (one.host, one.port) for one in reply.brokers}
         for topic in reply.topics:
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (lenient and topic.error_code):
                 continue
             _check(topic.error_code, topic.name or "")
             for one in topic.partitions:

@@ -41,14 +41,9 @@ def opened(options: argparse.Namespace, *, create: bool = False) -> Iterator[War
 
 def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None) -> list[R]:
     """A table, or what it has about one group. A group that no table knows is a Failure."""
-    import pyarrow.compute as pc
-
     from pipeline.schema import rows_of
 
-    table = warehouse.read(name)
-    if group is not None:
-        table = table.filter(pc.equal(table["group"], group))
-    return rows_of(row, table)
+    return rows_of(row, warehouse.read(name, only=None if group is None else {"group": group}))
 
 
 def check_group(warehouse: Warehouse, group: str) -> None:

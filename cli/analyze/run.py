@@ -130,11 +130,13 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
 
 def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
     from pipeline.ingest import ingest
+    from pipeline.live_ends import note_ends
     from pipeline.samples import note_directories
 
     inputs = inputs_of(options)
     said = ingest(warehouse, runner, inputs, progress)
     note_directories(warehouse, inputs)
+    note_ends(warehouse, inputs, progress)
     return said
 
 

@@ -44,7 +44,7 @@ def _one(group: Group, urgency: int, title: str, why: str, how: str, confidence:
         "confidence": confidence,
         "saves_rebalances": saves.get("rebalances"),
         "saves_partition_s": saves.get("seconds"),
-        "at_most": saves.get("at_most", False),  # what is saved was not replayed
+        "at_most": saves.get("at_most", False),  # what is saved was not replayed, or is an upper bound for want of notes
     }
 
 
@@ -55,19 +55,28 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
     if 3 * sum(map(_polled_late, bridged)) > len(bridged):
         return []  # not restarts: members that are too slow, of which there is another advice
     seconds = round(sum(one.partition_seconds_lost or 0.0 for one in bridged), 1)
-    wants = "make its members static" if advice.static_share < 1 else "raise its session timeout"
     return [
         _one(
             group,
             COST,
-            f"{brief(group.group)}: {wants}, session.timeout.ms={advice.recommended_ms}",
+            f"{brief(group.group)}: {wanted(advice)}, session.timeout.ms={advice.recommended_ms}",
             sentence(advice.text.removeprefix(f"{group.group}: ")),
             advice.setting,
             advice.confidence,
+            at_most=any(one.confidence != "exact" for one in bridged),
             rebalances=advice.avoided,
             seconds=seconds,
         )
     ]
+
+
+def wanted(advice: Advice) -> str:
+    """In a few words."""
+    if advice.static_share < 1:
+        return "make all its members static" if advice.static_share else "make its members static"
+    if (advice.current_max_ms or 0) >= (advice.recommended_ms or 0):
+        return "give all its members one session timeout"  # it is long enough for some of them
+    return "raise its session timeout"
 
 
 def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Pat
     text = (written / "report.html").read_text()
     first = text[text.index("What to change first</h2>") : text.index("<h2>Timeline")]
     assert "session.timeout.ms=60000" in first
-    assert "Saves 28 rebalances" in first
+    assert "Saves up to 28 rebalances" in first
     assert "tenure group describe billing" in first
 
 

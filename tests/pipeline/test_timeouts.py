@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.advice import said
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
+from pipeline.report.first import wanted
 from pipeline.restarts import DYNAMIC_PAIR
 from pipeline.rows import CurvePoint, Episode, Gap
 from pipeline.timeouts import Chosen, Death, Options, choose, curve, rounded_up
@@ -155,3 +156,17 @@ def test_nothing_is_advised_where_nobody_restarted() -> None:
 
 def test_durations_are_read_by_people() -> None:
     assert [said(ms) for ms in (500, 25_000, 25_500, 90_000)] == ["500 ms", "25 s", "25.5 s", "1 min 30 s"]
+
+
+@pytest.mark.parametrize(
+    ("share", "longest_ms", "words"),
+    [
+        (0.0, 45_000, "make its members static"),
+        (0.5, 45_000, "make all its members static"),
+        (1.0, 45_000, "raise its session timeout"),
+        (1.0, 120_000, "give all its members one session timeout"),
+    ],
+)
+def test_what_is_wanted_in_a_few_words(share: float, longest_ms: int, words: str) -> None:
+    (advice,) = advised(play("restarts longer than the session of static members").world).advice
+    assert wanted(advice._replace(static_share=share, current_max_ms=longest_ms, recommended_ms=60_000)) == words

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -65,13 +66,13 @@ def test_what_is_replaced_while_it_is_read_is_read_as_it_is_now(warehouse: Wareh
     publish(warehouse, 1, ROWS[:1])
     load = warehouse.load
 
-    def late(file: File) -> pa.Table:
+    def late(file: File, **options: Any) -> pa.Table:
         if file.run == 1:
             current = warehouse.current()
             warehouse.publish(replace(current, run=2, files=(warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS)),)))
             with warehouse.locked():
                 pass  # the next run has begun, and what the second one replaced is gone
-        return load(file)
+        return load(file, **options)
 
     monkeypatch.setattr(warehouse, "load", late)
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[::-1]

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from pipeline import wire, wire_reading
+from pipeline import live_ends, wire, wire_reading
+from pipeline.build import build
 from pipeline.coverage import merged
 from pipeline.ingest import BadInput, Inputs, ingest
 from pipeline.inputs import LogId, NoAnswer
+from pipeline.live_ends import note_ends
 from pipeline.progress import Progress
 from pipeline.resuming import Cursor
-from pipeline.rows import Coverage, Segment
+from pipeline.rows import Coverage, EndOffset, Segment
 from pipeline.rows import Record as Row
 from pipeline.runner import Sequential
 from pipeline.schema import rows_of
@@ -42,6 +44,7 @@ NOT_YET = {
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_reading, "PATIENCE_S", 10)
+    monkeypatch.setattr(live_ends, "PATIENCE_S", 2)
 
 
 @pytest.fixture
@@ -236,3 +239,32 @@ def commit_offsets(port: int, turn: int) -> None:
             while codes := {one.error_code for one in client.ask(request, 8).topics[0].partitions} - {0}:
                 assert codes <= NOT_YET, codes
                 assert time.monotonic() < until, codes
+
+
+def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:
+    """And kept: what is built anew has it again. Nothing is kept where nothing has changed."""
+    quiet = Progress()
+    with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
+        warehouse = Warehouse.open(tmp_path / "out", create=True)
+        inputs = Inputs.of([f"kafka://127.0.0.1:{broker.port}"], cluster="ours")
+        commit_offsets(broker.port, 0)
+        before_ms = time.time_ns() // 1_000_000
+        for _ in range(2):
+            with warehouse.locked():
+                ingest(warehouse, Sequential(quiet), inputs, quiet)
+                note_ends(warehouse, inputs, quiet)
+                build(warehouse, Sequential(quiet))
+    first = live_rows(warehouse)
+    assert [row[:3] for row in first] == [("ours", "orders", number) for number in range(20)]
+    assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
+    assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
+    with warehouse.locked():
+        note_ends(warehouse, inputs, quiet)  # nobody answers: that is said, and nothing fails
+        build(warehouse, Sequential(quiet), full=True)
+    assert live_rows(warehouse) == first
+    lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()
+    assert {one["lag"] for one in lags if one["group"].startswith("group-")} == {0}  # 100 was committed, beyond the end
+
+
+def live_rows(warehouse: Warehouse) -> list[EndOffset]:
+    return [row for row in rows_of(EndOffset, warehouse.read("end_offsets")) if row.origin == "live"]

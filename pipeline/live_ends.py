@@ -1,0 +1,85 @@
+"""End offsets of a live cluster: what its brokers answer when they are asked, each time that their logs are read.
+
+The answers are kept beside what was ingested, for nobody can ask for them again: a build makes rows of `end_offsets` of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow.compute as pc
+
+from pipeline.end_samples import answered
+from pipeline.inputs import BadInput, Inputs
+from pipeline.progress import Progress
+from pipeline.rows import EndOffset
+from pipeline.schema import joined, rows_of, table_of
+from pipeline.warehouse import Current, Warehouse
+from pipeline.wire import Client
+
+TABLE: Final = "live_ends"  # of its own, for what is built anew is made of it
+BUCKET: Final = "live"  # of a cluster, beside its partitions
+TOPICS: Final = "live_topics"
+PATIENCE_S: Final = 10.0  # without these samples there is no lag of now, and nothing else is missing
+
+Ends = Mapping[tuple[str, int], tuple[int | None, int]]
+
+
+def note_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
+    """Where the topics that groups commit for end now. The caller holds the lock, and has ingested."""
+    if not inputs.brokers:
+        return
+    current = warehouse.current()
+    topics = committed_topics(warehouse, current)
+    files, run = [], current.run + 1
+    for source, _ in inputs.brokers:
+        try:
+            with Client(source, PATIENCE_S) as client:
+                at_ms = time.time_ns() // 1_000_000
+                ends = client.ends(tuple(client_topics(client, inputs, topics)))
+                cluster = inputs.cluster or client.cluster
+        except BadInput as error:
+            progress.say(f"{error}: where topics end was not asked")
+            continue
+        if ends and ends != _before(warehouse, current, f"{cluster}/{BUCKET}"):
+            files.append(warehouse.write(TABLE, run, f"{cluster}/{BUCKET}", table_of("end_offsets", answered(cluster, at_ms, ends))))
+    kept = {cluster: sorted(names) for cluster, names in topics.items()}
+    if files:
+        warehouse.publish(replace(current, run=run, files=current.replacing((), files), build={**current.build, TOPICS: kept}))
+    elif kept != current.build.get(TOPICS):
+        warehouse.publish(replace(current, build={**current.build, TOPICS: kept}))
+
+
+def client_topics(client: Client, inputs: Inputs, topics: Mapping[str, set[str]]) -> list[str]:
+    client.logs(())  # its name is known then
+    return sorted(topics.get(inputs.cluster or client.cluster, ()))
+
+
+def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[str]]:
+    """By cluster. What was ingested since the last build is not among the tails yet."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for cluster, names in current.build.get(TOPICS, {}).items():
+        found[cluster].update(names)
+    for file in [*current.of("tails"), *(file for file in current.of("records") if file.run > current.built)]:
+        topics = pc.unique(warehouse.load(file, columns=["topic"])["topic"]).drop_null().to_pylist()
+        found[file.bucket.rpartition("/")[0]].update(topics)
+    return found
+
+
+def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
+    """With what brokers answered since the last build."""
+    for file in [file for file in current.of(TABLE) if file.run > current.built]:
+        rows = joined("end_offsets", [warehouse.load(file)])
+        current = replace(current, files=current.replacing((), [warehouse.write("end_offsets", current.run, file.bucket, rows)]))
+    return current
+
+
+def _before(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
+    """What was answered last."""
+    last = max(current.of(TABLE, bucket), key=lambda file: file.run, default=None)
+    rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []
+    return {(one.topic, one.topic_partition): (one.log_start, one.end_offset) for one in rows}

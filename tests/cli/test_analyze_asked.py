@@ -1,0 +1,108 @@
+"""`tenure analyze advise`, `whatif`, `status`, `reconcile` and `report`: what they print, their exit codes, and what wrong arguments are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cli
+from pipeline.asked import advice_for, bucket_of, clusters_of, tables_of
+from pipeline.rows import Episode
+from pipeline.schema import rows_of
+from pipeline.timeouts import Options
+from pipeline.warehouse import Warehouse
+from tests.pipeline.scenarios import write
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asked")
+    write("rolling restart of dynamic members", folder / "data")
+    assert cli.main(["analyze", "run", "--out", str(folder / "out"), "--master", "none", "--quiet", "--offsets", str(folder / "data")]) == 0
+    return folder / "out"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = cli.main(["analyze", *map(str, words)])
+    return code, *capsys.readouterr()
+
+
+def test_advice_is_a_sentence_a_setting_and_a_table(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g")
+    assert code == 0
+    assert text.startswith("g: 6 of 7 rebalances in ")
+    assert "\n  session.timeout.ms=30000\n" in text
+    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g", "--json")
+    (cluster,) = json.loads(text)["clusters"]
+    assert (code, cluster["advice"][0]["recommended_ms"], cluster["advice"][0]["avoided"]) == (0, 30_000, 6)
+
+
+def test_a_death_has_to_be_noticed_in_time(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g", "--max-detect", "15s", "--json")
+    assert (code, json.loads(text)["clusters"][0]["advice"][0]["recommended_ms"]) == (0, 15_000)
+
+
+def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = said(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "60s")
+    assert (code, text.splitlines()) == (
+        0,
+        [
+            "g: 7 rebalances in the logs; 7 when they are replayed through the coordinator",
+            "as static members with a session timeout of 60 s: 1, 6 fewer",
+        ],
+    )
+    code, text, _ = said(capsys, "whatif", "--out", out, "--group", "g", "--static", "--json")
+    (replay,) = json.loads(text)["replays"]
+    assert (replay["session_timeout_ms"], replay["as_asked"], replay["saved"]) == (10_000, 7, 0)  # as it was: too short
+
+
+def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = said(capsys, "reconcile", "--out", out, "--json")
+    checks = json.loads(text)
+    assert (code, checks["failing"]) == (0, 0)
+    assert len(checks["checks"]) > 5
+
+
+def test_status_of_all_and_of_one(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = said(capsys, "status", "--out", out, "--json")
+    partitions = json.loads(text)["partitions"]
+    assert (code, {one["group"] for one in partitions}, len(partitions)) == (0, {"g"}, 12)
+    assert said(capsys, "status", "--out", out, "--group", "g", "--json")[1] == text
+
+
+@pytest.mark.parametrize("action", ["advise", "whatif", "status"])
+def test_a_group_that_is_not_there(out: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+    code, _, error = said(capsys, action, "--out", out, "--group", "q")
+    assert code == 66
+    assert error.startswith("tenure: no group 'q' in ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["advise"], "--group"),
+        (["advise", "--group", "g", "--quantile", "1.5"], "is not a share above 0 and up to 1"),
+        (["advise", "--group", "g", "--max-detect", "soon"], "is not a time: write 500ms, 45s, 2m or 1h"),
+        (["whatif", "--group", "g", "--session-timeout", "60s"], "add --static"),
+        (["report"], "name a file to write"),
+    ],
+)
+def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    try:
+        code, _, error = said(capsys, words[0], "--out", out, *words[1:])
+    except SystemExit as exit:
+        code, error = int(str(exit.code)), capsys.readouterr().err
+    assert code == 64
+    assert told in error
+
+
+def test_one_group_is_read_alone(out: Path) -> None:
+    warehouse = Warehouse.open(out)
+    (cluster,) = clusters_of(warehouse, "g")
+    assert clusters_of(warehouse, "q") == []
+    assert tables_of(warehouse, cluster, "g").episodes == rows_of(Episode, warehouse.read("rebalances"))
+    assert bucket_of(warehouse, cluster, "g") == warehouse.current().of("groups")[0].bucket
+    (tables,) = advice_for(warehouse, "g", Options())
+    assert len(tables.episodes) == 7

@@ -1,0 +1,159 @@
+"""What makes a rebalance one that cannot be avoided, or not be judged; and what bounds a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipeline.avoidable import NO, UNKNOWN, YES, judged
+from pipeline.restarts import STATIC_REPLACEMENT, Restarts
+from pipeline.rows import Episode
+from pipeline.virtual import World
+from pipeline.whatif import FOREVER_MS, confirmed
+from tests.pipeline.advising import MINUTE_MS, advised, counted, folded, played, script_of
+from tests.pipeline.scenarios import play, pod, pods
+
+
+def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = True) -> list[str]:
+    """Of all rebalances, some of them with other columns."""
+    tables = folded(world, notes=notes)
+    episodes: Sequence[Episode] = [one._replace(**changed.get(one.episode, {})) for one in tables.episodes]
+    restarts = Restarts(tables._replace(episodes=list(episodes)), world.now)
+    return [one.avoidable for one in judged(list(episodes), restarts)]
+
+
+def test_another_protocol_is_reason_enough() -> None:
+    world = play("rolling restart of dynamic members").world
+    assert verdicts(world, {}) == [NO, *[YES] * 6]
+    assert verdicts(world, {3: {"protocol_change": True}}) == [NO, YES, YES, NO, YES, YES, YES]
+
+
+def test_another_subscription_is_reason_enough() -> None:
+    world = play("rolling restart of dynamic members").world
+    assert verdicts(world, {3: {"subscription_change": True}}) == [NO, YES, YES, NO, YES, YES, YES]
+
+
+@pytest.mark.parametrize(("cooperative", "verdict"), [(True, UNKNOWN), (False, YES)])
+def test_what_may_be_a_second_half_of_what_was_needed_is_not_judged(cooperative: bool, verdict: str) -> None:
+    world = play("rolling restart of dynamic members").world
+    first = folded(world, notes=False).episodes[0]
+    begins = {"start_lo_ms": first.end_ms, "cooperative": cooperative}
+    assert verdicts(world, {1: begins}, notes=False)[1] == verdict
+
+
+def test_a_second_half_with_another_subscription_is_none() -> None:
+    def script(world: World) -> None:
+        pods(world, 3, assignors=("cooperative-sticky",))[1].restart(20_000)
+
+    world = played(script)
+    tables = advised(world)
+    second = next(one.episode for one in tables.episodes if one.cause == "member_metadata_changed")
+    assert tables.episodes[second].avoidable == YES
+    assert verdicts(world, {second: {"subscription_change": True}})[second] == NO
+
+
+def test_a_static_member_that_was_back_within_a_rebalance_is_not_denied_without_notes() -> None:
+    """Its session may have ended, or the others were called together for another reason: a record does not say."""
+
+    def script(world: World) -> None:
+        running = pods(world, 3, static=True)
+        running[0].restart(10_500)  # its session has just ended: it joins again while the others are waited for
+
+    world = played(script)
+    assert [one.avoidable for one in advised(world).episodes[1:]] == [YES]
+    assert [one.avoidable for one in advised(world, notes=False).episodes[1:]] == [UNKNOWN]
+
+
+def test_a_seat_is_kept_for_no_longer_than_a_session() -> None:
+    gaps = [one for one in advised(play("rolling restart of static members").world, notes=False).gaps if one.source == STATIC_REPLACEMENT]
+    assert [one.gap_hi_ms for one in gaps] == [10_000] * 3
+
+
+def test_a_member_was_alive_when_it_joined_for_its_last_generation() -> None:
+    """However long its session: without commits nothing else says so."""
+
+    def script(world: World) -> None:
+        running = [pod(world, number, session_ms=45_000) for number in range(3)]
+        world.run(10 * MINUTE_MS)
+        pod(world, 3, session_ms=45_000)
+        world.run(10_000)
+        running[1].restart(5_000)
+
+    world = played(script)
+    (gap,) = advised(world, notes=False).gaps
+    assert gap.gap_hi_ms is not None
+    assert world.restarts[0].gap_ms <= gap.gap_hi_ms <= 20_000
+
+
+def test_seats_that_a_shorter_session_loses_are_subtracted() -> None:
+    def script(world: World) -> None:
+        running = [pod(world, number, static=True, session_ms=120_000 if number == 2 else 10_000) for number in range(3)]
+        world.run(10 * MINUTE_MS)
+        for client, away_ms in zip(running, (20_000, 20_000, 100_000), strict=True):
+            client.restart(away_ms)
+            world.run(5 * MINUTE_MS)
+
+    _, told, episodes = script_of(played(script))
+    assert counted(episodes, YES) == 4
+    assert confirmed(told, episodes, 120_000) == 4
+    assert confirmed(told, episodes, 30_000) == 4 - 2
+
+
+def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
+    def script(world: World) -> None:
+        pods(world, 3)[1].restart(20_000)
+        world.at(world.now + 20_300, world.kill_coordinator, 4_000)
+
+    restarts, told, _ = script_of(played(script))
+    assert len(restarts.undone) == 1
+    assert told.as_static(FOREVER_MS).rebalances == 1
+
+
+def test_a_session_that_began_anew_with_the_coordinator_is_no_heartbeat() -> None:
+    """A process crashes, and is back before its coordinator is: the old member was silent before the new one came."""
+
+    def script(world: World) -> None:
+        running = pods(world, 3, rebalance_ms=MINUTE_MS)
+        running[1].restart(6_000, graceful=False)
+        world.at(world.now + 3_000, world.restart_coordinator, 1_000)
+
+    world = played(script)
+    tables = advised(world)
+    assert [one.avoidable for one in tables.episodes[1:]] == [YES] * (len(tables.episodes) - 1)
+    (gap,) = tables.gaps
+    assert gap.gap_hi_ms is not None
+    assert gap.gap_lo_ms <= world.restarts[0].gap_ms <= gap.gap_hi_ms
+
+
+def test_a_surge_restarts_nobody() -> None:
+    """Each new process comes before the old one goes, and none can be told from another by its client id."""
+
+    def script(world: World) -> None:
+        running = [pod(world, number, client_id="app") for number in range(3)]
+        world.run(10 * MINUTE_MS)
+        for number, client in enumerate(running):
+            pod(world, 10 + number, client_id="app")
+            world.run(20_000)
+            client.stop()
+            world.run(20_000)
+
+    for notes in (True, False):
+        tables = advised(played(script), notes=notes)
+        assert counted(tables.episodes, YES) == 0
+        assert tables.deploys == []
+
+
+def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
+    """On another host, and alone: whether it was restarted nobody knows. Of a whole deploy it is known."""
+
+    def script(world: World, some: int) -> None:
+        running = [pod(world, number, client_id="app") for number in range(3)]
+        world.run(10 * MINUTE_MS)
+        for number, client in enumerate(running[:some]):
+            client.restart(20_000, host=f"/10.9.0.{number}")
+            world.run(2 * MINUTE_MS)
+
+    assert [one.avoidable for one in advised(played(lambda world: script(world, 1))).episodes[1:]] == [UNKNOWN] * 2
+    assert [one.avoidable for one in advised(played(lambda world: script(world, 3))).episodes[1:]] == [YES] * 6
