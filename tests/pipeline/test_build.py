@@ -49,6 +49,7 @@ def at_once(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return tables(analyzed(tmp_path_factory.mktemp("once") / "out", world, []))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(4))
 def test_slices_make_no_difference(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -59,6 +59,7 @@ def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
     return keys(log)
 
 
+@pytest.mark.once
 def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_others() -> None:
     written = Written()
     refused: dict[int, int] = dict.fromkeys(range(len(TURNS)), 0)

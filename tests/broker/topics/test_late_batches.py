@@ -312,6 +312,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
         yield of.randrange(4), of.choice(["t", "t", "gzip"]), of.randrange(2), of.choice(list(BODIES))
 
 
+@pytest.mark.once
 @pytest.mark.plain
 @pytest.mark.parametrize("seed", range(6))
 def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
