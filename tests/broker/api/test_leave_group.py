@@ -8,7 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.group_desk import Desk, Peer
-from tests.support.group_requests import stable
+from tests.support.group_requests import joining, stable, syncing
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -40,3 +40,18 @@ def test_an_administrator_removes_a_static_member_by_its_instance_and_is_told_wh
     stable(desk, peer, "i")
     reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("", "i", "scaled down")]), 5)
     assert [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members] == [("", "i", 0)]
+
+
+def test_the_rebalance_after_a_leave_ends_in_time(desk: Desk) -> None:
+    """Its deadline is earlier than all that the timer was set for."""
+    members = [Peer(desk) for _ in range(2)]
+    for number, member in enumerate(members, 1):
+        member.send(joining(instance=f"m{number}", session=30_000, rebalance=5_000), 9)
+    desk.pass_ms(0)
+    for number, member in enumerate(members, 1):
+        member.ask(syncing(member.reply().member_id, instance=f"m{number}"), 5)
+    desk.pass_ms(6_000)
+    desk.turn._rearm()
+    assert desk.turn.armed_at - desk.clock.now > 5_000
+    members[1].ask(LeaveGroupRequest("g", [MemberIdentity("", "m2")]), 5)
+    assert desk.turn.armed_at - desk.clock.now <= 5_000
