@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from broker.groups.group_journal import NO_LOG, NOT_OURS, SERVING, STALLED_MS, SUSPENDED
 from broker.groups.journal import RETRY_MS_MIN
 from broker.runtime.turn import NEVER
+from coordinator import JoinRequest, Leaver
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, LogId, Unreadable
 from tests.broker.groups.test_group_journal import settled
-from tests.support.group_logs import SESSION_MS, World
+from tests.support.group_logs import SESSION_MS, Waiter, World
 
 
 @pytest.fixture
@@ -298,3 +300,46 @@ def test_who_asks_for_it_hears_that_a_partition_serves_before_anybody_is_answere
     assert heard == []
     world.loop.run()
     assert heard == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]
+
+
+def test_what_a_step_of_the_shard_emits_is_appended_and_its_deadline_is_kept(world: World) -> None:
+    """Of a call that answers at once, and of one that may park its request."""
+    member = settled(world)
+    journal, clock = world.journal, world.clock
+    before = len(world.log().stored)
+    world.turn.armed_at = NEVER
+    assert journal.call(journal.shard.leave, "g", [Leaver(member, "i", None)], clock.tick(), clock.wall) == [0]
+    assert world.turn.armed_at <= journal.shard.wake_at
+    world.loop.run()
+    world.log().succeed()
+    assert len(world.log().stored) == before + 1
+    world.turn.armed_at = NEVER
+    asked = JoinRequest("h", "", None, "consumer", (("range", b""),), SESSION_MS, SESSION_MS, "client", "/here")
+    parked = Parked()
+    journal.park(journal.shard.join, asked, parked, clock.tick(), clock.wall)  # type: ignore[arg-type]
+    assert world.turn.armed_at <= journal.shard.wake_at < NEVER
+    world.loop.run()
+    world.log().succeed()
+    assert (len(world.log().stored), parked.voided) == (before + 2, 0)
+
+
+class Parked(Waiter):
+    """A request that may have to wait for its reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.voided = 0
+
+    def void(self) -> None:
+        self.voided += 1
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_a_step_that_ends_in_a_defect_is_its_callers_to_answer_and_the_partition_begins_anew(world: World, parks: bool) -> None:
+    parked = Parked()
+    step = partial(world.journal.park, _broken, None, parked, 0, 0) if parks else partial(world.journal.call, _broken)
+    with pytest.raises(RuntimeError, match="a defect"):
+        step()
+    assert (world.journal.refusal, parked.voided, parked.heard) == (SUSPENDED, parks, [])
+    world.loop.run()
+    assert world.journal.refusal == SERVING

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from broker.groups.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal
+from broker.groups.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal, owned_or_fail
 from broker.runtime.clock import Clock
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER, Turn, TurnEnd
 from coordinator import Fact, Hold
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog
+from storage import AppendFailed, DamagedLog, HeldBy, Unreadable
 
 LATE_MS = 5_000
 
@@ -146,6 +146,8 @@ def machine() -> Machine:
 def test_it_opens_with_what_the_log_holds(machine: Machine) -> None:
     assert machine.shard.values == {b"old": b"stored"}
     assert (machine.journal.readable, machine.journal.writable) == (True, True)
+    machine.passes(7)
+    assert (machine.journal.now, machine.journal.wall) == (machine.clock.now, machine.clock.wall)
 
 
 def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: Machine) -> None:
@@ -316,3 +318,19 @@ def test_damage_found_while_it_is_suspended_keeps_it_suspended(machine: Machine)
     machine.passes(RETRY_MS_MAX)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("acquired", "words", "code"),
+    [
+        (HeldBy("process 7"), "the registry is held by process 7", ExitCode.LOCKED),
+        (Unreadable("a file is damaged", True), "a file is damaged", ExitCode.DATA),
+        (Unreadable("Input/output error", False), "Input/output error", ExitCode.DISK),
+    ],
+)
+def test_without_its_log_there_is_no_start(acquired: HeldBy | Unreadable, words: str, code: ExitCode) -> None:
+    with pytest.raises(StartError, match=f"^{words}$") as caught:
+        owned_or_fail("the registry", acquired)
+    assert caught.value.code == code
+    log = ScriptedLog()
+    assert owned_or_fail("the registry", log) is log
