@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pipeline.coverage import COMPACTED, merged
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
+from pipeline.report.stretches import WELL, highest, stretches
 from pipeline.rows import (
     Advice,
     Coverage,
@@ -35,7 +36,6 @@ from pipeline.warehouse import Warehouse
 FORMAT: Final = 1
 GROUPS_IN_FULL: Final = 20
 STATUS_MAX: Final = 500
-WELL: Final = ("OK", "UNKNOWN")
 ROWS_MAX: Final = 2_000  # of one group's list; the rest is counted
 LAG_POINTS_MAX: Final = 140  # per partition: the highest of each stretch stays
 HEAT_PARTITIONS_MAX: Final = 24
@@ -57,7 +57,8 @@ class Tables:
         self.gaps = self._by_group("gap_samples", Gap)
         self.curve = self._by_group("timeout_curve", CurvePoint)
         self.advice = {(one.cluster, one.group): one for one in self._of("timeout_advice", Advice)}
-        self.status = self._by_group("status", Status)
+        status = warehouse.read("status")
+        self.status = self._grouped(rows_of(Status, stretches(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
         self.hygiene = self._by_group("hygiene", Hygiene)
         self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
         lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
@@ -65,14 +66,19 @@ class Tables:
         self.segments = rows_of(Segment, warehouse.read("segments"))
 
     def _of(self, name: str, row: type[R]) -> list[R]:
-        table = self.warehouse.read(name)
-        if self.wanted is not None:
-            table = table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
-        return rows_of(row, table)
+        return rows_of(row, self._filtered(self.warehouse.read(name)))
+
+    def _filtered(self, table: pa.Table) -> pa.Table:
+        if self.wanted is None:
+            return table
+        return table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
 
     def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
+        return self._grouped(self._of(name, row))
+
+    def _grouped(self, rows: list[R]) -> dict[tuple[str, str], list[R]]:
         found: dict[tuple[str, str], list[R]] = defaultdict(list)
-        for one in self._of(name, row):
+        for one in rows:
             found[one.cluster, one.group].append(one)  # type: ignore[attr-defined]
         return found
 
@@ -166,7 +172,6 @@ def _sentences(
 def _details(tables: Tables, group: Group) -> dict[str, Any]:
     key = (group.cluster, group.group)
     advice = tables.advice.get(key)
-    now = [one for one in tables.status.get(key, []) if one.ruleset == "tenure"]
     return {
         "cluster": group.cluster,
         "group": group.group,
@@ -179,7 +184,7 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
         "curve": [one._asdict() for one in tables.curve.get(key, [])],
         "advice": advice._asdict() if advice is not None else None,
         "offenders": _offenders(tables.episodes.get(key, [])),
-        "status": _stretches(now),
+        "status": _stretches(tables.status.get(key, [])),
         "lag": _lag(tables.lag, group),
     }
 
@@ -190,19 +195,12 @@ def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
 
 
 def _stretches(rows: list[Status]) -> dict[str, Any]:
-    """Neighbours that say the same are one, of those that are well whatever the rule. Where there are too many, partitions that were
-    always well are left out first."""
-    found: list[Status] = []
-    for one in rows:
-        before = found[-1] if found else None
-        if before is not None and before[:5] == one[:5] and before.status == one.status and (one.rule == before.rule or one.status in WELL):
-            found[-1] = one._replace(from_ms=before.from_ms)
-        else:
-            found.append(one)
-    if len(found) > STATUS_MAX:
-        bad = {(one.topic, one.topic_partition) for one in found if one.status not in WELL}
-        found.sort(key=lambda one: ((one.topic, one.topic_partition) not in bad, one.topic, one.topic_partition, one.from_ms))
-    return {"count": len(found), "rows": [one._asdict() for one in found[:STATUS_MAX]]}
+    """Where there are too many, partitions that were always well are left out first."""
+    found = rows
+    if len(rows) > STATUS_MAX:
+        bad = {(one.topic, one.topic_partition) for one in rows if one.status not in WELL}
+        found = sorted(rows, key=lambda one: ((one.topic, one.topic_partition) not in bad, one.topic, one.topic_partition, one.from_ms))
+    return {"count": len(rows), "rows": [one._asdict() for one in found[:STATUS_MAX]]}
 
 
 def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
@@ -233,11 +231,8 @@ def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
     first, last = pc.min(table["minute_ms"]).as_py(), pc.max(table["minute_ms"]).as_py()
     step = max(60_000, -(-(last - first + 60_000) // LAG_POINTS_MAX // 60_000) * 60_000)
     rows: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-    names = zip(*(table[name].to_pylist() for name in ("topic", "topic_partition", "minute_ms", "lag_max")), strict=True)
-    for topic, partition, minute, lag in names:
-        at = (minute - first) // step
-        cells = rows[topic, partition]
-        cells[at] = max(cells.get(at, 0), lag)
+    for topic, partition, at, most in highest(table, first, step):
+        rows[topic, partition][at] = most
     worst = sorted(rows, key=lambda key: (-max(rows[key].values()), key))[:HEAT_PARTITIONS_MAX]
     count = (last - first) // step + 1
     return {

@@ -104,10 +104,7 @@ def _polled_late(episode: Episode) -> bool:
 
 
 def _of_standstill(group: Group, tables: Tables) -> list[dict[str, Any]]:
-    last = {}
-    for one in tables.status.get((group.cluster, group.group), []):
-        if one.ruleset == "tenure":
-            last[one.topic, one.topic_partition] = one
+    last = {(one.topic, one.topic_partition): one for one in tables.status.get((group.cluster, group.group), [])}
     stuck = [one for one in last.values() if one.status in ("STOP", "STALL", "LOST", "REWIND")]
     if not stuck:
         return []

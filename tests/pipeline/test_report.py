@@ -12,8 +12,10 @@ import pytest
 
 from pipeline.report import json_schema, read_json, write_report
 from pipeline.report.first import recommendations
+from pipeline.report.stretches import highest, stretches
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
-from pipeline.rows import Hygiene, Status
+from pipeline.rows import Hygiene, LagMinute, Status
+from pipeline.schema import rows_of, table_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline import browser
 from tests.pipeline.report_rows import BEGAN, NOW, filled
@@ -171,21 +173,37 @@ def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
     assert "committed offsets of 5 partitions are about to expire" in shown
 
 
+def test_neighbours_that_say_the_same_are_one_stretch() -> None:
+    def row(topic: str, at: int, status: str, rule: str, lag: int = 0) -> Status:
+        return Status("c", "g", topic, 0, "tenure", at, at + 1, status, rule, lag, 1.0, None, at % 2 == 0)
+
+    rows = [row("t", 0, "OK", "a"), row("t", 1, "OK", "b", 7), row("t", 2, "STOP", "a"), row("t", 3, "STOP", "b"), row("t", 4, "STOP", "b"), row("t", 5, "OK", "b")]
+    other = [row("u", 6, "OK", "b"), row("u", 7, "UNKNOWN", "b")]
+    found = rows_of(Status, stretches(table_of("status", rows + other)))
+    assert [(one.topic, one.from_ms, one.to_ms, one.status, one.rule) for one in found] == [
+        ("t", 0, 2, "OK", "b"), ("t", 2, 3, "STOP", "a"), ("t", 3, 5, "STOP", "b"), ("t", 5, 6, "OK", "b"), ("u", 6, 7, "OK", "b"), ("u", 7, 8, "UNKNOWN", "b")
+    ]  # fmt: skip
+    assert found[0] == rows[1]._replace(from_ms=0)
+    assert stretches(table_of("status", [])).num_rows == 0
+
+
 def test_a_partition_that_was_not_well_is_shown_among_many_that_were(tmp_path: Path) -> None:
     from pipeline.report.document import STATUS_MAX, Tables, document
 
     tables = Tables(filled(tmp_path / "out"))
-    rules = ("no-lag", "no-lag-in-window")
-    well = [Status("c", "billing", "t", at // 900, "tenure", at * 60_000, (at + 1) * 60_000, "OK", rules[at % 2], 0, 1.0, None, True) for at in range(900 * 3)]
     flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]
     bad = Status("c", "billing", "z", 1, "tenure", BEGAN, NOW, "LOST", "deleted-before-read", 9, 1.0, None, True)
-    tables.status["c", "billing"] = [*well, *flapping, bad]
+    tables.status["c", "billing"] = [*flapping, bad]
     (found,) = (one["status"] for one in document(tables, version="9.9")["details"] if one["group"] == "billing")
-    assert found["count"] == 3 + 600 + 1
+    assert found["count"] == 601
     assert len(found["rows"]) == STATUS_MAX
     assert found["rows"][0] == bad._asdict()
-    first = found["rows"][1]
-    assert (first["topic"], first["from_ms"], first["to_ms"]) == ("t", 0, 900 * 60_000)
+
+
+def test_the_highest_lag_of_each_step_is_what_the_heat_map_shows() -> None:
+    minutes = [(0, 5), (60_000, 9), (120_000, 4), (180_000, 1)]
+    rows = [LagMinute("c", "g", "t", part, at, 0, lag, lag, lag * (part + 1), lag, 0, False, None, None, None, "notes") for part in (0, 1) for at, lag in minutes]
+    assert sorted(highest(table_of("lag_1m", rows), 0, 120_000)) == [("t", 0, 0, 9), ("t", 0, 1, 4), ("t", 1, 0, 18), ("t", 1, 1, 8)]
 
 
 def test_settings_in_a_sentence_stand_out_and_nothing_in_it_is_markup() -> None:

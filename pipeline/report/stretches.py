@@ -1,0 +1,45 @@
+"""Millions of rows made few before they become objects: what a picture can show of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+WELL: Final = ("OK", "UNKNOWN")
+OWNER: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
+
+
+def stretches(status: pa.Table) -> pa.Table:
+    """Neighbours that say the same are one, and of those that are well whatever the rule; `status` is in the order of its table."""
+    if not status.num_rows:
+        return status
+    begins = np.zeros(status.num_rows, bool)
+    begins[0] = True
+    for name in (*OWNER, "status"):
+        begins[1:] |= _changes(status[name])
+    well = np.asarray(pc.is_in(status["status"], pa.array(WELL, pa.string())))
+    begins[1:] |= _changes(status["rule"]) & ~well[1:]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], status.num_rows) - 1
+    at = status.schema.get_field_index("from_ms")
+    return status.take(last).set_column(at, status.schema.field(at), status["from_ms"].take(pa.array(first)))
+
+
+def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    values = column.combine_chunks()
+    if not pa.types.is_integer(values.type):
+        values = values.dictionary_encode().indices
+    numbers: NDArray[Any] = np.asarray(values)
+    changed: NDArray[np.bool_] = numbers[1:] != numbers[:-1]
+    return changed
+
+
+def highest(lag: pa.Table, from_ms: int, step_ms: int) -> list[tuple[str, int, int, int]]:
+    """Of each partition and step of time (topic, partition, step, highest lag)."""
+    step = pc.divide(pc.subtract(lag["minute_ms"], from_ms), step_ms)
+    found = lag.append_column("step", step).group_by(["topic", "topic_partition", "step"]).aggregate([("lag_max", "max")])
+    return list(zip(*(found[name].to_pylist() for name in ("topic", "topic_partition", "step", "lag_max_max")), strict=True))
