@@ -165,7 +165,7 @@ def measured(
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
         new["status"].append(stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms))
-    recent = {name: _behind(name, before.rows[name], [table for table in tables if len(table)], since_ms) for name, tables in new.items()}
+    recent = {name: _behind(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in CLOCKS}
     settled = []
     standing = before.standing
     for until_ms in _settling(before, recent, now_ms):
