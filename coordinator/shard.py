@@ -349,6 +349,8 @@ class Shard:
             error = offsets.store(out, group, commit)
             if error:
                 del self.groups[group.id]
+                if group.offsets:  # of before its tombstone
+                    self._leftovers[group.id] = group.offsets
             return error
         member = group.members.get(commit.member_id)
         instance = commit.instance_id

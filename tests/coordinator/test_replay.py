@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 
-from coordinator import GroupConfig, read_offset
+from coordinator import Commit, GroupConfig, read_offset
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.replay import Replay
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.truths import replayed
 
@@ -123,3 +124,16 @@ def test_what_is_folded_is_counted_over_all_parts_of_a_log_and_so_is_what_is_not
     assert (replay.facts, replay.unknown) == (4, 2)
     replay.fold([an_offset("g", "t", 1, 12), an_offset("g", "t", 1, None), (group_key("g"), None)])
     assert (replay.facts, replay.unknown) == (7, 2)
+
+
+def test_a_commit_that_is_refused_leaves_what_a_group_had_before_it_ended() -> None:
+    """As compaction may leave it: offsets, and behind them the group's tombstone."""
+    shard = replayed([an_offset("g", "t", 1, 10), (group_key("g"), None)], MS, GroupConfig(offset_metadata_max_bytes=4_000, batch_bytes_max=1_000))
+
+    def commit(metadata: str) -> int:
+        return shard.commit(Commit("g", -1, "", None, [("u", [OffsetCommitRequestPartition(0, 5, -1, metadata)])]), 1, MS)
+
+    assert commit("m" * 2_000) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not shard.groups
+    assert commit("") == ErrorCode.NONE
+    assert {topic: list(stored.values) for topic, stored in shard.groups["g"].offsets.items()} == {"t": [1], "u": [0]}

@@ -393,3 +393,12 @@ def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world
     if held is not None:
         world.log().succeed()
         assert (held.error, world.offset("h")) == (ErrorCode.NONE, 3)
+
+
+def test_who_waits_for_the_unloading_hears_when_everything_is_given_up(world: World) -> None:
+    parked = world.join("g")
+    heard: list[object] = []
+    world.shards.unload(0, lambda: heard.append((world.journal.owned, world.log().released, world.told.changes[-1], parked.error)))
+    assert heard == []
+    world.log().succeed()
+    assert heard == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]
