@@ -37,6 +37,11 @@ def environment(**more: str) -> dict[str, str]:
     return plain | {"PYTHONPATH": str(PACKAGES), "PYTHONWARNINGS": "error"} | more
 
 
+def heed_interrupts() -> None:
+    """Ctrl-C means what it means on a terminal, also where the tests run in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Broker:
     """A started `tenure serve`, once it listens on as many `listeners` as that; its standard error is collected as it comes."""
 

@@ -19,7 +19,7 @@ from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.scenarios import write
 from tests.pipeline.test_wire import commit_offsets
-from tests.running import broker, environment
+from tests.running import broker, environment, heed_interrupts
 
 pytestmark = pytest.mark.once  # about files and processes
 SECONDS = 60.0
@@ -86,6 +86,7 @@ def following(*arguments: str) -> Iterator[Following]:
     started = subprocess.Popen(
         [sys.executable, "-P", "-m", "tenure", *arguments, "--follow", "--every", "100ms", "--json"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     try:
         yield Following(started)

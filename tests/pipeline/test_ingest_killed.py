@@ -20,7 +20,7 @@ from pipeline.runner import Sequential
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline.segments import random_batches, reference, write_segment
-from tests.running import ROOT
+from tests.running import ROOT, heed_interrupts
 
 pytestmark = pytest.mark.spark
 SECONDS = 300.0
@@ -30,8 +30,9 @@ SECONDS = 300.0
 def started(*command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, *command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
     try:
         yield process
     finally:
