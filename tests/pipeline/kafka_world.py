@@ -82,13 +82,25 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
         work = Work(port, folder / "data", target / "whole", target / "compacted")
         with running_kafka(folder, port):
             happen(f"127.0.0.1:{port}")
-            shutil.copytree(work.data, work.whole)
+            copy(work.data, work.whole)
         with (folder / "server.properties").open("a") as properties:
             properties.write(CLEANING)
         with running_kafka(folder, port):
             await_cleaned(work.data)
-            shutil.copytree(work.data, work.compacted)
+            copy(work.data, work.compacted)
             yield work
+
+
+def copy(data: Path, target: Path) -> None:
+    """From under a broker: again, where a file was exchanged meanwhile."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            shutil.copytree(data, target, ignore=shutil.ignore_patterns("*.tmp", "*.cleaned", "*.swap", "*.deleted", "__cluster_metadata-*"))
+            return
+        except shutil.Error:
+            assert time.monotonic() < until
+            shutil.rmtree(target)
 
 
 def await_cleaned(data: Path) -> None:
