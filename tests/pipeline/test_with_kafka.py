@@ -14,10 +14,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from pipeline.build import build
 from pipeline.coverage import merged
 from pipeline.ingest import Inputs, ingest
+from pipeline.live_ends import note_ends
 from pipeline.progress import Progress
-from pipeline.rows import Coverage, Segment
+from pipeline.rows import Commit, Coverage, Group, Segment
 from pipeline.rows import Record as Row
 from pipeline.runner import Sequential
 from pipeline.schema import rows_of
@@ -191,3 +193,18 @@ def test_live_and_from_its_directory_kafka_is_read_as_its_formatters_print_it(ka
     for segment in sorted((tmp_path / "copy").glob("__consumer_offsets-*/*.log")):
         if segment.stat().st_size and not re.search("txn", segment.name) and not any(row.aborted for row in segments if row.path == str(segment)):
             compare(here, segment)
+
+
+def test_read_live_kafka_says_how_far_its_groups_are_behind(kafka: tuple[Path, int], tmp_path: Path) -> None:
+    """Kafka keeps no notes of where its topics end: the brokers are asked."""
+    _, port = kafka
+    inputs = Inputs.of([f"kafka://127.0.0.1:{port}"])
+    warehouse = Warehouse.open(tmp_path / "out", create=True)
+    with warehouse.locked():
+        ingest(warehouse, Sequential(QUIET), inputs, QUIET)
+        note_ends(warehouse, inputs, QUIET)
+        build(warehouse, Sequential(QUIET))
+    committed = {row.group: row.committed for row in rows_of(Commit, warehouse.read("commits")) if row.topic == "orders"}
+    lags = {row.group: row.lag for row in rows_of(Group, warehouse.read("groups"))}
+    for group in ("billing", "größe"):
+        assert lags[group] == 500 - (committed[group] or 0)
