@@ -40,6 +40,7 @@ def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
     world = World(2, load=False)
     for number in range(20):
         world.log().stored.append(commits(f"group-{number}", 3))
+    assert SLICE_SECONDS <= 0.01  # heartbeats wait no longer than that
     world.slice_seconds = SLICE_SECONDS / 4  # what each piece takes, as far as the clock tells
     world.shards.load_all()
     turns = 0
