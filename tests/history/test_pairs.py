@@ -42,6 +42,11 @@ def test_the_first_to_go_is_the_first_to_come_back_and_that_is_a_guess() -> None
     assert told(stay("a", 0, 100), stay("b", 0, 101), stay("x", 110), stay("y", 111)) == [("a", "x", True, False), ("b", "y", True, True)]
 
 
+def test_one_that_never_came_back_does_not_take_the_return_of_another_much_later() -> None:
+    minute = 60_000
+    assert told(stay("lost", 0, 100), stay("a", 50, 20 * minute), stay("a2", 20 * minute + 10)) == [("a", "a2", True, True)]
+
+
 @pytest.mark.parametrize(("away_ms", "found"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
 def test_who_stays_away_longer_was_not_restarted(away_ms: int, found: int) -> None:
     assert len(told(stay("a", 0, 100), stay("a2", 100 + away_ms))) == found

@@ -453,6 +453,63 @@ def notes_lost_at_the_end(world: World) -> None:
     running[1].restart(20_000)
 
 
+@scenario(
+    "static and dynamic members restarted alike",
+    formed(4),
+    left(1, 4),
+    came(1, 3),
+    left(3, 4),
+    came(3, 3),
+    avoidable=4,
+    saved=2,
+)
+def mixed_members(world: World) -> None:
+    running = [pod(world, number, static=number % 2 == 0) for number in range(4)]
+    world.run(10 * MINUTE_MS)
+    for client in running:
+        client.restart(6_000)
+        world.run(MINUTE_MS)
+
+
+@scenario("a deploy with surge", formed(2), came(2, 2), left(0, 3), came(3, 2), left(1, 3))
+def surge(world: World) -> None:
+    """Each new process comes before the old one goes: nobody is restarted."""
+    for number, client in enumerate(pods(world, 2)):
+        pod(world, 2 + number)
+        world.run(20_000)
+        client.stop()
+        world.run(20_000)
+
+
+@scenario(
+    "two deploys back to back",
+    formed(2),
+    *[one for _ in range(2) for number in range(2) for one in (left(number, 2), came(number, 1))],
+    avoidable=8,
+)
+def two_deploys(world: World) -> None:
+    running = pods(world, 2)
+    for _ in range(2):
+        for client in running:
+            client.restart(15_000)
+            world.run(45_000)
+
+
+@scenario(
+    "a member leaves while another one has crashed",
+    formed(3),
+    Expected("member_left", 3, 1, left=names(0), expired=names(1)),
+    came(0, 1),
+    avoidable=1,
+)
+def crash_within_a_departure(world: World) -> None:
+    """The one that crashed does not come back: of both rebalances the return of the other alone could have been spared."""
+    running = pods(world, 3)
+    running[1].crash()
+    world.run(1_000)
+    running[0].restart(30_000)
+
+
 # Random histories, for whoever compares two ways of reading them.
 
 

@@ -157,3 +157,18 @@ def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
 
     assert [one.avoidable for one in advised(played(lambda world: script(world, 1))).episodes[1:]] == [UNKNOWN] * 2
     assert [one.avoidable for one in advised(played(lambda world: script(world, 3))).episodes[1:]] == [YES] * 6
+
+
+@pytest.mark.parametrize(("after_ms", "confidence"), [(1_500, "weak"), (5_000, "strong")])
+def test_a_new_member_is_no_sure_cause_beside_a_second_half(after_ms: int, confidence: str) -> None:
+    """What members of a cooperative group give up they give to others in a rebalance of their own, whoever joins meanwhile."""
+
+    def script(world: World) -> None:
+        pods(world, 6, assignors=("cooperative-sticky",))[0].stop()
+        world.run(MINUTE_MS)
+        pod(world, 6, assignors=("cooperative-sticky",))
+        world.run(after_ms)
+        pod(world, 7, assignors=("cooperative-sticky",))
+
+    told = [one for one in folded(played(script), notes=False).episodes if len(one.joined) == 1]
+    assert [(one.cause, one.confidence) for one in told] == [("new_member", "strong"), ("new_member", confidence)]
