@@ -10,7 +10,7 @@ import pytest
 from protocol.batch import facts_of, read_header
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, Entry, Kept, header_of
-from storage.turn_log import PREFIX, Leftover, TurnLog, is_turn_log
+from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_log
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
@@ -256,3 +256,9 @@ def test_a_log_that_lacks_nothing_is_not_flushed_once_more(disk: FaultyDisk) -> 
 def test_other_files_are_none(name: str) -> None:
     assert is_turn_log(f"{PREFIX}12")
     assert not is_turn_log(name)
+
+
+def test_batches_that_follow_each_other_cover_their_bytes_and_no_more() -> None:
+    first, second, third = stamped("x", 0), stamped("yy", 1), stamped("zzz", 2)
+    assert [covered_bytes([first, second], offset) for offset in range(3)] == [len(first + second), len(second), 0]
+    assert covered_bytes([first, third], 0) == len(first)
