@@ -37,7 +37,7 @@ IN_VAIN_MS: Final = 60_000
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
 # What Python takes for it, about: of the whole, and for each partition besides its key.
-_COST: Final = 2_600
+_COST: Final = 1_800
 _COST_OF_PARTITION: Final = 200
 
 

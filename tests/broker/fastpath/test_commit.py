@@ -215,7 +215,7 @@ def test_what_is_kept_of_a_commit_is_counted_by_its_bytes_and_partitions(desk: D
         peer.ask(commit(id, offset, partitions), 9)
     (repeat,) = remembered(peer)
     size = len(framed(commit(id, 1, partitions), 9))
-    assert repeat.cost == 2_600 + 4 * size + repeat._commit.size + 200 * len(partitions)
+    assert repeat.cost == 1_800 + 4 * size + repeat._commit.size + 200 * len(partitions)
 
 
 def remembered(peer: Peer) -> list[CommitAgain]:
