@@ -110,7 +110,11 @@ class Standing:
     def _again(self, member_id: str, instance_id: str | None) -> bool | None:
         """Whether a member that joins was in the group before, as far as that is known."""
         if self._members is not None:  # a static member that takes its seat again does not join, as far as notes say
-            return member_id in self._members
+            if member_id in self._members:
+                return True
+            # Of a seat that is taken by another id, as the record says, the note is lost or still to come.
+            taken = self._image.ids_of(instance_id) if instance_id is not None and self._image is not None else set()
+            return None if taken & self._members else False
         opened = self._open
         if opened is not None:
             if any(one.member_id == member_id for one in opened.came) or any(one.new_id == member_id for one in opened.returned):

@@ -46,6 +46,10 @@ class Image(NamedTuple):
     def member_ids(self) -> set[str]:
         return {member.member_id for member in self.stored.members} if self.stored is not None else set()
 
+    def ids_of(self, instance_id: str) -> set[str]:
+        """The member that has the seat of this instance, if one has."""
+        return {member.member_id for member in self.stored.members if member.group_instance_id == instance_id} if self.stored is not None else set()
+
 
 def read_told(key: bytes | None, value: bytes | None) -> Told | None:
     """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
