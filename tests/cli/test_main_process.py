@@ -161,7 +161,8 @@ def test_health_imports_no_more_than_it_needs() -> None:
         "cli.dial",
         "cli.health",
         "broker",
-        "broker.endpoints",
+        "broker.settings",
+        "broker.settings.endpoints",
     }
     of_argparse = {"dataclasses"} if sys.version_info[:2] == (3, 14) else set()  # that version alone looks for colours at once
     assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop", "structlog"} - of_argparse
