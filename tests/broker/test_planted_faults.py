@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import broker.net.connection
-from tests.broker.net.test_reply_order import BATCH, LARGE, TOPIC, Seat, producing
+from tests.broker.net.test_reply_order import BATCH, LARGE, TOPIC, Seat, fetching, producing
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
 from tests.support.lasting import create_topic
@@ -266,9 +266,11 @@ def test_a_fault_there_ends_one_connection_at_most(planted: Planted, point: str)
         seat.send(CHUNK)
     ended = [seat for seat in planted.seats if not all_replies(seat)]
     if point in ALWAYS_MET and planted.say("count", point) == before:
-        with contextlib.suppress(ConnectionError, TimeoutError), Client(planted.ours.port) as client:
+        with contextlib.suppress(ConnectionError, TimeoutError), Client(planted.ours.port) as waiting, Client(planted.ours.port) as client:
             client.socket.settimeout(0.3)
             client.ask(planted.seats[0].requests["long poll"][1], 11)
+            waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
+            client.ask(producing(BATCH, TOPIC), 9)  # while that one waits
         assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
     planted.say("disarm", point)
     for seat in ended:
