@@ -10,6 +10,8 @@ import pytest
 from bench import pipeline_row, rows, table
 from bench.pipeline import measure
 
+pytestmark = pytest.mark.once
+
 
 def test_a_run_without_spark_has_every_figure_of_its_row() -> None:
     found = measure(20_000, 20, 1, None)

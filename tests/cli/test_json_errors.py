@@ -18,6 +18,8 @@ from protocol.messages.api_versions import ApiVersionsResponse
 from tests.cli.conftest import Result, Tenure
 from tests.cli.fake_brokers import FakeBroker
 
+pytestmark = pytest.mark.once
+
 # What a command needs besides its positional arguments; a new command that needs something is told of here by the tests that fail.
 NEEDED = {
     "group remove-member": "--all",

@@ -14,6 +14,8 @@ from tests.pipeline.histories import Lived
 from tests.pipeline.scenarios import GROUP
 from tests.pipeline.test_fold_scenarios import exactly, truly, who, who_of
 
+pytestmark = pytest.mark.once
+
 SEEDS = range(1_000, 1_030)
 EXACT_AT_LEAST = 0.99  # of what is said to be avoidable with notes, and of what was
 FOUND_AT_LEAST = 0.95  # without notes: of what was avoidable so much is said to be so, or not denied

@@ -15,6 +15,8 @@ from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import connect
 from tests.pipeline.logs import Said, anything, cuts, records
 
+pytestmark = pytest.mark.once
+
 Key = tuple[str, str, int]
 
 

@@ -31,6 +31,8 @@ from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataVa
 from protocol.records import with_version
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, image, marker, random_batches, seal, write_segment
 
+pytestmark = pytest.mark.once
+
 LOG = "__consumer_offsets-0"
 RECORDS_THERE = 41  # in the directory of most tests
 # What a terminal or a browser would act on, or show in another order than it stands.

@@ -21,6 +21,8 @@ from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline.segments import batch_of, commit, mutated, note, random_batches, reference, write_segment
 
+pytestmark = pytest.mark.once
+
 QUIET = Progress()
 
 

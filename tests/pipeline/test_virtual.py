@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from coordinator.notes import Kind
 from history import Entry, Rebalance, story_of
 from pipeline.virtual import Client, Memory, World
+
+pytestmark = pytest.mark.once
 
 BEGIN_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -35,6 +35,8 @@ from tests import running
 from tests.pipeline.fake_cluster import FakeCluster
 from tests.pipeline.segments import batch_of, commit, marker, random_batches, reference, write_segment
 
+pytestmark = pytest.mark.once
+
 # What a coordinator that has just begun may answer.
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -12,6 +12,8 @@ from protocol.batch_survey import TooManyRecords, survey
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import batch as batch_of
 
+pytestmark = pytest.mark.once
+
 NOW = 1_700_000_000_000
 WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # where an offset needs another byte, and behind
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.compression import compress
+from protocol.errors import ErrorCode
 from protocol.headers import encode_request
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -54,6 +55,14 @@ def answer(client: Client, topic: str, data: bytes) -> tuple[int, int]:
     client.socket.settimeout(ANSWER_SECONDS)
     (part,) = client.ask(request(topic, data), 9).responses[0].partition_responses
     return part.error_code, part.base_offset
+
+
+def answer_once_open(client: Client, topic: str, data: bytes) -> tuple[int, int]:
+    """After a start logs open in the background, and until then a producer is told to try again."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while (found := answer(client, topic, data))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
 
 
 def create_topics(client: Client) -> None:
@@ -137,4 +146,4 @@ def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
             stored = LONG
         lasting.start()
         with Client(lasting.port) as again:
-            assert answer(again, "plain", plain_batch()) == (0, stored)
+            assert answer_once_open(again, "plain", plain_batch()) == (0, stored)
