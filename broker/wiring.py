@@ -95,7 +95,7 @@ class Broker:
         node = Node(self.config.node_id, store.cluster_id)
         store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
         self.cleaning = store.cleaning = Cleaning(
-            self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, clerk=store.clerk
+            self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, checkpoint_worker=store.checkpoint_worker
         )
         await self._open_registry(store)
         tell_settings(self.config)

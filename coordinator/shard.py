@@ -46,7 +46,7 @@ UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 GROUPS_AT_ONCE: Final = 50  # opened in one go; of ten members each that is a few milliseconds
 
 # Notes of one step, and the number of the last fact it emitted, 0 when it emitted none.
-Told = Callable[[list[Note], int], None]
+NoteSink = Callable[[list[Note], int], None]
 
 
 class HeldNotes:
@@ -54,7 +54,7 @@ class HeldNotes:
 
     __slots__ = ("_notes", "_stamp", "_told")
 
-    def __init__(self, told: Told, notes: list[Note], stamp: int) -> None:
+    def __init__(self, told: NoteSink, notes: list[Note], stamp: int) -> None:
         self._told = told
         self._notes = notes
         self._stamp = stamp
@@ -72,7 +72,7 @@ class Shard:
     A member that gives no sign of life in the further session either is gone, however slow the log is.
     """
 
-    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: Told | None = None) -> None:
+    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: NoteSink | None = None) -> None:
         self._config = config
         self._size_max = config.group_max_size
         self._fresh_id = fresh_id

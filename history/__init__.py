@@ -5,10 +5,10 @@
 
 from history.episodes import Came, Deleted, End, Entry, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went, at_ms
 from history.moves import Move, Owner, Owners, moves, moves_of, owners_of, spans
+from history.note_records import Image, NoteRecord, read_image, read_note_record
 from history.order import Order
 from history.restarts import Avoidable, Restart, avoidable
 from history.story import Story, story_of
-from history.told import Image, Told, read_image, read_told
 
 __all__ = [
     "Avoidable",
@@ -22,6 +22,7 @@ __all__ = [
     "Missing",
     "Move",
     "Moved",
+    "NoteRecord",
     "Order",
     "Owner",
     "Owners",
@@ -30,7 +31,6 @@ __all__ = [
     "Restart",
     "Returned",
     "Story",
-    "Told",
     "Went",
     "at_ms",
     "avoidable",
@@ -38,7 +38,7 @@ __all__ = [
     "moves_of",
     "owners_of",
     "read_image",
-    "read_told",
+    "read_note_record",
     "spans",
     "story_of",
 ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordinator.notes import Cause, Coordinator, How, Replacement
 from coordinator.states import State
-from history.told import Image
+from history.note_records import Image
 
 _MADE = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
 

@@ -14,7 +14,7 @@ from coordinator.notes import Cause
 from history.commits import NOTHING, Around, Commits, is_silent_long
 from history.compared import Difference, Who, compared
 from history.consumer import assigned, is_cooperative, partitions_of
-from history.told import Image
+from history.note_records import Image
 from history.words import called, listed
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 

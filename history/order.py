@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 
 from coordinator.notes import Coordinator, Round
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.told import Image, Told, known
+from history.note_records import Image, NoteRecord, known
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
 
 NO_PLACE = -1
 APPENDED_LATE_MS = 1_000  # a record may wait for the append before it
 
 
-def point_before(told: Told) -> tuple[State | None, int]:
+def point_before(told: NoteRecord) -> tuple[State | None, int]:
     """State and generation of the group before what the note tells."""
     header, body = told.header, told.body
     if isinstance(body, StateChange):
@@ -37,7 +37,7 @@ class Order:
         self._images: deque[Image] = deque()
         self._claimed = NO_PLACE  # the place that the last note named
 
-    def feed(self, notes: Iterable[Told], images: Iterable[Image] = ()) -> Iterator[Told | Image]:
+    def feed(self, notes: Iterable[NoteRecord], images: Iterable[Image] = ()) -> Iterator[NoteRecord | Image]:
         """`images`: with all records up to the highest place that a note names, in the order of their offsets."""
         self._images.extend(images)
         told = list(notes)
@@ -70,7 +70,7 @@ class Order:
         while self._images and self._images[0].offset <= offset:
             yield self._images.popleft()
 
-    def _next_places(self, told: list[Told]) -> list[int]:
+    def _next_places(self, told: list[NoteRecord]) -> list[int]:
         """For each note the first place that it or a later one names."""
         places = []
         place = NO_PLACE
@@ -81,7 +81,7 @@ class Order:
         return places[::-1]
 
 
-def _precedes(image: Image, note: Told, next_place: int) -> bool:
+def _precedes(image: Image, note: NoteRecord, next_place: int) -> bool:
     if next_place != NO_PLACE and image.offset >= next_place:
         return False
     epoch = note.header.coordinator_epoch

@@ -13,7 +13,7 @@ from history.commits import Around, last_commit
 from history.compared import Who
 from history.consumer import partitions_of
 from history.inferred import Between, Inferred, at_rest, is_replacement, joined_by, stored_at_rest
-from history.told import Image, Told, known
+from history.note_records import Image, NoteRecord, known
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
     CoordinatorChange,
@@ -105,7 +105,7 @@ class Spells:
         self._anew_ms = -1  # the coordinator began anew then, and every session with it
         self._seats_kept: list[tuple[Spell, Image, Image]] = []  # replaced within the generation of the last record, as two records say
 
-    def add(self, event: Told | Image, *, linked: bool = True) -> None:
+    def add(self, event: NoteRecord | Image, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the one before."""
         if isinstance(event, Image):
             self._stored(event, linked)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from coordinator.notes import How
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import Came, Deleted, End, Entry, Missing, Rebalance, Returned, Went
-from history.told import Image
+from history.note_records import Image
 
 Waiting = Came | Went | Returned
 UNKNOWN = -1

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from coordinator.notes import Cause, Coordinator, How, Replacement, Round
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import Came, End, Entry, Late, Lost, Missing, Moved, Refused, Returned, Went
+from history.note_records import Image, NoteRecord, known
 from history.order import Order, point_before
 from history.standing import UNKNOWN, Standing, Waiting, put
-from history.told import Image, Told, known
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
@@ -31,7 +31,7 @@ from protocol.messages.coordinator_notes import (
 class Story(Standing):
     """`add` gives what is complete with this event; `finish` what is left. What `now_open` gives is still under way."""
 
-    def add(self, event: Told | Image) -> list[Entry]:
+    def add(self, event: NoteRecord | Image) -> list[Entry]:
         if isinstance(event, Image):
             return self._stored(event)
         if event.group == self.group:
@@ -52,7 +52,7 @@ class Story(Standing):
 
     # Notes.
 
-    def _note(self, header: NoteHeader, told: Told) -> list[Entry]:
+    def _note(self, header: NoteHeader, told: NoteRecord) -> list[Entry]:
         body = told.body
         done: list[Entry] = []
         state, generation = point_before(told)
@@ -238,7 +238,7 @@ def names(about: str | None, member_id: str) -> bool:
     return about is not None and (about == member_id or about.startswith(f"{member_id}: "))
 
 
-def story_of(group: str, notes: Iterable[Told], images: Iterable[Image] = (), *, whole: bool = False, recorded: bool = False) -> list[Entry]:
+def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[Image] = (), *, whole: bool = False, recorded: bool = False) -> list[Entry]:
     """The whole story, as far as notes and group records tell it; each in the order of its log."""
     story = Story(group, whole=whole, recorded=recorded)
     order = Order()

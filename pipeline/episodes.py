@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from history import Entry, Image, Order, Story, Told
+from history import Entry, Image, NoteRecord, Order, Story
 from history.commits import NEVER, Around
 from history.inferred import Between
 from history.spells import Spells
@@ -65,7 +65,7 @@ def fold_group(
     )
 
 
-def _in_order(events: Events) -> Iterator[Told | Image]:
+def _in_order(events: Events) -> Iterator[NoteRecord | Image]:
     order = Order()
     yield from order.feed([noted.told for noted in events.notes], events.images)
     yield from order.rest()

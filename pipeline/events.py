@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Kind
-from history import Image, Told, read_image, read_told
+from history import Image, NoteRecord, read_image, read_note_record
 from history.compared import Who, who
 from pipeline.rows import Coverage, NoteRow
 from protocol.errors import ProtocolError
@@ -38,7 +38,7 @@ class Noted(NamedTuple):
 
     partition: int
     offset: int
-    told: Told
+    told: NoteRecord
 
 
 class Events(NamedTuple):
@@ -61,7 +61,7 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
     for record in records:
         try:
             if record.log == NOTES:
-                told = read_told(record.key, record.value)
+                told = read_note_record(record.key, record.value)
                 if told is None:
                     continue
                 noted = Noted(record.partition, record.offset, told)

@@ -2,7 +2,7 @@
 
 from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk
-from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided, told
+from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided, describe_error
 from storage.extents import Extent
 from storage.flush import Flush
 from storage.handles import Handles
@@ -63,7 +63,7 @@ __all__ = [
     "Undecided",
     "Unreadable",
     "Verdict",
+    "describe_error",
     "folders_set_aside",
     "remove_folder",
-    "told",
 ]

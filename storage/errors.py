@@ -48,7 +48,7 @@ class DirectoryForeign(Exception):
     """The data directory belongs to another broker or cluster, or was written by a newer version."""
 
 
-def told(error: Exception, folder: str) -> str:
+def describe_error(error: Exception, folder: str) -> str:
     """Why, in words for people."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk of {folder} is full"

@@ -6,7 +6,7 @@ blocks and runs in another thread: `start_flush` and `finish_flush` belong to th
 
 from __future__ import annotations
 
-from storage.errors import AppendFailed, told
+from storage.errors import AppendFailed, describe_error
 from storage.flush import Flush, sync_names
 from storage.handles import Handles
 from storage.segment import Segment
@@ -66,7 +66,7 @@ class Flushed(Segments):
         except OSError as error:
             self._unpin(flush)
             self.usable = False
-            raise AppendFailed(told(error, self.folder)) from error
+            raise AppendFailed(describe_error(error, self.folder)) from error
         self._flushing = True
         self._names_unsynced = self._is_new = False  # what is begun from here on is for the next one
         return flush
@@ -78,7 +78,7 @@ class Flushed(Segments):
         if failure is not None:
             self.usable = False
             self._flush_failed = True
-            raise AppendFailed(told(failure, self.folder)) from failure
+            raise AppendFailed(describe_error(failure, self.folder)) from failure
         self.flushed_offset = max(self.flushed_offset, flush.offset)
         for segment, size in zip(flush.segments, flush.sizes, strict=True):
             if segment.size == size:

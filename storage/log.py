@@ -17,7 +17,7 @@ from typing import Final
 
 from protocol.batch import stamp_whole, validate
 from storage.epochs import read_epochs, with_epoch, write_epochs
-from storage.errors import AppendFailed, Fenced, told
+from storage.errors import AppendFailed, Fenced, describe_error
 from storage.flush import write_topic_id
 from storage.flushed import Flushed
 from storage.handles import Handles
@@ -143,7 +143,7 @@ class Log(Flushed):
         except OSError as error:
             # Was the half batch cut off? If not, the log ends in it until it is repaired.
             self.usable = not self._flush_failed and self._ends_well()
-            raise AppendFailed(told(error, self.folder)) from error
+            raise AppendFailed(describe_error(error, self.folder)) from error
         return offset
 
     def restore(self, batch: bytes) -> bool:
@@ -217,7 +217,7 @@ class Log(Flushed):
             self._begin_segment()
         except OSError as error:
             self.usable = not self._flush_failed
-            raise AppendFailed(told(error, self.folder)) from error
+            raise AppendFailed(describe_error(error, self.folder)) from error
         return True
 
     def roll_if_old(self, now: int, segment_ms: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from protocol.batch import Fact
 from storage.disk import Disk
 from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end, from_offset, with_epoch
-from storage.errors import AppendFailed, told
+from storage.errors import AppendFailed, describe_error
 from storage.extents import Extent, extent_of
 from storage.handles import Handles
 from storage.reading import Reading
@@ -243,7 +243,7 @@ class Segments:
                 bases += new.replaces
         except OSError as error:
             self.leave_half_exchanged()
-            raise AppendFailed(told(error, self.folder)) from error
+            raise AppendFailed(describe_error(error, self.folder)) from error
         return bases
 
     def drop_old(self, now: int, monotonic: int, retention_ms: int) -> list[int]:
@@ -289,7 +289,7 @@ class Segments:
                 set_aside(self._disk, self.folder, base)
         except OSError as error:
             self.leave_half_exchanged()
-            raise AppendFailed(told(error, self.folder)) from error
+            raise AppendFailed(describe_error(error, self.folder)) from error
         del self._segments[:count]
         if bases:
             self._begins_at(max(self.start_offset, self._segments[0].base))

@@ -1,4 +1,4 @@
-"""A few threads for what blocks: flushing logs. Results come back in the loop's thread."""
+"""Worker threads for blocking work, such as flushing logs. Results are delivered in the event loop's thread."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 class Workers:
-    """Daemon threads, started when first needed: a disk that hangs must not keep the process from ending."""
+    """Daemon threads, started on demand: a hanging disk must not keep the process from exiting."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, patient: bool = False) -> None:
-        """`patient`: nobody waits for what they do, so they do not interrupt the loop's thread when they could go on."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> None:
+        """`yielding`: no reply waits for these jobs, so their threads must not preempt the event loop."""
         self._loop = loop
         self._count = count
-        self._patient = patient
+        self._yielding = yielding
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run `work` in some thread; `done` gets its result, or the exception it raised, in the loop's thread."""
+        """Run `work` in a worker thread; `done` gets its result or exception in the event loop's thread."""
         if len(self._threads) < self._count:
             self._start_thread()
         self._jobs.put((work, done))
@@ -36,14 +36,14 @@ class Workers:
         thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives no more threads: those there are have to do
+        except RuntimeError:  # the system allows no more threads: use those already running
             if not self._threads:
                 raise
         else:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Threads end with the job they have; nothing waits for them. What nobody began is not done any more."""
+        """Drop queued jobs. Each thread exits after its current job; nothing waits for that."""
         with contextlib.suppress(Empty):
             while True:
                 self._jobs.get_nowait()
@@ -51,8 +51,8 @@ class Workers:
             self._jobs.put(None)
 
     def _run(self) -> None:
-        if self._patient:
-            _stand_back()
+        if self._yielding:
+            _lower_priority()
         while True:
             job = self._jobs.get()
             if job is None:
@@ -62,11 +62,11 @@ class Workers:
                 result = work()
             except Exception as error:
                 result = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(Contained(done), result)
 
 
-def _stand_back() -> None:
-    """A thread that wakes is given the processor at once, the one it shares with the loop if there is no other: not so this one."""
+def _lower_priority() -> None:
+    """Make this a batch thread: on wake-up it does not take the processor from the event loop."""
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -26,7 +26,7 @@ from broker.runtime.contain import Contained, alone
 from broker.runtime.workers import Workers
 from broker.stores.compaction_order import Cleaned, Due, TopicLogs
 from broker.stores.compaction_process import CleaningFailed, run_cleaner
-from storage import AppendFailed, DataDirectory, Disk, Log, LogId, told
+from storage import AppendFailed, DataDirectory, Disk, Log, LogId, describe_error
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 
@@ -96,7 +96,7 @@ class Cleaning:
         rules: CleaningRules,
         now: Callable[[], int],
         command: tuple[str, ...] = child_command("storage.cleaner"),
-        clerk: Workers | None = None,
+        checkpoint_worker: Workers | None = None,
     ) -> None:
         self.cleanings = 0
         self.failures = 0
@@ -107,7 +107,7 @@ class Cleaning:
         self._now = now
         self._command = command
         self._workers = Workers(loop, 1)
-        self._clerk = clerk or self._workers  # writes checkpoints, one at a time
+        self._checkpoint_worker = checkpoint_worker or self._workers  # writes checkpoints, one at a time
         self._topics: TopicLogs | None = None
         self._topics_at = 0.0  # when to look at topics again
         self._topics_look: Iterator[None] | None = None  # under way
@@ -318,7 +318,7 @@ class Cleaning:
         self._compacted, self._given_up = cleaned, False
         try:
             report = await self._replaced(cleaned, sources, end, first_dirty, how, is_wanted)
-            await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._clerk)
+            await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._checkpoint_worker)
         finally:
             self._compacted = None
             cleaned.end_compaction()
@@ -363,7 +363,7 @@ class Cleaning:
         except OSError as error:
             if promoting:
                 cleaned.leave_half_exchanged()
-                raise AppendFailed(told(error, cleaned.folder)) from error
+                raise AppendFailed(describe_error(error, cleaned.folder)) from error
 
     def give_up(self, cleaned: Log) -> None:
         """If this log is being compacted: its process is stopped, and soon nobody is at work in its folder."""
@@ -412,7 +412,7 @@ class Cleaning:
                 pass
             logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
             points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
-            await self._in_worker(partial(self._directory.checkpoint, points), self._clerk)
+            await self._in_worker(partial(self._directory.checkpoint, points), self._checkpoint_worker)
         except OSError as error:
             log.warning("housekeeping failed", reason=str(error))
 
@@ -448,7 +448,7 @@ class Cleaning:
         if bases:
             log.info("old segments dropped", log=str(id), segments=len(bases), start_offset=kept.start_offset)
             await self._in_worker(partial(remove_deleted, self._disk, kept.folder, bases))
-            await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}), self._clerk)
+            await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}), self._checkpoint_worker)
 
     async def _in_worker(self, work: Callable[[], T], workers: Workers | None = None) -> T:
         """What waits for the disk; raises what it raised. Being cancelled does not leave it running behind our back."""

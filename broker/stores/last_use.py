@@ -26,7 +26,7 @@ class LastUse:
         self._timer = self._loop.call_later(NOTED_SECONDS, Contained(self._note))
         now = self._now()
         if now >= 0:
-            self._store.clerk.submit(partial(self._store.directory.note_use, now), _unheard)
+            self._store.checkpoint_worker.submit(partial(self._store.directory.note_use, now), _unheard)
 
     def stop(self) -> None:
         self._timer.cancel()

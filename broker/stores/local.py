@@ -20,7 +20,7 @@ from broker.runtime.contain import Contained, failed, run
 from broker.runtime.start import ExitCode, StartError, for_whom
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
-from broker.stores.bulk_flush import Together, share_out
+from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
 from broker.stores.owned import TOPIC_RULES, Done, Flusher, LocalLog, OpenLog, Rules, tell_cut
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from storage import (
@@ -41,7 +41,7 @@ from storage import (
     Recovery,
     Undecided,
     Unreadable,
-    told,
+    describe_error,
 )
 from storage.turn_format import Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
@@ -106,10 +106,10 @@ class LocalStore:
         if isinstance(self.disk, OsDisk):
             self.disk.make_room = self._close_idle_files
         self.workers = Workers(loop, FLUSH_THREADS)
-        self.patient = Workers(loop, 1, patient=True)  # for flushes that nobody waits for
+        self.background_flusher = Workers(loop, 1, yielding=True)  # for flushes that nobody waits for
         self.topic_workers = Workers(loop, TOPIC_THREADS)
-        self.together = Together(loop, self.disk, self.directory.path, self._at_once)
-        self.clerk = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
+        self.bulk_flusher = BulkFlusher(loop, self.disk, self.directory.path, self._at_once)
+        self.checkpoint_worker = Workers(loop, 1)  # writes what must be written one at a time: the directory's checkpoints
         self.cleaning: Cleaner | None = None  # set before the first log is acquired, where logs are to be cleaned
         self.topic_ids: dict[str, str] = {}  # kept beside the logs of a topic, as Kafka keeps it
         self._notes_retention_ms = config.notes_retention_ms
@@ -203,7 +203,7 @@ class LocalStore:
 
     def sound(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
         if isinstance(result, Exception):
-            return Unreadable(told(result, self._folder(id)), isinstance(result, DamagedLog))
+            return Unreadable(describe_error(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, recovery = result
         opened.use(self.handles)
         tell_cut(recovery)
@@ -238,7 +238,7 @@ class LocalStore:
 
     def flush_topics(self) -> None:
         """What of them is not flushed yet; nobody waits for it."""
-        self.together.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
+        self.bulk_flusher.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
 
     def _own_again(self, id: LogId, before: OpenLog, done: Acquired) -> None:
         """It was ours, and released: nobody else can have written."""
@@ -273,13 +273,13 @@ class LocalStore:
                 if failures:
                     done(failures[0])
                 else:
-                    self.together.close_logs([owned.log for owned in logs], closed)
+                    self.bulk_flusher.close_logs([owned.log for owned in logs], closed)
 
         def closed(problem: str) -> None:
             if problem:
                 done(problem)
             else:
-                self.clerk.submit(self._mark_clean, lambda problem: done(str(problem or "")))
+                self.checkpoint_worker.submit(self._mark_clean, lambda problem: done(str(problem or "")))
 
         if not waiting:
             flushed(None)
@@ -292,8 +292,8 @@ class LocalStore:
                 unflushed.append(owned.flusher)
             else:
                 flushed(None)
-        share_out(self.workers, FLUSH_THREADS, ours, self._at_once)
-        self.together.flush(unflushed, flushed)
+        flush_in_parts(self.workers, FLUSH_THREADS, ours, self._at_once)
+        self.bulk_flusher.flush(unflushed, flushed)
 
     def _mark_clean(self) -> str:
         """In a worker thread, when the loop has nothing more to do with the logs: this too waits for the disk."""
@@ -305,7 +305,7 @@ class LocalStore:
             if not self.unchecked():
                 self.directory.mark_clean()
         except OSError as error:
-            return told(error, self.directory.path)
+            return describe_error(error, self.directory.path)
         return ""
 
     def unchecked(self) -> list[LogId]:
@@ -332,8 +332,8 @@ class LocalStore:
 
     def _flush_behind(self, flushers: list[Flusher], done: Done | None) -> None:
         """Nobody waits for it. `done` hears of each besides who has the log."""
-        heard = [partial(_both, flusher.told_nobody, done) if done is not None else flusher.told_nobody for flusher in flushers]
-        share_out(self.patient, 1, list(zip(flushers, heard, strict=True)), self._at_once)
+        heard = [partial(_both, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
+        flush_in_parts(self.background_flusher, 1, list(zip(flushers, heard, strict=True)), self._at_once)
 
     def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
@@ -355,7 +355,7 @@ class LocalStore:
         return Leftover(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:
-        share_out(self.workers, FLUSH_THREADS, [(one.flusher, one.done) for one in appended], self._at_once)
+        flush_in_parts(self.workers, FLUSH_THREADS, [(one.flusher, one.done) for one in appended], self._at_once)
 
     def _close_idle_files(self) -> bool:
         """No descriptor is left, in whatever thread: files of logs that nobody uses just now give theirs back."""
@@ -371,10 +371,10 @@ class LocalStore:
     def close(self) -> None:
         self.turn_flushes.close()
         self.workers.close()
-        self.patient.close()
+        self.background_flusher.close()
         self.topic_workers.close()
-        self.together.close()
-        self.clerk.close()
+        self.bulk_flusher.close()
+        self.checkpoint_worker.close()
         self.handles.close()
         self.directory.close()
 

@@ -10,7 +10,7 @@ from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, failed, run
 from broker.runtime.workers import Workers
 from protocol.batch import Fact
-from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, told
+from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, describe_error
 
 log = get_logger("broker.store")
 
@@ -138,7 +138,7 @@ class Flusher:
         """Whoever owns the log now hears of it."""
         self.failed(failure)
 
-    def told_nobody(self, failure: AppendFailed | None) -> None:
+    def report_failure(self, failure: AppendFailed | None) -> None:
         """A flush for which nobody waited came to its end."""
         if failure is not None:
             self.failed(failure)
@@ -182,7 +182,7 @@ class OpenLog:
 
     def _repaired(self, repair: Repair, done: Done, result: object) -> None:
         if isinstance(result, Exception):
-            done(AppendFailed(told(result, self.log.folder)))
+            done(AppendFailed(describe_error(result, self.log.folder)))
             return
         if repair.recovery.kept:
             tell_cut(repair.recovery)

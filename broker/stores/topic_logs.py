@@ -15,7 +15,7 @@ from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore, id_text, log_id_of
 from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
-from storage import Handles, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, told
+from storage import Handles, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, describe_error
 from storage.flush import is_of_another_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
@@ -62,7 +62,7 @@ class LocalTopicLog(OpenLog):
     def _flush_closed(self) -> None:
         """What is closed is flushed behind the appends, so that a crash leaves little to be checked."""
         if self.log.flushed_offset < self.log.last_base:
-            self.flusher.flush(self.flusher.told_nobody, closed=True)
+            self.flusher.flush(self.flusher.report_failure, closed=True)
 
     def roll_by(self, segment_bytes: int, segment_ms: int) -> None:
         self.log.segment_bytes = segment_bytes
@@ -168,7 +168,7 @@ class LocalTopicStore:
 
     def _opened(self, id: LogId, topic: TopicInfo, done: Opened, result: tuple[str, Log, Recovery] | Exception | None) -> None:
         if result is None:
-            self._store.clerk.submit(partial(self._directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
+            self._store.checkpoint_worker.submit(partial(self._directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
             return
         if isinstance(result, tuple) and result[0]:
             topic.strayed(result[0])
@@ -177,7 +177,7 @@ class LocalTopicStore:
     def _other_forgotten(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
         """No checkpoint names another log any more: its folder may go, and a kill leaves nothing that would be believed."""
         if isinstance(result, Exception):
-            self._ready(id, done, Unreadable(told(result, self._directory.path), False))
+            self._ready(id, done, Unreadable(describe_error(result, self._directory.path), False))
         else:
             self._open_behind(id, topic, done, True)
 
@@ -223,7 +223,7 @@ class LocalTopicStore:
         return found == id_text(topic_id) or (not found and not claimed)
 
     def forget_topics(self, ids: Collection[LogId], done: Heard) -> None:
-        self._store.clerk.submit(partial(self._forget, ids), Contained(partial(_hear, done)))
+        self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_hear, done)))
 
     def _forget(self, ids: Collection[LogId]) -> None:
         self._disk.sync_folder(self._directory.path)
@@ -255,10 +255,10 @@ class LocalTopicStore:
     # Checkpoints.
 
     def save_starts(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
-        self._store.clerk.submit(partial(self._directory.checkpoint_starts, offsets), partial(_hear, done))
+        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint_starts, offsets), partial(_hear, done))
 
     def save_points(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
-        self._store.clerk.submit(partial(self._directory.checkpoint, offsets), partial(_hear, done))
+        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, offsets), partial(_hear, done))
 
 
 def _hear(done: Heard, result: object) -> None:

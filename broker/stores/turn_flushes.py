@@ -15,7 +15,7 @@ from broker.logging.logs import get_logger
 from broker.runtime.contain import run
 from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher
-from storage import AppendFailed, Disk, told
+from storage import AppendFailed, Disk, describe_error
 from storage.turn_log import Leftover, TurnLog
 
 log = get_logger("broker.store")
@@ -90,7 +90,7 @@ class TurnFlushes:
         waiting, self._waiting = self._waiting, []
         if isinstance(result, Exception):
             self._usable_from = time.monotonic() + RETRY_SECONDS
-            log.warning("logs are flushed one by one", reason=told(result, self._folder), retry_s=RETRY_SECONDS)
+            log.warning("logs are flushed one by one", reason=describe_error(result, self._folder), retry_s=RETRY_SECONDS)
             self._give_up()
             for one in (*appended, *waiting):
                 one.flusher.given_offset = one.flusher.safe_offset

@@ -22,7 +22,7 @@ from history.story import Story
 
 if TYPE_CHECKING:
     from history import Entry
-    from history.told import Told
+    from history.note_records import NoteRecord
 
 # Read from before the time that is asked for: a rebalance that began then is told from its beginning, and who is new is known.
 CONTEXT_MS = 1_800_000
@@ -46,7 +46,7 @@ class Reading:
             self.story.add(image)
         self._images = images[len(old) :]
 
-    def take(self, told: Iterable[Told]) -> list[Entry]:
+    def take(self, told: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(told)
         images, self._images = [*self._images, *self._notes.images()], []
         return [entry for event in self._order.feed(notes, images) for entry in self.story.add(event)]

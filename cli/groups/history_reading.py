@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli.client import EXIT, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.placement import partition_of
-from history.told import Image, Told, read_image, read_told
+from history.note_records import Image, NoteRecord, read_image, read_note_record
 from protocol.batch import BatchHeader, iterate, records
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -74,7 +74,7 @@ class Notes:
                 return int(found.offset)
             time.sleep(PAUSE_SECONDS)
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[NoteRecord]:
         """What there is now."""
         while self.noted:
             before = self.offset
@@ -83,14 +83,14 @@ class Notes:
             if self.offset >= batches.end or self.offset == before:
                 return
 
-    def wait(self) -> list[Told]:
+    def wait(self) -> list[NoteRecord]:
         """What comes next, if anything does within a moment."""
         if not self.noted:
             time.sleep(WAIT_MS / 1000)
             return []
         return list(self._take(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))
 
-    def _take(self, batches: Batches) -> Iterator[Told]:
+    def _take(self, batches: Batches) -> Iterator[NoteRecord]:
         data = batches.data
         for at, header in placed(data):
             if header.next_offset <= self.offset:
@@ -99,7 +99,7 @@ class Notes:
                 if record.offset < self.offset:
                     continue
                 try:
-                    told = read_told(record.key, record.value)
+                    told = read_note_record(record.key, record.value)
                 except ProtocolError:
                     continue  # nothing that this command can tell
                 if told is not None and told.concerns(self.group):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from history import Told
+from history import NoteRecord
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import NoteKey
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
@@ -55,7 +55,7 @@ class Directory:
             log.claim()
         return log.append(batch, epoch)
 
-    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         if self._ours:
             facts = [(with_version(NoteKey(one.group), NOTE_KEY_VERSION), write_note(one.header, one.body)) for one in notes]
             log = self._log(NOTES_LOG, partition, NOTES_SEGMENT_BYTES)

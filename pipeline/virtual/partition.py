@@ -11,7 +11,7 @@ from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
-from history import Told
+from history import NoteRecord
 from pipeline.virtual.truth import Change, Watched
 from protocol.batch import facts_of
 from protocol.message import Message
@@ -38,7 +38,7 @@ class Partition:
         self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: whose it is, and which restart ended it
         self._seq = 0
         self._lost = 0
-        self._notes: list[Told] = []
+        self._notes: list[NoteRecord] = []
         self._end_stamp = 0
         self._end_offset = -1
 
@@ -175,7 +175,7 @@ class Partition:
         header = NoteHeader(kind, at_ms, self._seq, self.epoch, generation, state, offset, dropped + self._lost, counted_from, number)
         self._seq += 1
         self._lost = 0
-        self._notes.append(Told(group, header, body))
+        self._notes.append(NoteRecord(group, header, body))
 
     def write_notes(self) -> None:
         notes, self._notes = self._notes, []

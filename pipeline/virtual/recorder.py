@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator import Fact
-from history import Image, Told, read_image
+from history import Image, NoteRecord, read_image
 from protocol.batch import facts_of
 
 
@@ -15,7 +15,7 @@ class Recorder(Protocol):
         """A batch of __consumer_offsets; the offset of its first record."""
         ...
 
-    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         """A batch of __coordinator_notes."""
         ...
 
@@ -32,7 +32,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.records: dict[int, list[Stored]] = {}
-        self.notes: dict[int, list[Told]] = {}
+        self.notes: dict[int, list[NoteRecord]] = {}
 
     def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
         log = self.records.setdefault(partition, [])
@@ -41,10 +41,10 @@ class Memory:
         assert len(log) == begin + records
         return begin
 
-    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None:
+    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         self.notes.setdefault(partition, []).extend(notes)
 
-    def told(self, partition: int = 0) -> list[Told]:
+    def told(self, partition: int = 0) -> list[NoteRecord]:
         return self.notes.get(partition, [])
 
     def images(self, group: str, partition: int = 0) -> list[Image]:
@@ -63,4 +63,4 @@ class Nowhere:
         self._ends[partition] = begin + records
         return begin
 
-    def tell(self, partition: int, notes: Sequence[Told], at_ms: int) -> None: ...
+    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None: ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from coordinator.notes import Coordinator, Kind, Note
-from history import Entry, Image, Told, read_image, story_of
+from history import Entry, Image, NoteRecord, read_image, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
 
@@ -16,7 +16,7 @@ class NotedPlay(Play):
     """`told` and `images` are what a reader finds in __coordinator_notes and __consumer_offsets, since the beginning of the play."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.told: list[NoteRecord] = []
         self.epoch = 0
         self._appended: list[tuple[int, int]] = []  # time and epoch of each fact
         super().__init__()
@@ -42,11 +42,11 @@ class NotedPlay(Play):
                 note.counted_from,
                 note.number,
             )
-            self.told.append(Told(note.group_id, header, note.body))
+            self.told.append(NoteRecord(note.group_id, header, note.body))
 
     def coordinator(self, what: Coordinator) -> None:
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.told), self.epoch, 0, 0, -1, 0)
-        self.told.append(Told("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
+        self.told.append(NoteRecord("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
 
     def crash(self) -> None:
         """kill -9, and a start."""
@@ -88,10 +88,10 @@ def play() -> Iterator[NotedPlay]:
     playing.close()
 
 
-def told(play: Play) -> list[Told]:
+def told(play: Play) -> list[NoteRecord]:
     """The notes since the set-up, as they would be read back, without places."""
     return [
-        Told(note.group_id, NoteHeader(note.kind, note.at_ms, at, 0, note.generation, note.state, -1, note.dropped), note.body)
+        NoteRecord(note.group_id, NoteHeader(note.kind, note.at_ms, at, 0, note.generation, note.state, -1, note.dropped), note.body)
         for at, note in enumerate(play.notes)
     ]
 

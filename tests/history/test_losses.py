@@ -17,7 +17,7 @@ import pytest
 
 from coordinator.notes import Coordinator
 from coordinator.states import State
-from history import Deleted, End, Entry, Image, Lost, Missing, Moved, Rebalance, Returned, Told, avoidable, moves_of, story_of
+from history import Deleted, End, Entry, Image, Lost, Missing, Moved, NoteRecord, Rebalance, Returned, avoidable, moves_of, story_of
 from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
@@ -289,7 +289,7 @@ def at_end(entry: Entry) -> int:
 # What may be lost.
 
 
-def losses(notes: list[Told], chance: random.Random) -> Iterator[list[Told]]:
+def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[NoteRecord]]:
     of_group = [at for at, one in enumerate(notes) if one.group]
     for at in of_group:
         yield notes[:at] + notes[at + 1 :]
@@ -305,10 +305,10 @@ def losses(notes: list[Told], chance: random.Random) -> Iterator[list[Told]]:
     yield []
 
 
-def unloaded(left: list[Told], notes: list[Told]) -> list[Told]:
+def unloaded(left: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
     """A coordinator that is unloaded or suspended says how many notes it could not write since the last one of the group."""
     kept = {id(one) for one in left}
-    found: list[Told] = []
+    found: list[NoteRecord] = []
     lost = 0
     for one in notes:
         if id(one) in kept:
@@ -331,7 +331,7 @@ def compacted(images: list[Image], chance: random.Random) -> list[Image]:
 class Folded(NamedTuple):
     """One story of which something was lost."""
 
-    notes: list[Told]
+    notes: list[NoteRecord]
     records: list[Image]
     recorded: bool
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
 from coordinator.states import State
-from history import End, Entry, Late, Moved, Rebalance, Refused, Returned, Story, Told, Went, avoidable, story_of
+from history import End, Entry, Late, Moved, NoteRecord, Rebalance, Refused, Returned, Story, Went, avoidable, story_of
 from history.words import title
 from protocol.message import Message
 from protocol.messages.coordinator_notes import (
@@ -171,7 +171,7 @@ class Notes:
     """One after the other, ten milliseconds apart unless they are of one step."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.told: list[NoteRecord] = []
         self.now = 1_000
         self.state = State.STABLE
         self.generation = 1
@@ -184,7 +184,7 @@ class Notes:
         if isinstance(body, StateChange):
             self.state = State(body.to_state)
         header = NoteHeader(kind, self.now, len(self.told), 0, generation, self.state, -1, dropped)
-        self.told.append(Told(group, header, body))
+        self.told.append(NoteRecord(group, header, body))
         return self
 
     def change(self, before: State, to: State, why: Cause, members: int = 2, **how: Any) -> Notes:

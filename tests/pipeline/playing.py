@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from history import Image, Told
+from history import Image, NoteRecord
 from pipeline.episodes import fold_group
 from pipeline.events import Events, Noted
 from pipeline.rows import Coverage, Edge, GroupTables
@@ -19,12 +19,12 @@ LATER_MS = 3_600_000
 NONE = -1
 
 
-def noted(told: Sequence[Told]) -> list[Noted]:
+def noted(told: Sequence[NoteRecord]) -> list[Noted]:
     return [Noted(0, number, one) for number, one in enumerate(told)]
 
 
 def fold(
-    notes: Sequence[Told],
+    notes: Sequence[NoteRecord],
     images: Sequence[Image],
     edges: dict[int, Edge] | None = None,
     coverage: Sequence[Coverage] = (),

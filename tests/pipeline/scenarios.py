@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
-from history import Image, Told
+from history import Image, NoteRecord
 from pipeline.demo.directory import Directory
 from pipeline.virtual import Client, Memory, Recorder, World
 from protocol.batch import Record, build
@@ -61,7 +61,7 @@ class Played(NamedTuple):
     memory: Memory
 
     @property
-    def told(self) -> list[Told]:
+    def told(self) -> list[NoteRecord]:
         return self.memory.told()
 
     @property

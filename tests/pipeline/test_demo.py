@@ -11,7 +11,7 @@ import pytest
 
 import cli
 from coordinator import read_offset
-from history import Lost, Missing, Rebalance, read_image, read_told, story_of
+from history import Lost, Missing, Rebalance, read_image, read_note_record, story_of
 from pipeline.demo import write_world
 from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
@@ -64,7 +64,7 @@ def truth(world: Path) -> dict[str, Any]:
 def test_a_reader_of_the_logs_finds_what_happened(world: Path, truth: dict[str, Any]) -> None:
     for group, known in truth["groups"].items():
         records = batches(world / "data", f"__consumer_offsets-{known['partition']}")
-        noted = [read_told(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{known['partition']}")]
+        noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{known['partition']}")]
         notes = [told for told in noted if told is not None]
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
         story = story_of(group, notes, images)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import os
 
-from storage import DamagedLog, told
+from storage import DamagedLog, describe_error
 
 
 def test_what_is_wrong_is_told_in_one_line() -> None:
     damaged = DamagedLog("/data/a-0/0.log", 61, "a batch of magic 1")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert told(full, "/data/a-0") == "the disk of /data/a-0 is full"
-    assert told(OSError(errno.EIO, "Input/output error", "/data/a-0/0.log"), "/data/a-0") == "/data/a-0: Input/output error"
-    assert told(OSError("no number"), "/data/a-0") == "/data/a-0: no number"
-    assert told(ValueError("odd"), "/data/a-0") == "/data/a-0: odd"
-    assert told(damaged, "/data/a-0") == str(damaged)
+    assert describe_error(full, "/data/a-0") == "the disk of /data/a-0 is full"
+    assert describe_error(OSError(errno.EIO, "Input/output error", "/data/a-0/0.log"), "/data/a-0") == "/data/a-0: Input/output error"
+    assert describe_error(OSError("no number"), "/data/a-0") == "/data/a-0: no number"
+    assert describe_error(ValueError("odd"), "/data/a-0") == "/data/a-0: odd"
+    assert describe_error(damaged, "/data/a-0") == str(damaged)
 
 
 def test_damage_says_where_and_what_can_be_done() -> None:

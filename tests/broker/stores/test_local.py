@@ -98,7 +98,7 @@ class Machine:
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
         workers = cast(Workers, self.threads)
-        self.store.workers = self.store.patient = self.store.clerk = self.store.together.workers = self.store.turn_flushes.workers = workers
+        self.store.workers = self.store.background_flusher = self.store.checkpoint_worker = self.store.bulk_flusher.workers = self.store.turn_flushes.workers = workers
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()
@@ -589,7 +589,7 @@ def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> 
 def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:
     store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk)
     threads = Threads()
-    store.clerk = threads  # type: ignore[assignment]
+    store.checkpoint_worker = threads  # type: ignore[assignment]
     told: list[str] = []
     store.finish(True, told.append)
     threads.run_all()

@@ -18,8 +18,8 @@ from broker.runtime.clock import Clock
 from broker.topics import end_offset_notes as module
 from broker.topics.end_offset_notes import BYTES_AT_ONCE, PARTITIONS_IN_A_NOTE, EndOffsetNotes
 from coordinator import partition_of
+from history.note_records import read_note_record
 from history.story import Story
-from history.told import read_told
 from protocol.batch import Record, build
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -209,7 +209,7 @@ def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_history_does_not_look_at_them() -> None:
-    told = read_told(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
+    told = read_note_record(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
     assert told is not None
     assert not told.concerns("g")
     assert Story("g").add(told) == []

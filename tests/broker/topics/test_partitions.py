@@ -18,7 +18,7 @@ from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import TurnEnd
 from broker.runtime.workers import Workers
 from broker.settings.config import load_config
-from broker.stores import bulk_flush as together
+from broker.stores import bulk_flush
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partitions import FAILED, GONE, OPENING, Partition, Partitions
@@ -83,7 +83,7 @@ class Broker:
         self.threads = Threads()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
-        self.store.workers = self.store.topic_workers = self.store.together.workers = self.store.clerk = cast(Workers, self.threads)
+        self.store.workers = self.store.topic_workers = self.store.bulk_flusher.workers = self.store.checkpoint_worker = cast(Workers, self.threads)
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
         self.threads.run_all()
@@ -470,7 +470,7 @@ def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: Broker) -> No
 
 
 def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "MANY", 3)
+    monkeypatch.setattr(bulk_flush, "SYNCFS_LOGS_MIN", 3)
     broker = Broker(OsDisk(), str(tmp_path))
     broker.topic("orders", 5)
     for index in range(5):

@@ -60,7 +60,7 @@ class Place:
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
         rules = CleaningRules(1 << 20, topics_backoff_seconds=0.02)
-        self.cleaning = self.store.cleaning = Cleaning(loop, self.disk, self.store.directory, rules, lambda: 0, clerk=self.store.clerk)
+        self.cleaning = self.store.cleaning = Cleaning(loop, self.disk, self.store.directory, rules, lambda: 0, checkpoint_worker=self.store.checkpoint_worker)
         self.partitions.open_all()
 
     def create(self, name: str, **settings: str) -> None:

@@ -14,7 +14,7 @@ from protocol.records import read_note, read_offsets_key, read_record
 E = TypeVar("E", bound=IntEnum)
 
 
-class Told(NamedTuple):
+class NoteRecord(NamedTuple):
     """One note. `group` is empty for a note about the whole partition."""
 
     group: str
@@ -51,14 +51,14 @@ class Image(NamedTuple):
         return {member.member_id for member in self.stored.members if member.group_instance_id == instance_id} if self.stored is not None else set()
 
 
-def read_told(key: bytes | None, value: bytes | None) -> Told | None:
+def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | None:
     """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
     if key is None or value is None:
         return None
     header, body = read_note(value)
     if isinstance(body, bytes):
         return None
-    return Told(read_record(NoteKey, key).group, header, body)
+    return NoteRecord(read_record(NoteKey, key).group, header, body)
 
 
 def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> Image | None:
