@@ -286,8 +286,9 @@ class SingleRow(NamedTuple):
 CONNECT = SingleRow("connect", "2000 connections at once, all answered", "s", 0.3)
 CONNECT_ASYNCIO = SingleRow("connect-asyncio", "the same with event.loop=asyncio", "s", None)
 START = SingleRow("start", "start to the first answer", "s", 0.3, "5.8")
+START_RATIO = SingleRow("start-ratio", "start to the first answer / `import uvloop`", "x", 4.0)
 MEMORY = SingleRow("memory", "idle memory (RSS)", "MiB", 45.0, "1024")
-SINGLE_ROWS = (CONNECT, CONNECT_ASYNCIO, START, MEMORY)
+SINGLE_ROWS = (CONNECT, CONNECT_ASYNCIO, START, START_RATIO, MEMORY)
 CONNECTIONS = 2000
 
 CODEC = "codec"

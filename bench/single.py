@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.kafka import kafka
 from bench.load import spread
@@ -26,14 +26,21 @@ def measured(row: SingleRow, each: list[float]) -> dict[str, Any]:
     return {"status": "measured", "unit": row.unit, "at_most": row.at_most, "ours": spread(each)}
 
 
-def start_and_memory(core: int | None) -> tuple[list[float], list[float]]:
-    """Seconds from before the process is made to the answer, and MiB after a second of idleness, for several starts."""
-    seconds, mib = [], []
-    for _ in range(STARTS):
-        one = first_answer(broker(core))
-        seconds.append(one[0])
-        mib.append(one[1])
-    return seconds, mib
+class Start(NamedTuple):
+    seconds: float  # from before the process is made to the answer
+    mib: float  # after a second of idleness
+    import_uvloop_seconds: float  # a process that does nothing else, right after it
+
+
+def starts(core: int | None) -> list[Start]:
+    return [Start(*first_answer(broker(core)), import_uvloop(core)) for _ in range(STARTS)]
+
+
+def import_uvloop(core: int | None) -> float:
+    with pinned(core):
+        begun = time.monotonic()
+        subprocess.run([sys.executable, "-P", "-c", "import uvloop"], check=True, env=environment())
+        return time.monotonic() - begun
 
 
 def first_answer(starting: AbstractContextManager[Server]) -> tuple[float, float]:

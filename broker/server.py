@@ -18,6 +18,8 @@ from broker.runtime.contain import uncontained
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError, asked_to_stop
+from broker.runtime.start_trace import mark
+from broker.runtime.start_trace import summary as start_summary
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.settings.listeners import format_endpoint
@@ -39,13 +41,14 @@ ADDRESSES_OF_A_LISTENER = 2  # `localhost` and an empty host are mostly IPv4 and
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, trace_start: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises StartError when it cannot start."""
     descriptors = shared_out(raise_limit(), len(config.listeners) * ADDRESSES_OF_A_LISTENER)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        server = Server(config, runner.get_loop(), descriptors, buffered)
+        server = Server(config, runner.get_loop(), descriptors, buffered, trace_start)
+        mark("event_loop")
         # uvloop hears of a signal as soon as it runs, and so would the handler of before: one signal must not count as two.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
@@ -70,8 +73,9 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
 class Server:
     """The process: its signals, its listeners, and the end of its broker in order."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, trace_start: bool) -> None:
         self.config = config
+        self._trace_start = trace_start
         self.broker = Broker(config, loop, descriptors, buffered)
         self._descriptors = descriptors
         self._loop = loop
@@ -96,10 +100,13 @@ class Server:
 
     async def _run(self) -> int:
         addresses = self._listen()
+        mark("listeners")
         store = LocalStore(self.config, self._loop, log_files_max=self._descriptors.logs)
+        mark("data_directory")
         try:
             await self.broker.open(store, [address for address, _, _ in addresses])
             self.broker.acceptor.start()
+            mark("registry_and_apis")
             self._announce(addresses)
             log.info("stopping", **await self._stop)
             return await self._end(store)
@@ -121,6 +128,8 @@ class Server:
             with contextlib.suppress(OSError):  # nobody has to read this
                 print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
             log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
+        if self._trace_start:
+            log.info("start", **start_summary())
         if logs.debug_enabled():
             log.info("frames are traced: repeated requests take the usual way too")
 

@@ -30,6 +30,7 @@ def add_serve(commands: Any) -> None:
         help="end when the process that started this one has ended, or closed its pipe to standard input; on in the profile test",
     )
     serve.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated")
+    serve.add_argument("--trace-start", action="store_true", help="log how long each step of the start took, and how many modules it imported")
 
 
 def add_health(commands: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from broker.logging.sink import LineSink
 from broker.runtime.start import ExitCode, StartError, remember_signal
+from broker.runtime.start_trace import mark
 from broker.settings.config import Config, ConfigError, load_config
 from cli.failure import readable
 
@@ -26,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_until_stopped(options: argparse.Namespace) -> int:
+    mark("command_line")
     hold_standard_descriptors()
     try:
         config = load_config(
@@ -40,9 +42,10 @@ def run_until_stopped(options: argparse.Namespace) -> int:
     except ConfigError as error:
         complain(*error.problems)
         return error.code
+    mark("settings")
     try:
         with data_directory(config) as ready:
-            return serve(ready)
+            return serve(ready, options.trace_start)
     except StartError as error:
         complain(str(error))
         return error.code
@@ -55,15 +58,17 @@ def parent_setting(wanted: bool | None) -> list[str]:
     return [] if wanted is None else [f"exit.with.parent={str(wanted).lower()}"]
 
 
-def serve(config: Config) -> int:
-    """The broker with its logs; a failure is told after everything that was logged before it."""
+def serve(config: Config, trace_start: bool) -> int:
+    """Run the broker with its logs; a failure is reported after everything that was logged before it."""
     from broker.logging import logs
 
     logs.configure(config.log_level, config.log_format)
+    mark("logs")
     try:
         from broker.server import serve as serve_forever
 
-        return serve_forever(config)
+        mark("modules")
+        return serve_forever(config, trace_start)
     except (StartError, OSError):
         raise
     except Exception:

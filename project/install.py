@@ -48,6 +48,7 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second waits and finds the work done
         try:
             make_ready(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
+            write_bytecode(options.folder.absolute())
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
             return 1
@@ -110,6 +111,12 @@ def install_project(folder: Path) -> None:
     launcher = folder / "bin" / "tenure"
     launcher.write_text(LAUNCHER.format(python=shlex.quote(str(folder / "bin" / "python"))))
     launcher.chmod(0o755)
+
+
+def write_bytecode(folder: Path) -> None:
+    """Without it every start compiles all modules again where PYTHONDONTWRITEBYTECODE is set: 0.5 s instead of 0.2."""
+    packages = [str(path) for path in sorted(ROOT.iterdir()) if (path / "__init__.py").exists()]
+    subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *packages], check=False, stdin=subprocess.DEVNULL)
 
 
 def lock_of(folder: Path, lock: Path) -> str:

@@ -1,0 +1,47 @@
+"""Where a start spends its time: `tenure serve --trace-start` logs it when the broker listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    step: str  # the step that ends here
+    at_ns: int
+    modules: int  # imported until then
+
+
+marks: list[Mark] = []
+
+
+def mark(step: str) -> None:
+    marks.append(Mark(step, time.monotonic_ns(), len(sys.modules)))
+
+
+def summary() -> dict[str, str]:
+    """Milliseconds and newly imported modules of each step. The first one begins with the process, where the system tells when."""
+    steps = {}
+    before = Mark("", process_started_ns() or marks[0].at_ns, 0)
+    first = before
+    for one in marks:
+        steps[one.step] = f"{milliseconds(before, one)} ms, {one.modules - before.modules} modules"
+        before = one
+    return steps | {"total": f"{milliseconds(first, before)} ms, {before.modules} modules"}
+
+
+def milliseconds(begin: Mark, end: Mark) -> str:
+    return f"{(end.at_ns - begin.at_ns) / 1e6:.1f}"
+
+
+def process_started_ns() -> int | None:
+    """On the monotonic clock, to a hundredth of a second; Linux tells it in ticks since the machine started."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            ticks = int(stat.read().rpartition(b")")[2].split()[19])
+        since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError, IndexError):
+        return None
+    return time.monotonic_ns() - since_boot_ns
