@@ -12,21 +12,20 @@ from functools import partial
 from typing import Final
 
 from broker.logging import logs
+from broker.logging.logs import log
 from broker.net.sockets import open_sockets
+from broker.runtime import start_trace
 from broker.runtime.build import build
 from broker.runtime.contain import uncontained
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError, asked_to_stop
 from broker.runtime.start_trace import mark
-from broker.runtime.start_trace import summary as start_summary
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
 from broker.settings.listeners import format_endpoint
 from broker.stores.local import LocalStore
 from broker.wiring import Broker
-
-log = logs.get_logger("broker.server")
 
 # An orderly stop takes at most three seconds. What is on its way to the log gets the first part, what clients have not
 # yet read the second; then everything is flushed, for which there is what these have left. The rest is for the last log
@@ -41,13 +40,13 @@ ADDRESSES_OF_A_LISTENER = 2  # `localhost` and an empty host are mostly IPv4 and
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(config: Config, trace_start: bool = False) -> int:
+def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises StartError when it cannot start."""
     descriptors = shared_out(raise_limit(), len(config.listeners) * ADDRESSES_OF_A_LISTENER)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        server = Server(config, runner.get_loop(), descriptors, buffered, trace_start)
+        server = Server(config, runner.get_loop(), descriptors, buffered)
         mark("event_loop")
         # uvloop hears of a signal as soon as it runs, and so would the handler of before: one signal must not count as two.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -73,9 +72,8 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
 class Server:
     """The process: its signals, its listeners, and the end of its broker in order."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, trace_start: bool) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
         self.config = config
-        self._trace_start = trace_start
         self.broker = Broker(config, loop, descriptors, buffered)
         self._descriptors = descriptors
         self._loop = loop
@@ -128,8 +126,8 @@ class Server:
             with contextlib.suppress(OSError):  # nobody has to read this
                 print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
             log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
-        if self._trace_start:
-            log.info("start", **start_summary())
+        if start_trace.requested:
+            log.info("start", **start_trace.summary())
         if logs.debug_enabled():
             log.info("frames are traced: repeated requests take the usual way too")
 

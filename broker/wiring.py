@@ -14,6 +14,7 @@ from broker.groups.notes import Notes
 from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging import logs
+from broker.logging.logs import log
 from broker.net.acceptor import Acceptor
 from broker.net.connection import Host
 from broker.net.connections import Connections
@@ -48,8 +49,6 @@ from broker.topics.transactions import Transactions
 from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
 from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
-
-log = logs.get_logger("broker.server")
 
 TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
 
@@ -250,7 +249,7 @@ def group_config(config: Config) -> GroupConfig:
 def trace(direction: str, call: Call, message: object) -> None:
     """A decoded frame, payloads shortened."""
     shown = repr(message)
-    logs.get_logger("broker.frames").debug(
+    log.debug(
         direction,
         api=call.route.api.name,
         version=call.version,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from broker.logging.sink import LineSink
+from broker.runtime import start_trace
 from broker.runtime.start import ExitCode, StartError, remember_signal
 from broker.runtime.start_trace import mark
 from broker.settings.config import Config, ConfigError, load_config
@@ -27,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_until_stopped(options: argparse.Namespace) -> int:
+    start_trace.requested = options.trace_start
     mark("command_line")
     hold_standard_descriptors()
     try:
@@ -45,7 +47,7 @@ def run_until_stopped(options: argparse.Namespace) -> int:
     mark("settings")
     try:
         with data_directory(config) as ready:
-            return serve(ready, options.trace_start)
+            return serve(ready)
     except StartError as error:
         complain(str(error))
         return error.code
@@ -58,9 +60,10 @@ def parent_setting(wanted: bool | None) -> list[str]:
     return [] if wanted is None else [f"exit.with.parent={str(wanted).lower()}"]
 
 
-def serve(config: Config, trace_start: bool) -> int:
+def serve(config: Config) -> int:
     """Run the broker with its logs; a failure is reported after everything that was logged before it."""
     from broker.logging import logs
+    from broker.logging.logs import log
 
     logs.configure(config.log_level, config.log_format)
     mark("logs")
@@ -68,11 +71,11 @@ def serve(config: Config, trace_start: bool) -> int:
         from broker.server import serve as serve_forever
 
         mark("modules")
-        return serve_forever(config, trace_start)
+        return serve_forever(config)
     except (StartError, OSError):
         raise
     except Exception:
-        logs.get_logger().exception("the broker has a defect and stops")
+        log.exception("the broker has a defect and stops")
         return ExitCode.SOFTWARE
     finally:
         logs.close()

@@ -7,8 +7,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import settings
+
+from broker.logging.logs import log
 
 settings.register_profile("busy", deadline=None)  # how long an example takes says more about the machine
 settings.load_profile("busy")
@@ -39,5 +40,4 @@ def unskipped(config: pytest.Config, report: Any) -> Any:
 def log_lines_on_standard_output() -> Iterator[None]:
     """A test that runs the command in this process sends the log elsewhere; the next one looks for its lines where they are by default."""
     yield
-    if structlog.is_configured():
-        structlog.reset_defaults()
+    log.reset()

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from broker.api.parts import Parts
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
@@ -25,8 +25,6 @@ from broker.topics.waiting_fetches import Fetches
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from storage import DamagedLog
-
-log = get_logger("broker.fetch")
 
 UNCOMMITTED: Final = 0
 COMMITTED: Final = 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.api.parts import Parts
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import ASKING, READING, STEP, Looks
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
@@ -22,8 +22,6 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from storage import DamagedLog, Found
-
-log = get_logger("broker.list_offsets")
 
 # What is asked for in place of a time.
 LATEST: Final = -1

@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from broker.groups.group_journal import GroupJournal
-from broker.logging.logs import get_logger
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call, Seen
 from broker.runtime.clock import Clock
@@ -25,8 +24,6 @@ from coordinator.repeats import OTHERWISE, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
-
-log = get_logger("broker.commits")
 
 # What is kept of a commit has a bound: larger ones are read anew each time.
 COMMIT_BYTES_MAX: Final = 4_096

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from broker.groups.journal import Journal, spoiled
-from broker.logging.logs import get_logger
 from broker.runtime.contain import defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, GroupConfig, Hold, Note, Shard
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, OwnedLog
-
-log = get_logger("broker.groups")
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")

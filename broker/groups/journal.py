@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect, run
 from broker.runtime.start import ExitCode, StartError
@@ -18,8 +18,6 @@ from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
 from protocol.errors import ErrorCode, ProtocolError
 from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Undecided, Unreadable
-
-log = get_logger("broker.journal")
 
 RETRY_MS_MIN = 250
 RETRY_MS_MAX = 15_000

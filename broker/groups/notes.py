@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker.groups.group_journal import GroupJournal
 from broker.internal_topics import NOTES_LOG
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from coordinator import Fact, Note, facts_bytes
@@ -26,8 +26,6 @@ from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey, StateChange
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
-
-log = get_logger("broker.groups")
 
 GATHER_MS = 200
 RETRY_MS = 5_000

@@ -16,14 +16,12 @@ from functools import partial
 from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, Telling
 from broker.groups.journal import UNREADABLE
 from broker.internal_topics import CONSUMER_OFFSETS
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, defect
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
-
-log = get_logger("broker.groups")
 
 # How long one slice of loading keeps the loop; the piece of work that it ends with may take some milliseconds more.
 SLICE_SECONDS = 0.008

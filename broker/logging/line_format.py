@@ -23,13 +23,13 @@ Format = Callable[[str, str, str, Details, str, bool], str]
 
 
 class Render:
-    """The only processor: adds time and level and makes bytes of it all."""
+    """Makes a line of an event: time, level, event, fields, traceback."""
 
     def __init__(self, form: Format, colour: bool = False) -> None:
         self._format = form
         self._colour = colour
 
-    def __call__(self, logger: object, level: str, details: Details) -> bytes:
+    def __call__(self, level: str, details: Details) -> bytes:
         exception = traceback_text(details.pop("exc_info", None))
         event = str(details.pop("event", ""))
         line = self._format(now(), level, event, details, exception, self._colour)

@@ -1,7 +1,7 @@
-"""Logs for people and for machines, through structlog, to standard error.
+"""Log lines for people and for machines, on standard error: `log.info("what happened", field=value)`.
 
-`console` is readable and coloured on a terminal, `json` is one object a line. What the standard library and warnings have to say goes the
-same way. Import structlog through here: `from broker import logs`, then `log = logs.get_logger()`.
+`console` is readable and coloured on a terminal, `json` is one object a line. The standard library's logging and warnings go the same way.
+A logger of our own because structlog imports for 20 ms, a tenth of a start, what these lines do not use.
 """
 
 from __future__ import annotations
@@ -11,57 +11,80 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
-from broker.logging.line_format import LEVELS, Details, Render, console_line, json_line
+from broker.logging.line_format import LEVELS, Render, console_line, json_line
 from broker.logging.repeated_lines import Repeats
 from broker.logging.sink import LineSink
 
-# structlog imports rich for pretty tracebacks where it finds it: 40 ms of every start for something that is not used.
-_rich_hidden = "rich" not in sys.modules
-if _rich_hidden:
-    sys.modules["rich"] = None  # type: ignore[assignment]
-import structlog  # noqa: E402
 
-if _rich_hidden:
-    del sys.modules["rich"]
+class Log:
+    """Where each part of the broker logs. Until `configure` lines go to standard output."""
 
-get_logger = structlog.get_logger
+    __slots__ = ("_render", "_repeats", "_sink", "level")
 
-_debug = False
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.level = LEVELS["info"]
+        self._render = Render(console_line)
+        self._repeats: Repeats | None = None
+        self._sink: LineSink | None = None
+
+    def lead_to(self, sink: LineSink, level: str, render: Render, repeats: Repeats) -> None:
+        self.level, self._render, self._repeats, self._sink = LEVELS[level], render, repeats, sink
+
+    def debug(self, event: str, /, **details: Any) -> None:
+        self.write("debug", event, details)
+
+    def info(self, event: str, /, **details: Any) -> None:
+        self.write("info", event, details)
+
+    def warning(self, event: str, /, **details: Any) -> None:
+        self.write("warning", event, details)
+
+    def error(self, event: str, /, **details: Any) -> None:
+        self.write("error", event, details)
+
+    def exception(self, event: str, /, **details: Any) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self.write("error", event, {"exc_info": True, **details})
+
+    def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
+        if LEVELS[level] < self.level:
+            return
+        line = {**details, "event": event}
+        sink = self._sink
+        if sink is None:
+            sys.stdout.write(self._render(level, line).decode())
+        elif self._repeats is None or not self._repeats.repeated(level, line):
+            sink.write(self._render(level, line))
+
+
+log: Final = Log()
+
 _sink: LineSink | None = None
 _show_warning_before = warnings.showwarning
 
 
 def debug_enabled() -> bool:
-    """Whether frames are to be shown: asked once a frame, so that nothing is put together for a line nobody wants."""
-    return _debug
+    """Asked once a frame, so that no details are put together for a line that is not written."""
+    return log.level <= LEVELS["debug"]
 
 
 def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None) -> LineSink:
     """Send everything that is logged from now on to the descriptor."""
-    global _debug, _sink
+    global _sink
     close()
     render = choose_renderer(form, fd, os.environ if environ is None else environ)
     repeats = Repeats(render)
-
-    def once(logger: object, level: str, details: Details) -> bytes:
-        if repeats.repeated(level, details):
-            raise structlog.DropEvent
-        return render(logger, level, details)
-
     sink = LineSink(
         fd,
-        lambda count: render(None, "warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
+        lambda count: render("warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
         repeats=repeats,
     )
-    structlog.configure(
-        processors=[once],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=SinkLoggerFactory(sink),
-        cache_logger_on_first_use=False,  # it can be configured again; lines are rare enough
-    )
-    _debug = level == "debug"
+    log.lead_to(sink, level, render, repeats)
     _sink = sink
     logging.getLogger().addHandler(BRIDGE)
     logging.getLogger().setLevel(LEVELS[level])
@@ -71,7 +94,7 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
 
 def close() -> None:
     """Write what is queued, within half a second, and let go of the standard library's loggers."""
-    global _debug, _sink
+    global _sink
     if _sink is None:
         return
     logging.getLogger().removeHandler(BRIDGE)
@@ -79,7 +102,6 @@ def close() -> None:
     warnings.showwarning = _show_warning_before
     _sink.close()
     _sink = None
-    _debug = False
 
 
 def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
@@ -91,30 +113,14 @@ def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
     return Render(console_line, colour)
 
 
-class SinkLogger:
-    """The last step of structlog: a rendered line goes into the queue."""
-
-    __slots__ = ("critical", "debug", "error", "info", "warning")
-
-    def __init__(self, sink: LineSink) -> None:
-        self.debug = self.info = self.warning = self.error = self.critical = sink.write
-
-
-class SinkLoggerFactory:
-    def __init__(self, sink: LineSink) -> None:
-        self._logger = SinkLogger(sink)
-
-    def __call__(self, *_: Any) -> SinkLogger:
-        return self._logger
-
-
 class Bridge(logging.Handler):
     """What libraries tell the standard library's logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = max((known for known in LEVELS.values() if known <= record.levelno), default=logging.DEBUG)
         details = {"exc_info": record.exc_info} if record.exc_info else {}
-        get_logger().log(level, record.getMessage(), logger=record.name, **details)
+        name = next(name for name, number in LEVELS.items() if number == level)
+        log.write(name, record.getMessage(), {"logger": record.name, **details})
 
 
 BRIDGE = Bridge()
@@ -123,4 +129,4 @@ BRIDGE = Bridge()
 def show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
 ) -> None:
-    get_logger().warning(str(message), category=category.__name__, where=f"{filename}:{lineno}")
+    log.warning(str(message), category=category.__name__, where=f"{filename}:{lineno}")

@@ -75,7 +75,7 @@ class Repeats:
                 if not followed.count:
                     del self._followed[key]
                     continue
-                lines.append(self._render(None, followed.level, {**followed.details, "repeated": followed.count}))
+                lines.append(self._render(followed.level, {**followed.details, "repeated": followed.count}))
                 followed.count = 0
                 followed.seconds = min(2 * followed.seconds, SECONDS_MAX)
                 followed.until = now + followed.seconds

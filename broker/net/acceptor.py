@@ -17,13 +17,11 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.net.connection import Connection, Host
 from broker.net.connections import Connections
 from broker.runtime.contain import Contained, alone
 from broker.runtime.node import Address
-
-log = get_logger("broker.acceptor")
 
 ACCEPTS_PER_CALL = 32
 LINES_APART_SECONDS = 10.0  # at the limit each connection that ends lets in another one

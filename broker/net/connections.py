@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import nsmallest
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.net.connection import Connection
 from broker.runtime.clock import Clock
 from broker.runtime.turn import NEVER
-
-log = get_logger("broker.connections")
 
 # Looking at every connection costs about 0.1 us each: a tenth of the limit is exact enough and cheap.
 SWEEPS_PER_LIMIT = 10

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Protocol
 
-from broker.logging.logs import get_logger
 from broker.net.connection import KIND_BYTES, Connection, Repeat
 from broker.runtime.contain import defect
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
-
-log = get_logger("broker.dispatch")
 
 HEAD_BYTES = 10
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)

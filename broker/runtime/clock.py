@@ -19,9 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from broker.logging.logs import get_logger
-
-log = get_logger("broker.clock")
+from broker.logging.logs import log
 
 NS_PER_MS: Final = 1_000_000
 STEP_MS: Final = 60_000  # the wall clock may be that far from where it should be before it counts as set

@@ -12,9 +12,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from broker.logging.logs import get_logger
-
-log = get_logger("broker.contain")
+from broker.logging.logs import log
 
 TEXT_MAX: Final = 200  # of the last defect's own words, as health shows them
 

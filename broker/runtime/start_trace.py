@@ -15,6 +15,7 @@ class Mark(NamedTuple):
 
 
 marks: list[Mark] = []
+requested = False  # by `--trace-start`
 
 
 def mark(step: str) -> None:

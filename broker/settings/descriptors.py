@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
-
-log = get_logger("broker.descriptors")
 
 LIMIT_MIN: Final = 64
 FIXED: Final = 24  # standard streams, the loop's own, the lock of the data directory; listening sockets come on top

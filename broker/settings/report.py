@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from broker.logging import logs
+from broker.logging.logs import log
 from broker.settings.config import Config
-
-log = logs.get_logger("broker.settings")
 
 
 def tell_settings(config: Config) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.children import child_command
 from broker.runtime.contain import Contained, alone
 from broker.runtime.workers import Workers
@@ -29,8 +29,6 @@ from broker.stores.compaction_process import CleaningFailed, run_cleaner
 from storage import AppendFailed, DataDirectory, Disk, Log, LogId, describe_error
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
-
-log = get_logger("broker.cleaning")
 
 LOOK_SECONDS = 1.0
 STEP_PAUSE_SECONDS = 0.005  # between two steps of a look at all logs of topics

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from broker.internal_topics import NOTES_LOG, NOTES_SEGMENT_BYTES
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, failed, run
 from broker.runtime.start import ExitCode, StartError, for_whom
 from broker.runtime.workers import Workers
@@ -45,8 +45,6 @@ from storage import (
 )
 from storage.turn_format import Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
-
-log = get_logger("broker.store")
 
 FLUSH_THREADS = 4
 TOPIC_THREADS = 2  # for the logs of topics, of which there may be thousands: offsets must not wait behind them

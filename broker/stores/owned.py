@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, failed, run
 from broker.runtime.workers import Workers
 from protocol.batch import Fact
 from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, describe_error
-
-log = get_logger("broker.store")
 
 Appended = Callable[[int | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]

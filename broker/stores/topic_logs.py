@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore, id_text, log_id_of
 from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
@@ -19,8 +19,6 @@ from storage import Handles, Limits, Log, LogId, Recovery, ServedLog, TopicInfo,
 from storage.flush import is_of_another_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
-
-log = get_logger("broker.topics")
 
 BUSY_SECONDS = 0.05  # how often a log is asked whether nothing is at work in its folder any more
 RETRY_SECONDS = 15.0

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import run
 from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher
 from storage import AppendFailed, Disk, describe_error
 from storage.turn_log import Leftover, TurnLog
-
-log = get_logger("broker.store")
 
 LOGS_MIN: Final = 4  # fewer are flushed one beside the other
 BYTES_MAX: Final = 16 << 20  # of a file, before it is given up for another

@@ -13,14 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.children import child_command, child_environment, end_child, set_niceness
 from broker.runtime.contain import alone, defect, run
 from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
 from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.topics.settings import LogSettings
-
-log = get_logger("broker.checker")
 
 COMMAND = child_command("broker.topics.batch_checker_process")
 # What the first process may spend on a batch: some tenths of a second in plain Python at the worst.

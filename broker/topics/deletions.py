@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterable
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
-from broker.logging.logs import get_logger
 from broker.runtime.contain import Contained, defect
 from broker.topics.partitions import Partitions
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from protocol.errors import ErrorCode
-
-log = get_logger("broker.deletions")
 
 # How long forgetting keeps the loop at a time.
 SLICE_SECONDS = 0.005

@@ -12,12 +12,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from broker.groups.journal import Journal
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained
 from broker.topics.registry import DeletedTopic, Topics
 from storage import LogId, TopicLog, TopicStore
-
-log = get_logger("broker.topics")
 
 RETRY_SECONDS = 15.0
 NAMES_TOLD_MAX = 5

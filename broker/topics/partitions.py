@@ -16,7 +16,7 @@ from functools import partial
 
 from broker.groups.journal import Journal
 from broker.internal_topics import NOTES_LOG
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
@@ -26,7 +26,6 @@ from storage import AppendFailed, LogId, TopicInfo, TopicLog, TopicStore, Unread
 
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
-log = get_logger("broker.partitions")
 
 OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
 OPENED_IN_A_PASS = 64  # then everything else has its turn: logs without a folder need no thread

@@ -10,14 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from broker.logging.logs import get_logger
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.settings.config import Config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
 from storage import AppendFailed, Limits, LogId, TopicLog, TopicStore
-
-log = get_logger("broker.retention")
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.logging.logs import get_logger
-
-log = get_logger("broker.transactions")
+from broker.logging.logs import log
 
 IDS_TOLD_MAX: Final = 1_000  # of those beyond them nothing is said
 ID_CHARACTERS_MAX: Final = 200  # as much of a longer one is told apart

@@ -176,6 +176,17 @@ def test_every_setting_that_differs_is_printed_with_where_it_came_from(tmp_path:
     }
 
 
+def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
+    with broker(*kept_in(tmp_path), "--trace-start") as started:
+        started.await_line('"event": "start"')
+        (line,) = entries(started, "start")
+    steps = {step: float(text.split()[0]) for step, text in line.items() if step not in ("time", "level", "event")}
+    total = steps.pop("total")
+    assert list(steps) == ["command_line", "settings", "logs", "modules", "event_loop", "listeners", "data_directory", "registry_and_apis"]
+    assert min(steps.values()) >= 0
+    assert sum(steps.values()) == pytest.approx(total, abs=1)
+
+
 def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     """Each with its own port and data, and neither leaves anything behind."""
     processes = [start("--profile", "test", TMPDIR=str(tmp_path)) for _ in range(8)]

@@ -68,7 +68,7 @@ def test_the_help_lists_every_exit_code() -> None:
 def test_the_light_commands_import_nothing_heavy() -> None:
     code = (
         "import sys; import cli; sys.argv = ['tenure']; import cli.health; cli.health.named('h:1');"
-        "heavy = {'asyncio', 'uvloop', 'structlog', 'dataclasses', 'tomllib', 'logging', 'broker.config', 'protocol'};"
+        "heavy = {'asyncio', 'uvloop', 'dataclasses', 'tomllib', 'logging', 'broker.config', 'protocol'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-P", "-c", code], env={"PYTHONPATH": str(ROOT)}, check=True, stdout=subprocess.PIPE, text=True)

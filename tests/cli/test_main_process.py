@@ -165,7 +165,7 @@ def test_health_imports_no_more_than_it_needs() -> None:
         "broker.settings.endpoints",
     }
     of_argparse = {"dataclasses"} if sys.version_info[:2] == (3, 14) else set()  # that version alone looks for colours at once
-    assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop", "structlog"} - of_argparse
+    assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop"} - of_argparse
 
 
 def test_a_signal_to_stop_ends_it() -> None:

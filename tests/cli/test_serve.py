@@ -92,7 +92,7 @@ def test_wrong_settings_are_a_line_each_and_exit_code_78(serve: Callable[..., in
 
 def fails(error: Exception) -> Serve:
     def broker(config: Config) -> int:
-        logs.get_logger().info("starting")
+        logs.log.info("starting")
         raise error
 
     return broker
@@ -195,7 +195,7 @@ def test_without_a_standard_error_no_line_lands_in_a_file_of_ours(tmp_path: Path
     broker = (
         "def serve(config):\n    from broker.logging import logs\n"
         f"    with open({str(tmp_path / 'segment')!r}, 'w') as file:\n"
-        "        logs.get_logger().error('a line')\n        logs.close()\n        print(file.fileno(), flush=True)\n    return 0"
+        "        logs.log.error('a line')\n        logs.close()\n        print(file.fileno(), flush=True)\n    return 0"
     )
     process = child(broker, prefix=("sh", "-c", 'exec "$@" 2>&-', "sh"))
     stdout, _ = process.communicate(timeout=10)

@@ -156,3 +156,18 @@ def test_the_command_runs_this_checkout_wherever_it_is_called(tmp_path: Path) ->
     done = subprocess.run([folder / "bin/python", "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()) == ROOT / "tenure/__init__.py"
     assert subprocess.run([folder / "bin/tenure", "--version"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.startswith("tenure ")
+
+
+@pytest.mark.once
+def test_bytecode_is_written_where_python_itself_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(install, "ROOT", tmp_path)
+    for package in ("some", "other/inside"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "module.py").touch()
+    for package in ("some", "other"):
+        (tmp_path / package / "__init__.py").touch()
+    venv.create(tmp_path / ".venv", symlinks=True)
+    install.write_bytecode(tmp_path / ".venv")
+    found = sorted(path.relative_to(tmp_path).parts[0] + "/" + path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc"))
+    assert found == ["other/__init__", "other/module", "some/__init__", "some/module"]

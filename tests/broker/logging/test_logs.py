@@ -5,11 +5,8 @@ import logging
 import os
 import pty
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +40,7 @@ def written(reader: int) -> str:
 
 def test_away_from_a_terminal_each_line_is_an_object(pipe: tuple[int, int]) -> None:
     logs.configure("info", "auto", fd=pipe[1], environ={})
-    logs.get_logger().info("member joined", group="checkout", generation=3)
+    logs.log.info("member joined", group="checkout", generation=3)
     line = json.loads(written(pipe[0]))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {"level": "info", "event": "member joined", "group": "checkout", "generation": 3}
@@ -51,7 +48,7 @@ def test_away_from_a_terminal_each_line_is_an_object(pipe: tuple[int, int]) -> N
 
 def test_on_a_terminal_lines_are_coloured_and_for_people(terminal: tuple[int, int]) -> None:
     logs.configure("info", "auto", fd=terminal[1], environ={"TERM": "xterm"})
-    logs.get_logger().warning("member left", group="checkout", reason="its session ended")
+    logs.log.warning("member left", group="checkout", reason="its session ended")
     text = written(terminal[0])
     assert "\x1b[" in text
     plain = re.sub(r"\x1b\[[\d;]*m", "", text)
@@ -61,22 +58,22 @@ def test_on_a_terminal_lines_are_coloured_and_for_people(terminal: tuple[int, in
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_who_wants_no_colour_gets_none(terminal: tuple[int, int], environ: dict[str, str]) -> None:
     logs.configure("info", "auto", fd=terminal[1], environ=environ)
-    logs.get_logger().info("ready")
+    logs.log.info("ready")
     assert re.fullmatch(r"\S+Z info    ready\r\n", written(terminal[0]))
 
 
 def test_an_empty_no_color_means_nothing(terminal: tuple[int, int]) -> None:
     logs.configure("info", "console", fd=terminal[1], environ={"NO_COLOR": "", "TERM": "xterm"})
-    logs.get_logger().info("ready")
+    logs.log.info("ready")
     assert "\x1b[" in written(terminal[0])
 
 
 def test_the_format_can_be_chosen(pipe: tuple[int, int], terminal: tuple[int, int]) -> None:
     logs.configure("info", "console", fd=pipe[1], environ={})
-    logs.get_logger().info("ready")
+    logs.log.info("ready")
     assert re.fullmatch(r"\S+Z info    ready\n", written(pipe[0]))
     logs.configure("info", "json", fd=terminal[1], environ={})
-    logs.get_logger().info("ready")
+    logs.log.info("ready")
     assert json.loads(written(terminal[0]))["event"] == "ready"
 
 
@@ -84,7 +81,7 @@ def test_the_format_can_be_chosen(pipe: tuple[int, int], terminal: tuple[int, in
 def test_names_that_peers_choose_can_neither_steer_a_terminal_nor_forge_a_line(pipe: tuple[int, int], form: str) -> None:
     logs.configure("info", form, fd=pipe[1], environ={})
     evil = "x\n2026 error forged\x1b[2J\x9b31m\u202e\udc80"
-    logs.get_logger().info(evil, client=evil, ids=[evil], **{evil: 1})
+    logs.log.info(evil, client=evil, ids=[evil], **{evil: 1})
     text = written(pipe[0])
     assert text.count("\n") == 1
     assert text.rstrip("\n").isprintable()
@@ -92,9 +89,9 @@ def test_names_that_peers_choose_can_neither_steer_a_terminal_nor_forge_a_line(p
 
 def test_only_the_chosen_level_and_above_is_written(pipe: tuple[int, int]) -> None:
     logs.configure("warning", "json", fd=pipe[1])
-    log = logs.get_logger()
+    log = logs.log
     for level in LEVELS:
-        getattr(log, level)(level)
+        log.write(level, level, {})
     assert [json.loads(line)["event"] for line in written(pipe[0]).splitlines()] == ["warning", "error", "critical"]
 
 
@@ -106,13 +103,14 @@ def test_whether_frames_are_shown_is_known_before_they_are_put_together(pipe: tu
     assert not logs.debug_enabled()
 
 
-def test_loggers_made_before_the_configuration_follow_it(pipe: tuple[int, int]) -> None:
-    log = logs.get_logger("broker.server")
+def test_lines_go_where_the_latest_configuration_says(pipe: tuple[int, int]) -> None:
+    log = logs.log
     logs.configure("info", "json", fd=pipe[1])
-    log.info("one")
-    bound = log.bind(group="g")
-    bound.info("two")
-    assert [json.loads(line).get("group") for line in written(pipe[0]).splitlines()] == [None, "g"]
+    log.info("one", group="g")
+    logs.configure("info", "console", fd=pipe[1], environ={})
+    log.info("two")
+    first, second = written(pipe[0]).splitlines()
+    assert (json.loads(first)["group"], second.endswith(" two")) == ("g", True)
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
@@ -122,8 +120,8 @@ def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int], form: str)
         raise ValueError("no\x1b[31m")
     except ValueError as error:
         caught = error
-        logs.get_logger().exception("failed")
-    logs.get_logger().error("failed later", exc_info=caught)
+        logs.log.exception("failed")
+    logs.log.error("failed later", exc_info=caught)
     text = written(pipe[0])
     assert text.count("ValueError: no") == 2
     assert "\x1b" not in text
@@ -135,7 +133,7 @@ def test_whatever_is_logged_a_line_comes_out(pipe: tuple[int, int], form: str) -
     cycle: list[Any] = []
     cycle.append(cycle)
     logs.configure("info", form, fd=pipe[1], environ={})
-    logs.get_logger().info("odd", data=b"\x00", cycle=cycle, keys={(1, 2): 3}, kind=ValueError, time=5, level="x")
+    logs.log.info("odd", data=b"\x00", cycle=cycle, keys={(1, 2): 3}, kind=ValueError, time=5, level="x")
     assert "odd" in written(pipe[0])
 
 
@@ -160,10 +158,3 @@ def test_after_closing_libraries_are_let_go(pipe: tuple[int, int]) -> None:
     logs.configure("info", "json", fd=pipe[1])
     logs.close()
     assert (logging.getLogger().handlers, warnings.showwarning) == before
-
-
-def test_structlog_is_imported_without_rich() -> None:
-    # Where rich is installed (it is, for the command line's tables) structlog would import it: 40 ms of every start.
-    code = "import sys; from broker.logging import logs; print('rich' in sys.modules, 'rich.traceback' in sys.modules); import json"
-    run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, cwd=str(Path(logs.__file__).parents[2]))
-    assert run.stdout == "False False\n"

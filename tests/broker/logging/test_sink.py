@@ -135,8 +135,8 @@ def test_a_descriptor_that_somebody_made_non_blocking_is_waited_for(pipe: tuple[
 def test_a_process_ends_although_nobody_reads_its_log() -> None:
     code = """
 from broker.logging import logs
+from broker.logging.logs import log
 logs.configure("info", "json")
-log = logs.get_logger()
 for number in range(5000):
     log.info("a line that nobody reads", number=number)
 print("worked", flush=True)
