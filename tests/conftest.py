@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
 from broker.logging.logs import log
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 settings.register_profile("busy", deadline=None)  # how long an example takes says more about the machine
 settings.load_profile("busy")
@@ -29,10 +31,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
     return unskipped(collector.config, (yield))
 
 
-def unskipped(config: pytest.Config, report: Any) -> Any:
+def unskipped(config: pytest.Config, report: Report) -> Report:
     if report.skipped and not hasattr(report, "wasxfail") and config.getoption("--nothing-skipped") and shutil.which("java"):
         report.outcome = "failed"
-        report.longrepr = f"nothing may be skipped here, and this was: {report.longrepr[2]}"
+        report.longrepr = f"nothing may be skipped here, and this was: {report.longrepr[2]}"  # type: ignore[index]
     return report
 
 

@@ -55,7 +55,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
+def kafka(classes: Path | None = None, /, **settings: str) -> Iterator[int]:
     """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots; `classes` are
     a folder of classes that settings name."""
     with kafka_folder(**settings) as (folder, port), running_kafka(folder, port, classes):
@@ -63,7 +63,7 @@ def kafka(classes: Path | None = None, **settings: str) -> Iterator[int]:
 
 
 @contextmanager
-def kafka_folder(port: int = 0, **settings: str) -> Iterator[tuple[Path, int]]:
+def kafka_folder(port: int = 0, /, **settings: str) -> Iterator[tuple[Path, int]]:
     """A folder that a Kafka can be started in, again and again, and the port that it will listen on: a free one, or that one."""
     kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:

@@ -12,11 +12,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import pack, unpack
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import cli
 from broker.runtime.build import compiled
@@ -29,6 +29,7 @@ if "COMPILED" in os.environ and not compiled():
     raise RuntimeError(f"COMPILED is set, and {PACKAGES} is not compiled")
 START_SECONDS = 20
 ANSWER_SECONDS = 10
+T = TypeVar("T")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -40,6 +41,15 @@ def environment(**more: str) -> dict[str, str]:
 def heed_interrupts() -> None:
     """Ctrl-C means what it means on a terminal, also where the tests run in the background, which ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECONDS, pause: float = 0.01) -> T:
+    """The first true value of the condition, which is tried again after each pause."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {condition}, {value}"
+        time.sleep(pause)
+    return value
 
 
 class Broker:
@@ -96,13 +106,10 @@ class Broker:
         return "\n".join(self.lines)
 
     def await_line(self, part: str, seconds: float = ANSWER_SECONDS) -> str:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            for line in list(self.lines):
-                if part in line:
-                    return line
-            time.sleep(0.01)
-        raise AssertionError(f"no line with {part!r} in: {self.errors()}")
+        try:
+            return wait_until(lambda: next((line for line in list(self.lines) if part in line), None), seconds)
+        except AssertionError:
+            raise AssertionError(f"no line with {part!r} in: {self.errors()}") from None
 
     def memory_kib(self) -> int:
         """Resident memory; Linux only, as the tests that ask."""
@@ -152,7 +159,7 @@ class Client:
         self.client_id = client_id
         self._correlation_id = 0
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

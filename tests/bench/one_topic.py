@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from struct import pack, unpack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from bench.servers import Server
 from protocol.apis import APIS
 from protocol.headers import decode_request_header, response_header_version
 from protocol.messages import api_versions, create_topics, fetch, init_producer_id, metadata, produce
@@ -50,9 +51,9 @@ class Topic:
             0: self._produce, 1: self._fetch, 3: self._metadata, 18: self._api_versions, 19: self._create_topics, 22: self._init_producer_id,
         }  # fmt: skip
 
-    def __enter__(self) -> Port:
+    def __enter__(self) -> Server:
         threading.Thread(target=self._accept, daemon=True).start()
-        return Port(self._listener.getsockname()[1])
+        return cast("Server", Port(self._listener.getsockname()[1]))
 
     def __exit__(self, *error: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -77,7 +78,8 @@ class Topic:
     def _produce(self, request: produce.ProduceRequest) -> produce.ProduceResponse:
         with self._grown:
             first = not self._log
-            self._log.append(pack(">q", len(self._log)) + request.topic_data[0].partition_data[0].records[8:])
+            records = request.topic_data[0].partition_data[0].records or b""
+            self._log.append(pack(">q", len(self._log)) + records[8:])
             self._grown.notify_all()
             part = produce.PartitionProduceResponse(
                 0 if first else self._partition, 0 if first else self._error, self._given, log_start_offset=0

@@ -1,18 +1,24 @@
-"""What the tests of the command share: a sound data directory and the logs beside it, a started broker, and the command in this process."""
+"""What the tests of the command share: a sound data directory, its logs, a started broker, a client of it, and the command in this process."""
 
 from __future__ import annotations
 
 import io
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
 
 import cli
+from cli.arguments import addresses
+from cli.client import Cluster
+from tests.cli.group_offsets import Yard, port_of
 from tests.cli.log_folders import Command, Folder
 from tests.running import broker
+
+NUMBERS = count()
 
 
 class Result(NamedTuple):
@@ -42,6 +48,12 @@ def bootstrap() -> Iterator[str]:
         yield f"127.0.0.1:{started.port}"
 
 
+@pytest.fixture(scope="module")
+def yard(bootstrap: str) -> Iterator[Yard]:
+    with Yard(port_of(bootstrap)) as opened:
+        yield opened
+
+
 @pytest.fixture
 def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
     """`tenure ARGUMENTS` in this process, not on a terminal."""
@@ -60,6 +72,36 @@ def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
         return Result(code, text_of(out), text_of(err))
 
     return run
+
+
+def at(bootstrap: str, tenure: Tenure) -> Tenure:
+    """`tenure ARGUMENTS --bootstrap` that address."""
+    return lambda *arguments, stdin="": tenure(*arguments, "--bootstrap", bootstrap, stdin=stdin)
+
+
+@pytest.fixture
+def ask(tenure: Tenure, bootstrap: str) -> Tenure:
+    """`tenure ARGUMENTS` of the started broker."""
+    return at(bootstrap, tenure)
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(addresses(bootstrap), 5) as opened:
+        yield opened
+
+
+@pytest.fixture
+def name(bootstrap: str) -> str:
+    """An unused name for a topic and a group; no name is part of another."""
+    return f"name-{next(NUMBERS)}.{port_of(bootstrap)}"
+
+
+@pytest.fixture
+def topic(ask: Tenure, name: str) -> str:
+    """A topic of two empty partitions."""
+    assert ask("topic", "create", name, "--partitions", "2").code == 0
+    return name
 
 
 def text_of(stream: io.TextIOWrapper) -> str:

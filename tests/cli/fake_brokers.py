@@ -170,7 +170,8 @@ class OldCluster(Listener):
                 for broker in message.brokers:
                     broker.host, broker.port = self.host, self.port
             case FindCoordinatorResponse():
-                for found in message.coordinators or [message]:
+                entries: list[Any] = [*message.coordinators] or [message]
+                for found in entries:
                     if found.port > 0:
                         found.host, found.port = self.host, self.port
             case _:

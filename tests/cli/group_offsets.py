@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from protocol.batch import build
 from protocol.batch_record import Record
@@ -18,12 +18,16 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.records import with_version
-from tests.running import Client
+from tests.running import Client, wait_until
 
 BASE_MS = 1_605_697_600_000  # 2020-11-18T11:06:40Z; record n of a partition is n seconds later
 TRY_SECONDS = 30
 
 Offsets = dict[tuple[str, int], int]
+
+
+def port_of(bootstrap: str) -> int:
+    return int(bootstrap.rpartition(":")[2])
 
 
 class Yard(Client):
@@ -42,7 +46,7 @@ class Yard(Client):
         for partition, count in enumerate(counts):
             if count:
                 records = [Record(number, BASE_MS + 1000 * number, None, b"%d" % number, []) for number in range(count)]
-                self.patiently(lambda p=partition, r=records: self.produced(name, p, build(r)))
+                self.patiently(partial(self.produced, name, partition, build(records)))
         asked = [DeleteRecordsPartition(partition, begin) for partition, begin in begins.items()]
         if asked:
             reply = self.ask(DeleteRecordsRequest([DeleteRecordsTopic(name, asked)], 10_000), 1)
@@ -52,14 +56,11 @@ class Yard(Client):
         reply = self.ask(ProduceRequest(None, -1, 10_000, [TopicProduceData(name, [PartitionProduceData(partition, batch)])]), 8)
         return int(reply.responses[0].partition_responses[0].error_code)
 
-    def patiently(self, attempt: object) -> None:
-        until = time.monotonic() + TRY_SECONDS
-        while error := attempt():  # type: ignore[operator]
-            assert time.monotonic() < until, error
-            time.sleep(0.05)
+    def patiently(self, attempt: Callable[[], int]) -> None:
+        wait_until(lambda: not attempt(), TRY_SECONDS, pause=0.05)
 
     def coordinated(self, group: str) -> None:
-        self.patiently(lambda: self.ask(FindCoordinatorRequest(group), 2).error_code)
+        self.patiently(lambda: int(self.ask(FindCoordinatorRequest(group), 2).error_code))
 
     def commit(self, group: str, offsets: Offsets, epoch: int = -1, metadata: str = "") -> None:
         self.coordinated(group)
@@ -70,7 +71,7 @@ class Yard(Client):
 
         def attempt() -> int:
             reply = self.ask(OffsetCommitRequest(group, -1, "", topics=topics), 7)
-            return max(partition.error_code for topic in reply.topics for partition in topic.partitions)
+            return max(int(partition.error_code) for topic in reply.topics for partition in topic.partitions)
 
         self.patiently(attempt)
 

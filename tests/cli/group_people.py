@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
@@ -18,7 +18,8 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records import with_version
-from tests.running import Client
+from tests.cli.group_offsets import port_of
+from tests.running import Client, wait_until
 
 JOIN, SYNC = 5, 3  # the versions that bring instance ids
 JOIN_AT_ONCE = 3  # from 4 on a newcomer without one is given a member id first
@@ -71,14 +72,17 @@ class Party:
         if begin:
             self._send_join(begin)
         for name in self.ids:
-            while name != begin and self.heartbeat(name) != ErrorCode.REBALANCE_IN_PROGRESS:
-                time.sleep(0.005)
+            if name != begin:
+                wait_until(partial(self.must_rejoin, name), pause=0.005)
         for name in self.ids:
             if name != begin:
                 self._send_join(name)
         leaders = [name for name in [*self.ids, *newcomer] if self._joined(name)]  # every answer is read
         assert len(leaders) == 1
         return leaders[0]
+
+    def must_rejoin(self, name: str) -> bool:
+        return self.heartbeat(name) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def _send_join(self, name: str) -> None:
         person = self._people[name]
@@ -121,7 +125,7 @@ def assignment(topics: Mapping[str, Sequence[int]]) -> bytes:
 
 @contextmanager
 def party(bootstrap: str, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> Iterator[Party]:
-    gathered = Party(int(bootstrap.rpartition(":")[2]), group, topics, protocol)
+    gathered = Party(port_of(bootstrap), group, topics, protocol)
     try:
         yield gathered
     finally:

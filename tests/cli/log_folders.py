@@ -23,8 +23,18 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds, StateChange
-from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
+from protocol.messages.coordinator_notes import (
+    EndOffsets,
+    NoteHeader,
+    NoteKey,
+    PartitionEnds,
+    StateChange,
+)
+from protocol.messages.topics_registry import (
+    TopicKey,
+    TopicSetting,
+    TopicValue,
+)
 from protocol.records import with_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk
 from tests.running import environment
@@ -202,3 +212,15 @@ class Command:
                 assert problem["what"] in line
                 assert line.endswith(f". To go on: {problem['go_on']}.")
         return code, found, last["summary"]
+
+
+# spec: one image and one offset in every version, from Kafka's own serializer
+GROUP_KEY = "000200026731"
+OFFSET_KEY = "00010002673100017400000005"
+OFFSET_VALUES = {
+    0: "0000000000000000002a00016d0000018bcfe56800",
+    1: "0001000000000000002a00016d0000018bcfe568000000018bcfe65260",
+    2: "0002000000000000002a00016d0000018bcfe56800",
+    3: "0003000000000000002a0000000700016d0000018bcfe56800",
+    4: "0004000000000000002a00000007026d0000018bcfe5680000",
+}

@@ -17,8 +17,8 @@ import cli
 from cli.analyze import run as analyze
 from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
+from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
-from tests.pipeline.test_wire import commit_offsets
 from tests.running import broker, environment, heed_interrupts
 
 pytestmark = pytest.mark.once  # about files and processes

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tenure
+from tests.cli.conftest import Tenure, at
 from tests.kafka_process import free_ports, kafka_cluster, kafka_folder, running_kafka
 from tests.oracle import JAVA
+from tests.running import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -74,10 +75,8 @@ def test_what_a_listener_wants_is_one_line_at_once(ports: dict[str, int], tenure
 def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of_them(tenure: Tenure) -> None:
     with kafka_cluster(3) as kafka:
         names = [f"127.0.0.1:{port}" for port in kafka.ports]
-        until = time.monotonic() + SECONDS
-        while len(brokers(tenure, names[1])) < 3 and time.monotonic() < until:
-            time.sleep(0.2)
-        assert [(one["id"], one["rack"], one["reachable"]) for one in brokers(tenure, names[1])] == [
+        wait_until(lambda: len(brokers(at(names[1], tenure))) == 3, SECONDS, pause=0.2)
+        assert [(one["id"], one["rack"], one["reachable"]) for one in brokers(at(names[1], tenure))] == [
             (number, f"rack-{number}", True) for number in (1, 2, 3)
         ]
         created = tenure("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--bootstrap", names[2])
@@ -100,13 +99,11 @@ def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of
         assert (sent.code, sent.err, sent.out.splitlines()[0]) == (0, "", "60 records written to orders:")
         described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert described.code == 0, described.err
-        until = time.monotonic() + SECONDS
-        while any(one["reachable"] != (one["id"] != 3) for one in brokers(tenure, dead_first)) and time.monotonic() < until:
-            time.sleep(0.2)
+        wait_until(lambda: all(one["reachable"] == (one["id"] != 3) for one in brokers(at(dead_first, tenure))), SECONDS, pause=0.2)
         shown = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert shown.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
 
 
-def brokers(tenure: Tenure, bootstrap: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(tenure("cluster", "--bootstrap", bootstrap, "--timeout", "20", "--json").out)["brokers"]
+def brokers(ask: Tenure) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(ask("cluster", "--timeout", "20", "--json").out)["brokers"]
     return found

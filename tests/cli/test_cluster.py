@@ -27,8 +27,8 @@ pytestmark = pytest.mark.once  # conversations with brokers: one Python says it 
 METADATA, LIST, DESCRIBE = 3, 16, 60
 
 
-def test_a_broker_of_ours_is_shown_as_what_it_is(tenure: Tenure, bootstrap: str) -> None:
-    result = tenure("cluster", "--bootstrap", bootstrap)
+def test_a_broker_of_ours_is_shown_as_what_it_is(ask: Tenure, bootstrap: str) -> None:
+    result = ask("cluster")
     lines = result.out.splitlines()
     assert (result.code, result.err) == (0, "")
     assert lines[1] == "software    Tenure, which serves what Kafka 4.0 does"
@@ -36,8 +36,8 @@ def test_a_broker_of_ours_is_shown_as_what_it_is(tenure: Tenure, bootstrap: str)
     assert lines[-2:] == ["BROKER  HOST        PORT  RACK  STATE", f"     1  127.0.0.1  {bootstrap.rpartition(':')[2]}  -     controller"]
 
 
-def test_json_has_the_same_with_numbers_as_numbers(tenure: Tenure, bootstrap: str) -> None:
-    value = json.loads(tenure("cluster", "--bootstrap", bootstrap, "--json", "--versions").out)
+def test_json_has_the_same_with_numbers_as_numbers(ask: Tenure, bootstrap: str) -> None:
+    value = json.loads(ask("cluster", "--json", "--versions").out)
     port = int(bootstrap.rpartition(":")[2])
     assert value["tenure"] is True
     assert value["release"] == "4.0"

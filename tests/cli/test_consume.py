@@ -5,13 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import count
 
 import pytest
 
@@ -19,34 +13,24 @@ from cli.client import Cluster, Failure
 from cli.records.fetching import Fetcher
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.cli.conftest import Tenure
-from tests.running import ROOT, environment
+from tests.cli.consumers import consuming
+from tests.running import wait_until
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
-NUMBERS = count()
-Run = Callable[..., object]
-
 
 @pytest.fixture
-def name(tenure: Tenure, bootstrap: str) -> str:
+def topic(ask: Tenure, name: str) -> str:
     """A topic of two partitions: a0 to a4 in the first, b0 to b2 in the second."""
-    topic = f"consumed-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
-    tenure("topic", "create", topic, "--partitions", "2", "--bootstrap", bootstrap)
+    ask("topic", "create", name, "--partitions", "2")
     for partition, values in (("0", "a0\na1\na2\na3\na4\n"), ("1", "b0\nb1\nb2\n")):
-        assert tenure("produce", topic, "--partition", partition, "--bootstrap", bootstrap, stdin=values).code == 0
-    return topic
+        assert ask("produce", name, "--partition", partition, stdin=values).code == 0
+    return name
 
 
 @pytest.fixture
-def consume(tenure: Tenure, bootstrap: str, name: str) -> Run:
-    return lambda *arguments, **more: tenure("consume", name, *arguments, "--bootstrap", bootstrap, **more)
-
-
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    host, _, port = bootstrap.rpartition(":")
-    with Cluster([(host, int(port))], 5) as opened:
-        yield opened
+def consume(ask: Tenure, topic: str) -> Tenure:
+    return lambda *arguments, stdin="": ask("consume", topic, *arguments, stdin=stdin)
 
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
@@ -71,31 +55,31 @@ def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
         (("--from-beginning", "--limit", "0"), ""),
     ],
 )
-def test_it_begins_where_it_is_told_and_ends_at_the_end(consume, arguments, values):
+def test_it_begins_where_it_is_told_and_ends_at_the_end(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
     result = consume(*arguments, "--no-follow")
     assert (result.code, result.err) == (0, "")
     assert sorted(result.out.split()) == values.split()
 
 
-def test_it_waits_for_more_until_nothing_has_come_for_so_long(consume, name, tenure, bootstrap):
+def test_it_waits_for_more_until_nothing_has_come_for_so_long(consume: Tenure) -> None:
     begin = time.monotonic()
     assert consume("--idle", "0.3") == (0, "", "")
     assert 0.3 <= time.monotonic() - begin < 5
 
 
-def test_records_in_full_and_by_template_and_as_json(consume, name):
+def test_records_in_full_and_by_template_and_as_json(consume: Tenure, topic: str) -> None:
     long = consume("--from", "4", "--partition", "0", "--no-follow", "--long").out
-    assert long.endswith(f"Z  {name}-0@4  a4\n")
-    assert consume("--from", "4", "--partition", "0", "--limit", "1", "--format", "{topic}:{offset}").out == f"{name}:4\n"
+    assert long.endswith(f"Z  {topic}-0@4  a4\n")
+    assert consume("--from", "4", "--partition", "0", "--limit", "1", "--format", "{topic}:{offset}").out == f"{topic}:4\n"
     record = json.loads(consume("--from", "4", "--partition", "0", "--limit", "1", "--json").out)
-    assert (record["topic"], record["partition"], record["offset"], record["key"], record["value"], record["headers"]) == (name, 0, 4, None, "a4", [])
+    assert (record["topic"], record["partition"], record["offset"], record["key"], record["value"], record["headers"]) == (topic, 0, 4, None, "a4", [])
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("--from", "6", "--partition", "0"), 66, "{name}-0 has offsets 0 to 4, not 6"),
-        (("--partition", "2"), 66, "--partition: topic {name} has 2 partitions, and no 2"),
+        (("--from", "6", "--partition", "0"), 66, "TOPIC-0 has offsets 0 to 4, not 6"),
+        (("--partition", "2"), 66, "--partition: topic TOPIC has 2 partitions, and no 2"),
         (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a place to begin: earliest, latest, an offset,"),
         (("--from", "1", "--from-beginning"), 64, "--from and --from-beginning exclude each other"),
         (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
@@ -107,79 +91,80 @@ def test_records_in_full_and_by_template_and_as_json(consume, name):
         (("nosuch-topic",), 66, "topic nosuch-topic does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(consume, name, arguments, code, line):
+def test_what_cannot_be_read_is_one_line(consume: Tenure, topic: str, arguments: tuple[str, ...], code: int, line: str) -> None:
     result = consume(*arguments)
     assert result.code == code
     assert [json.loads(line)["error"]["message"] for line in result.out.splitlines()] == [result.err.removeprefix("tenure: ").strip()] * ("--json" in arguments)
-    assert result.err.startswith("tenure: " + line.replace("{name}", name))
+    assert result.err.startswith("tenure: " + line.replace("TOPIC", topic))
     assert len(result.err.splitlines()) == 1
 
 
-def test_deleted_records_are_told_of_and_gone_past(consume, cluster, name):
-    delete_before(cluster, name, 3)
+def test_deleted_records_are_told_of_and_gone_past(consume: Tenure, cluster: Cluster, topic: str) -> None:
+    delete_before(cluster, topic, 3)
     result = consume("--from", "1", "--partition", "0", "--no-follow")
     assert result.out.split() == ["a3", "a4"]
-    assert result.err == f"tenure: {name}-0: 2 offsets from 1 on are gone; beginning at 3\n"
+    assert result.err == f"tenure: {topic}-0: 2 offsets from 1 on are gone; beginning at 3\n"
 
 
 def poll_until(fetcher: Fetcher, records: int) -> list[str]:
     found: list[str] = []
-    until = time.monotonic() + 10
-    while len(found) < records:
-        assert time.monotonic() < until, found
-        found += [(one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found]
+
+    def enough() -> bool:
+        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found)
+        return len(found) >= records
+
+    wait_until(enough, pause=0)
     return found
 
 
-def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster, name):
+def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster: Cluster, topic: str) -> None:
     told: list[str] = []
     fetcher = Fetcher(cluster, told.append)
-    delete_before(cluster, name, 3)
-    fetcher.assign({(name, 0): 1})
+    delete_before(cluster, topic, 3)
+    fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 2) == ["a3", "a4"]
-    assert told == [f"{name}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
-    fetcher.assign({(name, 0): 99})
-    until = time.monotonic() + 5
-    while len(told) < 2:
-        assert time.monotonic() < until
-        fetcher.poll(0.2)
-    assert told[1] == f"{name}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
-    assert fetcher.positions == {(name, 0): 5}
+    assert told == [f"{topic}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
+    fetcher.assign({(topic, 0): 99})
+    wait_until(lambda: fetcher.poll(0.2) or len(told) == 2)
+    assert told[1] == f"{topic}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
+    assert fetcher.positions == {(topic, 0): 5}
     fetcher.close()
 
 
-def test_what_was_asked_for_another_position_is_not_taken_for_this_one(cluster, tenure, bootstrap, name):
-    tenure("produce", name, "--partition", "0", "--value", "a5", "--bootstrap", bootstrap)
+def test_what_was_asked_for_another_position_is_not_taken_for_this_one(cluster: Cluster, ask: Tenure, topic: str) -> None:
+    ask("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
-    fetcher.assign({(name, 0): 5})
+    fetcher.assign({(topic, 0): 5})
     fetcher._ask_leaders()  # what poll() does before it waits
-    fetcher.assign({(name, 0): 1})
+    fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 5) == ["a1", "a2", "a3", "a4", "a5"]
     fetcher.close()
 
 
-def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_beginning(cluster, tenure, bootstrap, name, monkeypatch):
+def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_beginning(
+    cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)
     told: list[str] = []
     fetcher = Fetcher(cluster, told.append)
-    fetcher.assign({(name, 0): 5, (name, 1): 3})
+    fetcher.assign({(topic, 0): 5, (topic, 1): 3})
     assert fetcher.poll(0.05) == []
-    tenure("topic", "delete", name, "--bootstrap", bootstrap)
-    tenure("topic", "create", name, "--partitions", "2", "--bootstrap", bootstrap)
-    tenure("produce", name, "--value", "new", "--bootstrap", bootstrap)
+    ask("topic", "delete", topic)
+    ask("topic", "create", topic, "--partitions", "2")
+    ask("produce", topic, "--value", "new")
     assert poll_until(fetcher, 1) == ["new"]
-    assert told == [f"topic {name} was deleted and made anew: reading it from its beginning"]
-    tenure("topic", "delete", name, "--bootstrap", bootstrap)
-    with pytest.raises(Failure, match=f"topic {name} was deleted"):
+    assert told == [f"topic {topic} was deleted and made anew: reading it from its beginning"]
+    ask("topic", "delete", topic)
+    with pytest.raises(Failure, match=f"topic {topic} was deleted"):
         poll_until(fetcher, 1)
     fetcher.close()
 
 
-def test_a_connection_that_breaks_is_made_again(cluster, name):
+def test_a_connection_that_breaks_is_made_again(cluster: Cluster, topic: str) -> None:
     fetcher = Fetcher(cluster, lambda text: None)
-    fetcher.assign({(name, 0): 0})
+    fetcher.assign({(topic, 0): 0})
     assert poll_until(fetcher, 5)
-    fetcher.assign({(name, 0): 0})
+    fetcher.assign({(topic, 0): 0})
     for connection in fetcher._connections.values():
         connection.close()
     assert poll_until(fetcher, 5) == ["a0", "a1", "a2", "a3", "a4"]
@@ -189,23 +174,9 @@ def test_a_connection_that_breaks_is_made_again(cluster, name):
 # As a process
 
 
-@contextmanager
-def consuming(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-P", "-m", "tenure", "consume", *arguments, "--bootstrap", bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
-        watchdog = threading.Timer(30, process.kill)
-        watchdog.start()
-        try:
-            yield process
-        finally:
-            watchdog.cancel()
-            process.kill()
-
-
-@pytest.mark.once
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_it_quietly_and_at_once(bootstrap, name, number, code):
-    with consuming(bootstrap, name, "--from-beginning", "--format", "{value}") as process:
+def test_a_signal_ends_it_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, code: int) -> None:
+    with consuming(bootstrap, topic, "--from-beginning", "--format", "{value}") as process:
         assert process.stdout is not None
         seen = {process.stdout.readline() for _ in range(8)}
         assert len(seen) == 8
@@ -216,10 +187,9 @@ def test_a_signal_ends_it_quietly_and_at_once(bootstrap, name, number, code):
     assert (process.returncode, out, err) == (code, b"", b"")
 
 
-@pytest.mark.once
-def test_a_reader_that_goes_away_ends_it_quietly(bootstrap, name, tenure):
-    tenure("produce", name, "--bootstrap", bootstrap, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
-    with consuming(bootstrap, name, "--from-beginning") as process:
+def test_a_reader_that_goes_away_ends_it_quietly(bootstrap: str, ask: Tenure, topic: str) -> None:
+    ask("produce", topic, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
+    with consuming(bootstrap, topic, "--from-beginning") as process:
         assert process.stdout is not None
         os.read(process.stdout.fileno(), 10)
         process.stdout.close()

@@ -6,12 +6,13 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from cli.failure import EXIT, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
-from cli.records.batches import chunk_of
+from cli.records.batches import Chunk, chunk_of
 from cli.records.drafts import json_lines
 from cli.records.layout import LONG, Found, Layout, as_bytes, as_safe_text, as_text, document
 from cli.records.membership import Member, Timeouts
@@ -25,25 +26,25 @@ def shares(assignor: str, members: Sequence[Subscriber], **partitions: int) -> d
     return {who: " ".join(f"{topic}{''.join(map(str, numbers))}" for topic, numbers in sorted(share.items())) for who, share in found.items()}
 
 
-def test_range_gives_the_first_members_one_more_of_each_topic():
+def test_range_gives_the_first_members_one_more_of_each_topic() -> None:
     members = [Subscriber("m2", None, ["a", "b"]), Subscriber("m1", None, ["a", "b"])]
     assert shares("range", members, a=3, b=3) == {"m1": "a01 b01", "m2": "a2 b2"}
     assert shares("range", members, a=1, b=4) == {"m1": "a0 b01", "m2": "b23"}
 
 
-def test_round_robin_goes_round_partition_by_partition():
+def test_round_robin_goes_round_partition_by_partition() -> None:
     members = [Subscriber("m2", None, ["a", "b"]), Subscriber("m1", None, ["a", "b"])]
     assert shares("roundrobin", members, a=3, b=3) == {"m1": "a02 b1", "m2": "a1 b02"}
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_only_subscribers_of_a_topic_get_it_and_a_topic_that_is_not_there_is_nobodys(assignor: str):
+def test_only_subscribers_of_a_topic_get_it_and_a_topic_that_is_not_there_is_nobodys(assignor: str) -> None:
     members = [Subscriber("m1", None, ["a"]), Subscriber("m2", None, ["a", "b", "gone"]), Subscriber("m3", None, [])]
     assert shares(assignor, members, a=2, b=2) == {"m1": "a0", "m2": "a1 b01", "m3": ""}
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_static_members_sit_in_the_order_of_their_instance_ids_whatever_their_member_ids_are(assignor: str):
+def test_static_members_sit_in_the_order_of_their_instance_ids_whatever_their_member_ids_are(assignor: str) -> None:
     first = [Subscriber("m9", "desk-1", ["a"]), Subscriber("m1", "desk-2", ["a"]), Subscriber("m0", None, ["a"])]
     later = [Subscriber("m0", None, ["a"]), Subscriber("m1", "desk-1", ["a"]), Subscriber("m9", "desk-2", ["a"])]
     assert shares(assignor, first, a=3) == {"m9": "a0", "m1": "a1", "m0": "a2"}
@@ -53,7 +54,7 @@ def test_static_members_sit_in_the_order_of_their_instance_ids_whatever_their_me
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # how kafka-python reads its own files
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_assignments_are_those_of_kafka_python(assignor: str):
+def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
@@ -82,7 +83,7 @@ class KafkaPythonCluster:
         return set(range(self.partitions[topic])) if topic in self.partitions else None
 
 
-def assign_with(theirs: type, cluster: KafkaPythonCluster, members: dict[str, Subscriber]) -> dict[str, dict[str, list[int]]]:
+def assign_with(theirs: Any, cluster: KafkaPythonCluster, members: dict[str, Subscriber]) -> dict[str, dict[str, list[int]]]:
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
     group = [
@@ -96,22 +97,22 @@ def assign_with(theirs: type, cluster: KafkaPythonCluster, members: dict[str, Su
 # How records look
 
 
-def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence = ()) -> Found:
+def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence[tuple[bytes, bytes | None]] = ()) -> Found:
     return Found("orders", 2, Record(7, timestamp, key, value, headers))
 
 
-def test_a_template_has_places_escapes_and_braces():
+def test_a_template_has_places_escapes_and_braces() -> None:
     layout = Layout("{topic}/{partition}@{offset}\\t{key}={value} {{{headers}}}", as_text)
     assert layout.line(found(headers=[(b"a", b"1"), (b"b", None)])) == b"orders/2@7\tk=v {a=1, b=null}\n"
 
 
 @pytest.mark.parametrize("template", ["{foo}", "{", "{value", "}", "{key:", "{}"])
-def test_a_template_that_makes_no_sense_is_refused(template: str):
+def test_a_template_that_makes_no_sense_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=r"brace"):
         Layout(template, as_text)
 
 
-def test_the_long_look_leaves_out_what_is_not_there():
+def test_the_long_look_leaves_out_what_is_not_there() -> None:
     layout = Layout(LONG, as_text)
     assert layout.line(found(headers=[(b"n", b"v")])) == b"2023-11-14T22:13:20.123Z  orders-2@7  k: v  [n=v]\n"
     assert layout.line(found(key=None, value=None)) == b"2023-11-14T22:13:20.123Z  orders-2@7  null\n"
@@ -127,7 +128,7 @@ def test_the_long_look_leaves_out_what_is_not_there():
         (None, "null", "null", b""),
     ],
 )
-def test_nothing_steers_a_terminal_and_a_pipe_gets_text_as_it_is(value: bytes | None, piped: str, safe: str, raw: bytes):
+def test_nothing_steers_a_terminal_and_a_pipe_gets_text_as_it_is(value: bytes | None, piped: str, safe: str, raw: bytes) -> None:
     assert as_text(value).decode() == piped
     assert as_safe_text(value).decode() == safe
     assert as_bytes(value) == raw
@@ -135,7 +136,7 @@ def test_nothing_steers_a_terminal_and_a_pipe_gets_text_as_it_is(value: bytes | 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1_700_000_000_123, (1 << 63) - 1, -5])
 @pytest.mark.parametrize("data", [b"text", "\u6f22".encode(), b"\x00\xff", b"", None])
-def test_what_is_printed_as_json_is_produced_again_as_it_was(data: bytes | None, timestamp: int):
+def test_what_is_printed_as_json_is_produced_again_as_it_was(data: bytes | None, timestamp: int) -> None:
     record = found(data, data, timestamp, [(b"n", data), (b"n", b"again")])
     line = json.dumps(document(record)).encode()
     if timestamp < -1:
@@ -162,18 +163,18 @@ def test_what_is_printed_as_json_is_produced_again_as_it_was(data: bytes | None,
         ("2023-11-14", Begin("time", 1_699_920_000_000)),
     ],
 )
-def test_from_takes_places_offsets_and_times(text: str, begin: Begin):
+def test_from_takes_places_offsets_and_times(text: str, begin: Begin) -> None:
     assert begin_of(text) == begin
 
 
-def test_from_takes_an_age():
+def test_from_takes_an_age() -> None:
     begin = begin_of("15m")
     assert begin.kind == "time"
     assert abs(time.time() * 1000 - 900_000 - begin.number) < 5000
 
 
 @pytest.mark.parametrize("text", ["", "--3", "1.5", "yesterday", "2023-02-30", "1960-01-01", "9" * 19 + "9", "\u0663"])
-def test_from_refuses_what_it_does_not_know(text: str):
+def test_from_refuses_what_it_does_not_know(text: str) -> None:
     with pytest.raises(ValueError, match=r"place to begin|before 1970"):
         begin_of(text)
 
@@ -181,16 +182,16 @@ def test_from_refuses_what_it_does_not_know(text: str):
 # What a fetch brought
 
 
-def batch(first: int, *values: bytes, **more: object) -> bytes:
-    return build([Record(first + at, 1000, None, value) for at, value in enumerate(values)], base_offset=first, **more)  # type: ignore[arg-type]
+def batch(first: int, *values: bytes, **more: Any) -> bytes:
+    return build([Record(first + at, 1000, None, value) for at, value in enumerate(values)], base_offset=first, **more)
 
 
-def values(chunk: object) -> list[tuple[int, bytes | None]]:
-    return [(one.record.offset, one.record.value) for one in chunk.found]  # type: ignore[attr-defined]
+def values(chunk: Chunk) -> list[tuple[int, bytes | None]]:
+    return [(one.record.offset, one.record.value) for one in chunk.found]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_records_before_the_position_and_a_batch_that_is_cut_short_are_left_out(codec: Compression):
+def test_records_before_the_position_and_a_batch_that_is_cut_short_are_left_out(codec: Compression) -> None:
     data = batch(4, b"a", b"b", b"c", compression=codec) + batch(7, b"d", compression=codec) + batch(8, b"e" * 50)[:-3]
     chunk = chunk_of("t", 0, 5, data, None)
     assert values(chunk) == [(5, b"b"), (6, b"c"), (7, b"d")]
@@ -198,12 +199,12 @@ def test_records_before_the_position_and_a_batch_that_is_cut_short_are_left_out(
     assert chunk_of("t", 0, 8, batch(8, b"e" * 50)[:-3], None).next_offset == 8
 
 
-def test_a_batch_of_control_records_moves_the_position_and_shows_nothing():
+def test_a_batch_of_control_records_moves_the_position_and_shows_nothing() -> None:
     chunk = chunk_of("t", 0, 0, batch(0, b"a") + batch(1, b"marker", control=True), None)
     assert (values(chunk), chunk.next_offset) == ([(0, b"a")], 2)
 
 
-def test_records_of_aborted_transactions_are_left_out_up_to_their_marker():
+def test_records_of_aborted_transactions_are_left_out_up_to_their_marker() -> None:
     def marker(offset: int, kind: int) -> bytes:
         record = Record(offset, 1000, b"\0\0" + kind.to_bytes(2, "big"), b"\0\0\0\0\0\0")
         return build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=0)
@@ -216,21 +217,21 @@ def test_records_of_aborted_transactions_are_left_out_up_to_their_marker():
     assert len(values(chunk_of("t", 0, 0, data, None))) == 4
 
 
-def test_a_damaged_batch_is_named_with_its_offset():
+def test_a_damaged_batch_is_named_with_its_offset() -> None:
     data = bytearray(batch(40, b"value"))
     data[-1] ^= 1
     with pytest.raises(Failure, match="t-0: the batch at offset 40 is damaged: a batch's checksum is wrong"):
         chunk_of("t", 0, 40, bytes(data), None)
 
 
-def test_a_batch_of_an_old_format_is_named_as_that():
+def test_a_batch_of_an_old_format_is_named_as_that() -> None:
     data = bytearray(batch(0, b"value"))
     data[16] = 1
     with pytest.raises(Failure, match=r"before Kafka 0\.11"):
         chunk_of("t", 0, 0, bytes(data), None)
 
 
-def test_the_brokers_time_stands_for_all_records_of_its_batch():
+def test_the_brokers_time_stands_for_all_records_of_its_batch() -> None:
     data = build([Record(0, 1, None, b"a"), Record(1, 5, None, b"b")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     chunk = chunk_of("t", 0, 0, data, None)
     assert [(one.record.timestamp, one.append_time) for one in chunk.found] == [(5, True), (5, True)]

@@ -15,18 +15,17 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
-def orders(bootstrap: str) -> Iterator[Party]:
+def orders(bootstrap: str, yard: Yard) -> Iterator[Party]:
     """Topic `described`, three partitions; two members, of whom one is static, and one partition that nobody has."""
-    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
-        yard.topic("described", counts=(10, 10, 10), begins={})
-        yard.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
-        yard.commit("alone", {("described", 0): 3})
+    yard.topic("described", counts=(10, 10, 10), begins={})
+    yard.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
+    yard.commit("alone", {("described", 0): 3})
     with party(bootstrap, "orders", ["described"]) as people:
         yield people.settle({"worker-1": {"described": [0]}, "adhoc": {"described": [1]}}, static=["worker-1"])
 
 
-def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "list", "--bootstrap", bootstrap)
+def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str, ask: Tenure) -> None:
+    done = ask("group", "list")
     assert done.code == 0
     head, *rows = [line.split() for line in done.out.splitlines()]
     assert head == ["GROUP", "STATE", "TYPE", "PROTOCOL", "MEMBERS", "STATIC", "COORDINATOR"]
@@ -34,15 +33,15 @@ def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str,
     assert ["alone", "Empty", "classic", "-", "0", "0", "1", f"({bootstrap})"] in rows
 
 
-def test_groups_that_a_broker_cannot_read_are_said_to_be_missing(bootstrap: str, tenure: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_a_broker_cannot_read_are_said_to_be_missing(bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.health.probe", lambda *_: (2, "is not ready: partition 9 (cannot be read: damaged)"))
-    done = tenure("group", "list", "--bootstrap", bootstrap)
+    done = ask("group", "list")
     assert done.code == 75
     assert done.err == f"tenure: {bootstrap} is not ready: partition 9 (cannot be read: damaged): its groups are missing here\n"
 
 
-def test_groups_are_listed_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    listed = json.loads(tenure("group", "list", "--bootstrap", bootstrap, "--json").out)["groups"]
+def test_groups_are_listed_for_programs(orders: Party, ask: Tenure) -> None:
+    listed = json.loads(ask("group", "list", "--json").out)["groups"]
     assert {
         "group": "orders",
         "state": "Stable",
@@ -56,15 +55,15 @@ def test_groups_are_listed_for_programs(orders: Party, bootstrap: str, tenure: T
 
 
 @pytest.mark.parametrize(("filters", "found"), [(["stable"], True), (["Empty", "STABLE"], True), (["Empty"], False)])
-def test_groups_of_a_state_are_listed(orders: Party, bootstrap: str, tenure: Tenure, filters: list[str], found: bool) -> None:
+def test_groups_of_a_state_are_listed(orders: Party, ask: Tenure, filters: list[str], found: bool) -> None:
     asked = [word for state in filters for word in ("--state", state)]
-    done = tenure("group", "list", "--bootstrap", bootstrap, *asked, "--json")
+    done = ask("group", "list", *asked, "--json")
     assert ("orders" in {one["group"] for one in json.loads(done.out)["groups"]}) is found
 
 
-def test_groups_of_a_type_are_listed(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    assert "orders" in tenure("group", "list", "--bootstrap", bootstrap, "--type", "Classic").out
-    assert tenure("group", "list", "--bootstrap", bootstrap, "--type", "share").out == "no group is of this state and type\n"
+def test_groups_of_a_type_are_listed(orders: Party, ask: Tenure) -> None:
+    assert "orders" in ask("group", "list", "--type", "Classic").out
+    assert ask("group", "list", "--type", "share").out == "no group is of this state and type\n"
 
 
 @pytest.mark.parametrize(("option", "value", "hint"), [("--state", "bogus", "PreparingRebalance"), ("--type", "bogus", "streams")])
@@ -75,8 +74,8 @@ def test_a_state_or_type_that_is_none_is_named_with_those_there_are(tenure: Tenu
     assert hint in done.err
 
 
-def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "describe", "orders", "--bootstrap", bootstrap)
+def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, bootstrap: str, ask: Tenure) -> None:
+    done = ask("group", "describe", "orders")
     lines = done.out.splitlines()
     assert lines[0] == f"orders: Stable, type classic, protocol range, coordinator 1 ({bootstrap})"
     assert lines[1] == "2 members (1 static, 1 dynamic); 3 partitions, lag 9"
@@ -88,8 +87,8 @@ def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, boot
     assert lines[7:] == ["read by nobody: described 2"]
 
 
-def test_a_group_is_described_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    (group,) = json.loads(tenure("group", "describe", "orders", "--bootstrap", bootstrap, "--json").out)["groups"]
+def test_a_group_is_described_for_programs(orders: Party, ask: Tenure) -> None:
+    (group,) = json.loads(ask("group", "describe", "orders", "--json").out)["groups"]
     assert (group["members"], group["static_members"], group["lag"], group["state"]) == (2, 1, 9, "Stable")
     assert group["unread"] == [{"topic": "described", "partitions": [2]}]
     assert group["partitions"][1] == {
@@ -106,33 +105,33 @@ def test_a_group_is_described_for_programs(orders: Party, bootstrap: str, tenure
     }
 
 
-def test_a_group_without_members_is_described(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    lines = tenure("group", "describe", "alone", "--bootstrap", bootstrap).out.splitlines()
+def test_a_group_without_members_is_described(orders: Party, ask: Tenure) -> None:
+    lines = ask("group", "describe", "alone").out.splitlines()
     assert lines[0].startswith("alone: Empty, type classic, coordinator 1")
     assert lines[1] == "no members; 1 partition, lag 7"
     assert lines[3].split() == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"]
     assert len(lines) == 5
 
 
-def test_a_group_that_has_committed_nothing_is_described(bootstrap: str, tenure: Tenure) -> None:
+def test_a_group_that_has_committed_nothing_is_described(bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "fresh", ["described"]) as people:
         people.settle({"a": {}})
-        done = tenure("group", "describe", "fresh", "--bootstrap", bootstrap)
+        done = ask("group", "describe", "fresh")
     assert done.out.splitlines()[1:] == ["1 member (dynamic); nothing committed", f"without a partition: {people.ids['a'][:10]}"]
 
 
-def test_groups_that_are_not_there_are_named_and_the_others_described(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "describe", "nope", "alone", "--bootstrap", bootstrap)
+def test_groups_that_are_not_there_are_named_and_the_others_described(orders: Party, ask: Tenure) -> None:
+    done = ask("group", "describe", "nope", "alone")
     assert done.code == 66
     assert done.err == "tenure: there is no group nope\n"
     assert done.out.startswith("alone: ")
-    alone = tenure("group", "describe", "nope", "--bootstrap", bootstrap)
+    alone = ask("group", "describe", "nope")
     assert (alone.code, alone.out) == (66, "")
     assert alone.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
 
 
-def test_the_members_of_a_group_are_shown(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "members", "orders", "--bootstrap", bootstrap)
+def test_the_members_of_a_group_are_shown(orders: Party, ask: Tenure) -> None:
+    done = ask("group", "members", "orders")
     assert [line.split() for line in done.out.splitlines()] == [
         ["INSTANCE", "MEMBER", "CLIENT", "HOST", "TOPICS", "COUNT", "PARTITIONS"],
         ["worker-1", orders.ids["worker-1"], "worker-1", "127.0.0.1", "described", "1", "described", "0"],
@@ -140,8 +139,8 @@ def test_the_members_of_a_group_are_shown(orders: Party, bootstrap: str, tenure:
     ]
 
 
-def test_the_members_of_a_group_are_shown_for_programs(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    found = json.loads(tenure("group", "members", "orders", "--bootstrap", bootstrap, "--json").out)
+def test_the_members_of_a_group_are_shown_for_programs(orders: Party, ask: Tenure) -> None:
+    found = json.loads(ask("group", "members", "orders", "--json").out)
     assert (found["state"], found["protocol"]) == ("Stable", "range")
     assert found["members"][0] == {
         "member_id": orders.ids["worker-1"],
@@ -156,16 +155,15 @@ def test_the_members_of_a_group_are_shown_for_programs(orders: Party, bootstrap:
     }
 
 
-def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: Party, bootstrap: str, tenure: Tenure) -> None:
-    assert tenure("group", "members", "alone", "--bootstrap", bootstrap).out == "group alone has no members (state Empty)\n"
-    assert tenure("group", "members", "nope", "--bootstrap", bootstrap).code == 66
+def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: Party, ask: Tenure) -> None:
+    assert ask("group", "members", "alone").out == "group alone has no members (state Empty)\n"
+    assert ask("group", "members", "nope").code == 66
 
 
 @pytest.mark.usefixtures("orders")  # for its topic
-def test_a_name_that_would_write_on_a_terminal_is_written_as_what_it_is(bootstrap: str, tenure: Tenure) -> None:
-    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
-        yard.commit("red\x1b[31m", {("described", 0): 1})
+def test_a_name_that_would_write_on_a_terminal_is_written_as_what_it_is(yard: Yard, ask: Tenure) -> None:
+    yard.commit("red\x1b[31m", {("described", 0): 1})
     for command in (("list",), ("describe", "red\x1b[31m")):
-        done = tenure("group", *command, "--bootstrap", bootstrap)
+        done = ask("group", *command)
         assert "\x1b" not in done.out
         assert "red\\x1b[31m" in done.out

@@ -7,26 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Tenure
+from tests.cli.group_history import entries_of
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import Party, party
-from tests.running import environment
+from tests.running import environment, wait_until
 
 pytestmark = pytest.mark.once
 
-WRITTEN_SECONDS = 10  # notes come a moment behind
-
 
 @pytest.fixture(scope="module")
-def lived(bootstrap: str) -> str:
+def lived(bootstrap: str, yard: Yard) -> str:
     """A group that was formed, grew, kept a seat through a restart, lost a member and its last ones. Its name."""
-    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
-        yard.topic("told", counts=(1, 1, 1, 1), begins={})
+    yard.topic("told", counts=(1, 1, 1, 1), begins={})
     with party(bootstrap, "lived", ["told"]) as people:
         people.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
         people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}})
@@ -37,21 +33,8 @@ def lived(bootstrap: str) -> str:
     return "lived"
 
 
-def entries_of(tenure: Tenure, bootstrap: str, group: str, ready: int, *words: str) -> list[dict[str, Any]]:
-    """As soon as so many rebalances are over."""
-    until = time.monotonic() + WRITTEN_SECONDS
-    while True:
-        done = tenure("group", "history", group, "--bootstrap", bootstrap, "--json", *words)
-        if done.code == 0:
-            entries: list[dict[str, Any]] = json.loads(done.out)["entries"]
-            if sum(entry["kind"] == "rebalance" and entry["end"] != "open" for entry in entries) >= ready:
-                return entries
-        assert time.monotonic() < until, done
-        time.sleep(0.05)
-
-
-def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, bootstrap: str, tenure: Tenure) -> None:
-    formed, grown, back, left, emptied = entries_of(tenure, bootstrap, lived, 4)
+def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, ask: Tenure) -> None:
+    formed, grown, back, left, emptied = entries_of(ask, lived, 4)
     assert [one["kind"] for one in (formed, grown, back, left, emptied)] == [
         "rebalance",
         "rebalance",
@@ -72,9 +55,9 @@ def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, bootst
     assert formed["took_ms"] >= 0
 
 
-def test_the_story_is_told_in_words(lived: str, bootstrap: str, tenure: Tenure) -> None:
-    entries_of(tenure, bootstrap, lived, 4)
-    done = tenure("group", "history", lived, "--bootstrap", bootstrap)
+def test_the_story_is_told_in_words(lived: str, ask: Tenure) -> None:
+    entries_of(ask, lived, 4)
+    done = ask("group", "history", lived)
     assert (done.code, done.err) == (0, "")
     shown = done.out
     assert "why       a joined the empty group" in shown
@@ -90,34 +73,34 @@ def test_the_story_is_told_in_words(lived: str, bootstrap: str, tenure: Tenure) 
     assert "\x1b" not in shown
 
 
-def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(bootstrap: str, tenure: Tenure) -> None:
+def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as people:
         people.settle({"a": {"told": [0, 1, 2, 3]}})
         people.settle({"a": {"told": [0, 1]}, "b": {}})
         people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
-        entries = entries_of(tenure, bootstrap, "steps", 3)
+        entries = entries_of(ask, "steps", 3)
         assert [len(one["moved"]) for one in entries] == [4, 2, 2]
-        shown = tenure("group", "history", "steps", "--bootstrap", bootstrap).out
+        shown = ask("group", "history", "steps").out
     assert "stopped   only what moved (cooperative-sticky)" in shown
     assert shown.count("joined again, and partitions that nobody had were assigned (cooperative-sticky)") == 1
 
 
-def test_the_newest_are_told_and_how_many_were_before(lived: str, bootstrap: str, tenure: Tenure) -> None:
-    entries_of(tenure, bootstrap, lived, 4)
-    document = json.loads(tenure("group", "history", lived, "--bootstrap", bootstrap, "--json", "--limit", "1").out)
+def test_the_newest_are_told_and_how_many_were_before(lived: str, ask: Tenure) -> None:
+    entries_of(ask, lived, 4)
+    document = json.loads(ask("group", "history", lived, "--json", "--limit", "1").out)
     assert (document["earlier"], [one["end"] for one in document["entries"]]) == (4, ["empty"])
-    done = tenure("group", "history", lived, "--bootstrap", bootstrap, "--limit", "2")
+    done = ask("group", "history", lived, "--limit", "2")
     assert done.out.startswith("3 earlier entries are left out (--limit 0 shows all)\n")
-    assert len(json.loads(tenure("group", "history", lived, "--bootstrap", bootstrap, "--json", "--limit", "0").out)["entries"]) == 5
+    assert len(json.loads(ask("group", "history", lived, "--json", "--limit", "0").out)["entries"]) == 5
 
 
-def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, bootstrap: str, tenure: Tenure) -> None:
-    *before, emptied = entries_of(tenure, bootstrap, lived, 4)
-    told = entries_of(tenure, bootstrap, lived, 1, "--since", emptied["at"])
+def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, ask: Tenure) -> None:
+    *before, emptied = entries_of(ask, lived, 4)
+    told = entries_of(ask, lived, 1, "--since", emptied["at"])
     assert told == [one for one in [*before, emptied] if max(one["at"], one.get("ended", one["at"])) >= emptied["at"]]
-    done = tenure("group", "history", lived, "--bootstrap", bootstrap, "--since", "2100-01-01")
+    done = ask("group", "history", lived, "--since", "2100-01-01")
     assert (done.code, done.out) == (0, "nothing is noted of group lived since 2100-01-01T00:00:00Z\n")
-    assert len(entries_of(tenure, bootstrap, lived, 4, "--since", "1h")) == 5
+    assert len(entries_of(ask, lived, 4, "--since", "1h")) == 5
 
 
 @pytest.mark.parametrize("text", ["yesterday", "12:00", "", "5"])
@@ -127,28 +110,24 @@ def test_a_time_that_is_none_is_named(tenure: Tenure, text: str) -> None:
     assert "how long ago" in done.err
 
 
-def test_a_group_that_never_was_has_no_history(bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "history", "never", "--bootstrap", bootstrap)
+def test_a_group_that_never_was_has_no_history(ask: Tenure) -> None:
+    done = ask("group", "history", "never")
     assert (done.code, done.out) == (66, "")
     assert done.err == "tenure: there is no group never (tenure group list shows what there is)\n"
 
 
-def test_a_group_that_only_commits_has_nothing_to_tell(bootstrap: str, tenure: Tenure) -> None:
-    with Yard(int(bootstrap.rpartition(":")[2])) as yard:
-        yard.topic("quiet", counts=(1,), begins={})
-        yard.commit("quiet", {("quiet", 0): 1})
-    done = tenure("group", "history", "quiet", "--bootstrap", bootstrap)
+def test_a_group_that_only_commits_has_nothing_to_tell(yard: Yard, ask: Tenure) -> None:
+    yard.topic("quiet", counts=(1,), begins={})
+    yard.commit("quiet", {("quiet", 0): 1})
+    done = ask("group", "history", "quiet")
     assert (done.code, done.out) == (0, "nothing is noted of group quiet\n")
 
 
-def test_a_rebalance_under_way_is_told_as_such(bootstrap: str, tenure: Tenure) -> None:
+def test_a_rebalance_under_way_is_told_as_such(bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "open", ["told"]) as people:
         people.settle({"a": {}, "b": {}})
         people.leave("b")
-        until = time.monotonic() + WRITTEN_SECONDS
-        while "rebalance under way" not in (shown := tenure("group", "history", "open", "--bootstrap", bootstrap).out):
-            assert time.monotonic() < until, shown
-            time.sleep(0.05)
+        shown = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance under way" in now))
     assert "end       not over yet" in shown
 
 

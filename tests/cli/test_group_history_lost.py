@@ -10,10 +10,10 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.cli.conftest import Tenure
+from tests.cli.conftest import Tenure, at
+from tests.cli.group_history import entries_of
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import party
-from tests.cli.test_group_history import entries_of
 from tests.running import Client, broker
 
 pytestmark = pytest.mark.once
@@ -28,18 +28,18 @@ def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_wha
             yard.topic("t", counts=(1, 1, 1), begins={})
         with party(bootstrap, "killed", ["t"]) as people:
             people.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
-            entries_of(tenure, bootstrap, "killed", 1)  # its notes are written
+            entries_of(at(bootstrap, tenure), "killed", 1)  # its notes are written
             people.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
             first.kill()  # the notes of this one are still in memory
     with broker("--data", str(tmp_path), *FAST) as second:
-        bootstrap = f"127.0.0.1:{second.port}"
+        ask = at(f"127.0.0.1:{second.port}", tenure)
         with Client(second.port) as client:
             both = [MemberIdentity("", name, None) for name in ("a", "b")]
             while (code := client.ask(LeaveGroupRequest("killed", both), 5).error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 time.sleep(0.02)
             assert code == 0
-        entries = entries_of(tenure, bootstrap, "killed", 2)
-        shown = tenure("group", "history", "killed", "--bootstrap", bootstrap).out
+        entries = entries_of(ask, "killed", 2)
+        shown = ask("group", "history", "killed").out
     assert [one["to_generation"] for one in entries if one["kind"] in ("rebalance", "gap")] == [1, 2, 3]
     second_one = next(one for one in entries if one.get("to_generation") == 2)
     assert (second_one["kind"], second_one["from_generation"], second_one["cause"]) == ("gap", 1, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ class Pair:
             broker.answers |= {
                 MetadataRequest.API_KEY: metadata_of(*self.brokers, topics=self.topics),
                 FindCoordinatorRequest.API_KEY: self.coordinators,
-                ListOffsetsRequest.API_KEY: lambda request, version, number=number: self.offsets(request, number),
+                ListOffsetsRequest.API_KEY: partial(self.offsets, number),
                 OffsetFetchRequest.API_KEY: self.committed,
                 OffsetCommitRequest.API_KEY: self.commit,
                 OffsetDeleteRequest.API_KEY: self.delete,
@@ -80,7 +81,7 @@ class Pair:
         broker = self.brokers[1]
         return FindCoordinatorResponse(coordinators=[Coordinator(key, 1, broker.host, broker.port) for key in request.coordinator_keys])
 
-    def offsets(self, request: Any, broker: int) -> Message:
+    def offsets(self, broker: int, request: Any, version: int) -> Message:
         topics = []
         for topic in request.topics:
             found = []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,14 @@ TOPIC = "reset.t"
 
 
 @pytest.fixture(scope="module")
-def yard(bootstrap: str) -> Iterator[Yard]:
-    with Yard(int(bootstrap.rpartition(":")[2])) as opened:
-        opened.topic(TOPIC)
-        yield opened
+def yard(yard: Yard) -> Yard:
+    yard.topic(TOPIC)
+    return yard
 
 
 @pytest.fixture
-def reset(tenure: Tenure, bootstrap: str) -> Tenure:
-    return lambda *arguments, stdin="": tenure("group", "offsets", "reset", *arguments, "--bootstrap", bootstrap, stdin=stdin)
+def reset(ask: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": ask("group", "offsets", "reset", *arguments, stdin=stdin)
 
 
 def of(*offsets: int | None) -> Offsets:
@@ -138,12 +136,12 @@ def test_what_is_exported_is_brought_back_from_the_file(name: str, yard: Yard, r
     assert yard.committed(group) == of(7, 9, 0)
 
 
-def test_what_show_prints_as_json_is_brought_back(yard: Yard, reset: Tenure, tenure: Tenure, bootstrap: str) -> None:
+def test_what_show_prints_as_json_is_brought_back(yard: Yard, reset: Tenure, ask: Tenure) -> None:
     yard.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
-    before = tenure("group", "offsets", "show", "reset.again", "--json", "--bootstrap", bootstrap).out
+    before = ask("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
     assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
-    again = json.loads(tenure("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json", "--bootstrap", bootstrap).out)
+    again = json.loads(ask("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json").out)
     assert again == json.loads(before)
 
 

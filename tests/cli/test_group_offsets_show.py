@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,15 +13,14 @@ TOPIC = "show.t"
 
 
 @pytest.fixture(scope="module")
-def yard(bootstrap: str) -> Iterator[Yard]:
-    with Yard(int(bootstrap.rpartition(":")[2])) as opened:
-        opened.topic(TOPIC)
-        yield opened
+def yard(yard: Yard) -> Yard:
+    yard.topic(TOPIC)
+    return yard
 
 
 @pytest.fixture
-def offsets(tenure: Tenure, bootstrap: str) -> Tenure:
-    return lambda *arguments, stdin="": tenure("--bootstrap", bootstrap, "group", "offsets", *arguments, stdin=stdin)
+def offsets(ask: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": ask("group", "offsets", *arguments, stdin=stdin)
 
 
 def rows(text: str) -> list[list[str]]:

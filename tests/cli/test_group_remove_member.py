@@ -8,7 +8,6 @@ import pty
 import select
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from cli.groups.described import describe_one
 from cli.groups.remove_member import refusal, remove
 from cli.shown import Screen
 from tests.cli.conftest import Tenure
+from tests.cli.group_history import entries_of
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import party
 from tests.running import environment
@@ -28,21 +28,20 @@ FENCED, UNKNOWN = 82, 25
 
 
 @pytest.fixture(scope="module")
-def yard(bootstrap: str) -> Yard:
-    with Yard(int(bootstrap.rpartition(":")[2])) as opened:
-        opened.topic("removed", counts=(1, 1, 1, 1), begins={})
-        yield opened
+def yard(yard: Yard) -> Yard:
+    yard.topic("removed", counts=(1, 1, 1, 1), begins={})
+    return yard
 
 
-def members_of(tenure: Tenure, bootstrap: str, group: str) -> list[str]:
-    found = json.loads(tenure("group", "members", group, "--bootstrap", bootstrap, "--json").out)
+def members_of(ask: Tenure, group: str) -> list[str]:
+    found = json.loads(ask("group", "members", group, "--json").out)
     return sorted(one["instance_id"] or one["member_id"] for one in found["members"])
 
 
-def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "dry", ["removed"]) as people:
         people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        done = tenure("group", "remove-member", "dry", "--instance", "b", "--dry-run", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "dry", "--instance", "b", "--dry-run")
         assert done.code == 0
         lines = done.out.splitlines()
         assert lines[0] == "leaving group dry (state Stable):"
@@ -54,52 +53,42 @@ def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap:
             "a static member whose process still runs joins again with its instance id: stop it first",
             "dry run: nothing was changed",
         ]
-        assert members_of(tenure, bootstrap, "dry") == ["a", "b"]
+        assert members_of(ask, "dry") == ["a", "b"]
         assert people.heartbeat("a") == 0
 
 
-def test_a_seat_is_removed_by_its_instance_id_with_the_reason(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_seat_is_removed_by_its_instance_id_with_the_reason(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "seat", ["removed"]) as people:
         people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        done = tenure("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1] == "removed b from group seat: it rebalances now"
         assert people.heartbeat("b") == UNKNOWN
-        assert members_of(tenure, bootstrap, "seat") == ["a"]
+        assert members_of(ask, "seat") == ["a"]
         del people.ids["b"]
         people.settle({"a": {"removed": [0, 1, 2, 3]}})
-    told = told_when_written(tenure, bootstrap, "seat", 2)
+    told = entries_of(ask, "seat", 2)
     assert (told[-1]["cause"], told[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
 
 
-def told_when_written(tenure: Tenure, bootstrap: str, group: str, count: int) -> list[dict[str, object]]:
-    """Notes are written a moment behind."""
-    until = time.monotonic() + 10
-    while True:
-        entries = json.loads(tenure("group", "history", group, "--bootstrap", bootstrap, "--json").out)["entries"]
-        if sum(entry["end"] != "open" for entry in entries if entry["kind"] == "rebalance") >= count or time.monotonic() > until:
-            return entries
-        time.sleep(0.05)
-
-
-def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "all", ["removed"]) as people:
         people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
-        one = tenure("group", "remove-member", "all", "--member", people.ids["b"], "--bootstrap", bootstrap, "--json")
+        one = ask("group", "remove-member", "all", "--member", people.ids["b"], "--json")
         document = json.loads(one.out)
         assert [(gone["member_id"], gone["error"]) for gone in document["removed"]] == [(people.ids["b"], None)]
         assert (document["rebalances"], document["members_left"], document["dry_run"]) == (True, 2, False)
-        rest = tenure("group", "remove-member", "all", "--all", "--bootstrap", bootstrap)
+        rest = ask("group", "remove-member", "all", "--all")
         assert rest.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
-        assert members_of(tenure, bootstrap, "all") == []
-        again = tenure("group", "remove-member", "all", "--all", "--bootstrap", bootstrap)
+        assert members_of(ask, "all") == []
+        again = ask("group", "remove-member", "all", "--all")
         assert (again.code, again.out) == (0, "group all has no members: nothing was changed\n")
 
 
-def test_a_name_that_is_not_there_stops_everything(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_name_that_is_not_there_stops_everything(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "halves", ["removed"]) as people:
         people.settle({"a": {"removed": [0]}}, static=["a"])
-        done = tenure("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
         assert (done.code, done.out) == (66, "")
         assert done.err == "tenure: group halves has no instance z and no member y; it has a; nothing was changed\n"
         assert people.heartbeat("a") == 0
@@ -112,15 +101,15 @@ def test_who_shall_go_has_to_be_said(tenure: Tenure, words: tuple[str, ...]) -> 
     assert "--instance ID" in done.err
 
 
-def test_a_group_that_is_not_there_has_nobody_to_remove(bootstrap: str, tenure: Tenure) -> None:
-    done = tenure("group", "remove-member", "nope", "--all", "--bootstrap", bootstrap)
+def test_a_group_that_is_not_there_has_nobody_to_remove(ask: Tenure) -> None:
+    done = ask("group", "remove-member", "nope", "--all")
     assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
 
 
-def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as people:
         people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
-        done = tenure("group", "remove-member", "dynamic", "--member", people.ids["c"], "--dry-run", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "dynamic", "--member", people.ids["c"], "--dry-run")
     assert "a rebalance follows: the 2 members that stay will keep all partitions and read on meanwhile (cooperative-sticky)" in done.out
     assert "removed 2,3: from c" in done.out
     assert "to others, as the group's leader decides" in done.out
@@ -170,9 +159,9 @@ def test_a_terminal_is_asked_and_may_say_no(yard: Yard, bootstrap: str) -> None:
 # delete
 
 
-def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, ask: Tenure) -> None:
     yard.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
-    done = tenure("group", "delete", "lost", "--dry-run", "--bootstrap", bootstrap)
+    done = ask("group", "delete", "lost", "--dry-run")
     assert done.code == 0
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
         ["GROUP", "TOPIC", "PARTITION", "COMMITTED"],
@@ -183,16 +172,16 @@ def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, bootstr
     assert yard.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
 
 
-def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, ask: Tenure) -> None:
     yard.commit("gone-1", {("removed", 0): 1})
     yard.commit("gone-2", {("removed", 0): 1})
-    done = tenure("group", "delete", "gone-1", "nope", "gone-2", "--bootstrap", bootstrap)
+    done = ask("group", "delete", "gone-1", "nope", "gone-2")
     assert (done.code, done.out) == (66, "nothing was deleted\n")
     assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
     assert yard.committed("gone-1") == {("removed", 0): 1}
-    told = tenure("group", "delete", "gone-1", "nope", "gone-2", "--dry-run", "--bootstrap", bootstrap)
+    told = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
     assert (told.code, told.out) == (66, "dry run: nothing would be deleted\n")
-    told = tenure("group", "delete", "gone-1", "nope", "--json", "--bootstrap", bootstrap)
+    told = ask("group", "delete", "gone-1", "nope", "--json")
     error = {
         "code": "unknown-group",
         "message": "there is no group nope (tenure group list shows what there is)",
@@ -207,23 +196,23 @@ def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, boots
         ],
         "error": error,
     }
-    done = tenure("group", "delete", "gone-1", "gone-2", "--bootstrap", bootstrap)
+    done = ask("group", "delete", "gone-1", "gone-2")
     assert (done.code, done.out.splitlines()[-1]) == (0, "deleted 2 groups")
     assert yard.committed("gone-1") == {}
-    assert tenure("group", "delete", "gone-2", "--bootstrap", bootstrap).code == 66
+    assert ask("group", "delete", "gone-2").code == 66
 
 
-def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "busy", ["removed"]) as people:
         people.settle({"a": {"removed": [0]}}, static=["a"])
         for words in ((), ("--dry-run",)):
-            done = tenure("group", "delete", "busy", *words, "--bootstrap", bootstrap)
+            done = ask("group", "delete", "busy", *words)
             assert (done.code, done.out) == (1, "")
             assert done.err == "tenure: group busy has 1 member: stop it first, or remove it (tenure group remove-member busy --all)\n"
-    assert tenure("group", "remove-member", "busy", "--all", "--bootstrap", bootstrap).code == 0
-    done = tenure("group", "delete", "busy", "--bootstrap", bootstrap, "--json")
+    assert ask("group", "remove-member", "busy", "--all").code == 0
+    done = ask("group", "delete", "busy", "--json")
     assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": [], "deleted": True}]}
-    assert tenure("group", "describe", "busy", "--bootstrap", bootstrap).code == 66
+    assert ask("group", "describe", "busy").code == 66
 
 
 def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_removed(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
@@ -240,7 +229,7 @@ def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_rem
         assert people.heartbeat("b") == UNKNOWN
 
 
-def test_what_is_told_of_a_removal_is_what_came_of_it(yard: Yard, bootstrap: str, tenure: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_told_of_a_removal_is_what_came_of_it(yard: Yard, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     with party(bootstrap, "late", ["removed"]) as people:
         people.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
 
@@ -249,9 +238,9 @@ def test_what_is_told_of_a_removal_is_what_came_of_it(yard: Yard, bootstrap: str
             return True
 
         monkeypatch.setattr(Screen, "confirm", confirm)
-        done = tenure("group", "remove-member", "late", "--all", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "late", "--all")
         assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, who joined meanwhile"
         monkeypatch.undo()
-        done = tenure("group", "remove-member", "late", "--all", "--bootstrap", bootstrap, "--json")
+        done = ask("group", "remove-member", "late", "--all", "--json")
         told = json.loads(done.out)
         assert (told["members_left"], told["state_after"]) == (0, "Empty")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.cli.conftest import Tenure
 from tests.cli.group_offsets import Yard
 from tests.kafka_process import kafka
 from tests.oracle import run_java
+from tests.running import wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python's way to read its schemas
@@ -38,7 +39,7 @@ def bootstrap() -> Iterator[str]:  # instead of the broker of ours
 def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> Iterator[dict[str, Callable[[], None]]]:
     """kafka-python consumers, polling; by name, what stops one."""
     with ExitStack() as stack:
-        stops = {}
+        stops: dict[str, Callable[[], None]] = {}
         for name in names:
             over = threading.Event()
             consumer = KafkaConsumer(
@@ -70,41 +71,39 @@ def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> I
         yield stops
 
 
-def described(tenure: Tenure, bootstrap: str, group: str) -> dict[str, object]:
-    done = tenure("group", "describe", group, "--bootstrap", bootstrap, "--json")
+def described(ask: Tenure, group: str) -> dict[str, Any]:
+    done = ask("group", "describe", group, "--json")
     return dict(json.loads(done.out)["groups"][0]) if done.code == 0 else {}
 
 
-def settled(tenure: Tenure, bootstrap: str, group: str, members: int) -> dict[str, object]:
-    """Once so many are there, all partitions are theirs, and everything is committed."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = described(tenure, bootstrap, group)
-        if found.get("state") == "Stable" and found["members"] == members and found["lag"] == 0 and len(found["partitions"]) == 4:  # type: ignore[arg-type]
-            return found
-        assert time.monotonic() < until, found
-        time.sleep(0.2)
+def settled(ask: Tenure, group: str, members: int) -> dict[str, Any]:
+    """The group, once it has as many members, all partitions are assigned, and everything is committed."""
+
+    def found() -> dict[str, Any] | None:
+        now = described(ask, group)
+        return now if now.get("state") == "Stable" and now["members"] == members and now["lag"] == 0 and len(now["partitions"]) == 4 else None
+
+    return wait_until(found, PATIENCE_SECONDS, pause=0.2)
 
 
-def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, tenure: Tenure) -> None:
+def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "billing", "w1", "w2") as stops:
-        found = settled(tenure, bootstrap, "billing", 2)
+        found = settled(ask, "billing", 2)
         assert (found["type"], found["protocol"], found["static_members"]) == ("classic", "range", 2)
         stops["w2"]()  # a static member that is closed says nothing: its seat stays
-        assert described(tenure, bootstrap, "billing")["static_members"] == 2
-        dry = tenure("group", "remove-member", "billing", "--instance", "w2", "--dry-run", "--bootstrap", bootstrap)
+        assert described(ask, "billing")["static_members"] == 2
+        dry = ask("group", "remove-member", "billing", "--instance", "w2", "--dry-run")
         assert "  orders 2,3: from w2 to w1" in dry.out.splitlines()
-        done = tenure("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
-        until = time.monotonic() + 20
-        while True:  # what it has taken over it commits a moment later
-            after = settled(tenure, bootstrap, "billing", 1)
-            if all(row["committed_offset"] is not None for row in after["partitions"]):  # type: ignore[attr-defined]
-                break
-            assert time.monotonic() < until, after
-            time.sleep(0.2)
-        assert {row["instance_id"] for row in after["partitions"]} == {"w1"}  # type: ignore[attr-defined]
-        again = tenure("group", "remove-member", "billing", "--instance", "w2", "--bootstrap", bootstrap)
+        def taken_over() -> dict[str, Any] | None:
+            """What the member has taken over it commits a moment later."""
+            now = settled(ask, "billing", 1)
+            return now if all(row["committed_offset"] is not None for row in now["partitions"]) else None
+
+        after = wait_until(taken_over, 20, pause=0.2)
+        assert {row["instance_id"] for row in after["partitions"]} == {"w1"}
+        again = ask("group", "remove-member", "billing", "--instance", "w2")
         assert (again.code, again.err) == (66, "tenure: group billing has no instance w2; it has w1; nothing was changed\n")
         theirs = run_java(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -118,31 +117,29 @@ def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, tenure: T
         ours = [
             [row["topic"], str(row["partition"]), str(row["committed_offset"]), str(row["end_offset"]), str(row["lag"])]
             for row in after["partitions"]
-        ]  # type: ignore[attr-defined]
+        ]
         assert sorted(row[1:6] for row in rows) == ours
-        refused = tenure("group", "delete", "billing", "--bootstrap", bootstrap)
+        refused = ask("group", "delete", "billing")
         assert (refused.code, "has 1 member" in refused.err) == (1, True)
-        listed = tenure("group", "list", "--bootstrap", bootstrap, "--state", "stable")
+        listed = ask("group", "list", "--state", "stable")
         assert "billing" in listed.out
-    assert tenure("group", "remove-member", "billing", "--all", "--bootstrap", bootstrap).code == 0
-    assert tenure("group", "members", "billing", "--bootstrap", bootstrap).out == "group billing has no members (state Empty)\n"
-    assert tenure("group", "delete", "billing", "--bootstrap", bootstrap).code == 0
-    assert tenure("group", "describe", "billing", "--bootstrap", bootstrap).code == 66
+    assert ask("group", "remove-member", "billing", "--all").code == 0
+    assert ask("group", "members", "billing").out == "group billing has no members (state Empty)\n"
+    assert ask("group", "delete", "billing").code == 0
+    assert ask("group", "describe", "billing").code == 66
 
 
-def test_kafka_keeps_no_notes_and_of_a_rebalance_no_more_is_told_than_is_stored(bootstrap: str, tenure: Tenure) -> None:
+def test_kafka_keeps_no_notes_and_of_a_rebalance_no_more_is_told_than_is_stored(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "noted", "n-1"):
-        until = time.monotonic() + PATIENCE_SECONDS
-        while described(tenure, bootstrap, "noted").get("state") != "Stable" and time.monotonic() < until:
-            time.sleep(0.2)
-        done = tenure("group", "history", "noted", "--bootstrap", bootstrap, "--json")
+        wait_until(lambda: described(ask, "noted").get("state") == "Stable", PATIENCE_SECONDS, pause=0.2)
+        done = ask("group", "history", "noted", "--json")
     assert done.code == 0, done.err
     entries = json.loads(done.out)["entries"]
     assert entries
     assert {entry["kind"] for entry in entries} == {"gap"}, "nothing but what the group's record says is known"
 
 
-def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, tenure: Tenure) -> None:
+def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Tenure) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     settings = {"bootstrap.servers": bootstrap, "group.id": "modern", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     seated = confluent_kafka.Consumer(settings | {"group.instance.id": "seat", "client.id": "seated"})
@@ -159,15 +156,15 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, tenure: 
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
-        found = settled(tenure, bootstrap, "modern", 2)
+        found = settled(ask, "modern", 2)
         assert (found["type"], found["protocol"], found["static_members"]) == ("consumer", "uniform", 1)
         assert isinstance(found["epoch"], int)
-        members = json.loads(tenure("group", "members", "modern", "--bootstrap", bootstrap, "--json").out)["members"]
+        members = json.loads(ask("group", "members", "modern", "--json").out)["members"]
         assert {one["instance_id"] for one in members} == {"seat", None}
         assert sum(len(part["partitions"]) for one in members for part in one["assigned"]) == 4
-        listed = json.loads(tenure("group", "list", "--bootstrap", bootstrap, "--type", "consumer", "--json").out)["groups"]
+        listed = json.loads(ask("group", "list", "--type", "consumer", "--json").out)["groups"]
         assert [(one["group"], one["members"]) for one in listed] == [("modern", 2)]
-        done = tenure("group", "remove-member", "modern", "--instance", "seat", "--bootstrap", bootstrap)
+        done = ask("group", "remove-member", "modern", "--instance", "seat")
         assert (done.code, done.err) == (0, "")
     finally:
         over.set()
@@ -176,14 +173,14 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, tenure: 
         other.close()
 
 
-def test_a_share_group_is_named_as_what_it_is(bootstrap: str, tenure: Tenure) -> None:
+def test_a_share_group_is_named_as_what_it_is(bootstrap: str, ask: Tenure) -> None:
     run_java(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", bootstrap, "--topic", "orders", "--group", "shared",
         "--timeout-ms", "3000",
     )  # fmt: skip
-    listed = json.loads(tenure("group", "list", "--bootstrap", bootstrap, "--type", "share", "--json").out)["groups"]
+    listed = json.loads(ask("group", "list", "--type", "share", "--json").out)["groups"]
     assert [(one["group"], one["type"], one["members"]) for one in listed] == [("shared", "share", None)]
-    assert ", type share," in tenure("group", "describe", "shared", "--bootstrap", bootstrap).out
+    assert ", type share," in ask("group", "describe", "shared").out
     for words in (("members", "shared"), ("remove-member", "shared", "--all")):
-        done = tenure("group", *words, "--bootstrap", bootstrap)
+        done = ask("group", *words)
         assert (done.code, done.err.startswith("tenure: group shared is a share group")) == (76, True)

@@ -114,8 +114,8 @@ UNKNOWN = {"group": "unknown-group", "topic": "unknown-topic", "produce": "unkno
 
 
 @pytest.mark.parametrize("name", [name for name in OF_CLUSTERS if name.split()[0] in UNKNOWN and not name.endswith((" list", " create"))])
-def test_a_group_or_a_topic_that_is_not_there(tenure: Tenure, bootstrap: str, name: str) -> None:
-    result = tenure(*line_of(name), "--bootstrap", bootstrap)
+def test_a_group_or_a_topic_that_is_not_there(ask: Tenure, name: str) -> None:
+    result = ask(*line_of(name))
     if name == "group offsets reset":  # a group begins like that: it has committed nothing yet
         assert error_of(result, 66)["code"] in ("not-found", "unknown-group")
         return
@@ -125,10 +125,10 @@ def test_a_group_or_a_topic_that_is_not_there(tenure: Tenure, bootstrap: str, na
 
 
 @pytest.mark.parametrize("name", ["group describe", "group offsets show", "topic describe"])
-def test_what_there_is_stands_beside_the_error(tenure: Tenure, bootstrap: str, name: str) -> None:
-    assert tenure("produce", "there", "--create", "--value", "v", "--bootstrap", bootstrap).code == 0
-    assert tenure("consume", "there", "--group", "there", "--from-beginning", "--limit", "1", "--bootstrap", bootstrap).code == 0
-    result = tenure(*name.split(), "there", "nosuch", "--json", "--bootstrap", bootstrap)
+def test_what_there_is_stands_beside_the_error(ask: Tenure, name: str) -> None:
+    assert ask("produce", "there", "--create", "--value", "v").code == 0
+    assert ask("consume", "there", "--group", "there", "--from-beginning", "--limit", "1").code == 0
+    result = ask(*name.split(), "there", "nosuch", "--json")
     assert error_of(result, 66)["message"].count("nosuch") == 1
     assert len(json.loads(result.out)[f"{name.split()[0]}s"]) == 1
 
@@ -173,33 +173,33 @@ def test_logs_that_are_not_there(tenure: Tenure, tmp_path: Path, action: str) ->
     assert error_of(tenure("log", action, "--json", str(tmp_path / "no")), 66)["code"] == "not-found"
 
 
-def test_an_error_of_the_cluster_has_kafkas_name(tenure: Tenure, bootstrap: str) -> None:
-    error = error_of(tenure("topic", "create", "x", "--replication-factor", "3", "--json", "--bootstrap", bootstrap), 1)
+def test_an_error_of_the_cluster_has_kafkas_name(ask: Tenure) -> None:
+    error = error_of(ask("topic", "create", "x", "--replication-factor", "3", "--json"), 1)
     assert error["code"] == "invalid-replication-factor"
-    assert tenure("topic", "create", "twice", "--bootstrap", bootstrap).code == 0
-    result = tenure("topic", "create", "once", "twice", "--json", "--bootstrap", bootstrap)
+    assert ask("topic", "create", "twice").code == 0
+    result = ask("topic", "create", "once", "twice", "--json")
     assert error_of(result, 1)["code"] == "topic-already-exists"
     assert [entry.get("error", {}).get("code") for entry in json.loads(result.out)["topics"]] == [None, "topic-already-exists"]
 
 
-def test_what_was_sent_before_a_line_that_cannot_be_read_is_told(tenure: Tenure, bootstrap: str) -> None:
+def test_what_was_sent_before_a_line_that_cannot_be_read_is_told(ask: Tenure) -> None:
     lines = '{"value": "a"}\nno json\n'
-    result = tenure("produce", "before", "--create", "--json", "--bootstrap", bootstrap, stdin=lines)
+    result = ask("produce", "before", "--create", "--json", stdin=lines)
     assert error_of(result, 65)["code"] == "damaged"
     assert json.loads(result.out)["records"] == 1
 
 
-def test_consumed_records_stay_a_line_each_before_the_error(tenure: Tenure, bootstrap: str) -> None:
-    assert tenure("produce", "lines", "--create", "--value", "a", "--value", "b", "--bootstrap", bootstrap).code == 0
-    good = tenure("consume", "lines", "--json", "--from-beginning", "--no-follow", "--bootstrap", bootstrap)
+def test_consumed_records_stay_a_line_each_before_the_error(ask: Tenure) -> None:
+    assert ask("produce", "lines", "--create", "--value", "a", "--value", "b").code == 0
+    good = ask("consume", "lines", "--json", "--from-beginning", "--no-follow")
     assert [json.loads(line)["value"] for line in good.out.splitlines()] == ["a", "b"]
-    bad = tenure("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow", "--bootstrap", bootstrap)
+    bad = ask("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow")
     assert error_of(bad, 66)["code"] == "unknown-topic"
 
 
-def test_what_a_failed_consumer_printed_last_is_no_record(tenure: Tenure, bootstrap: str) -> None:
-    failed = tenure("consume", "nosuch", "--json", "--bootstrap", bootstrap).out
-    told = error_of(tenure("produce", "piped", "--create", "--json", "--bootstrap", bootstrap, stdin=failed), 65)
+def test_what_a_failed_consumer_printed_last_is_no_record(ask: Tenure) -> None:
+    failed = ask("consume", "nosuch", "--json").out
+    told = error_of(ask("produce", "piped", "--create", "--json", stdin=failed), 65)
     assert "line 1" in told["message"]
     assert "does not exist" in told["message"]
 

@@ -88,7 +88,7 @@ def test_every_kind_of_problem_is_planted_and_explained() -> None:
     assert {kind for kind, warning in rows if warning} == WARNINGS
 
 
-ALONE = {
+ALONE: dict[Callable[[Folder], Path], list[tuple[str, str]]] = {
     torn_end: [("torn-end", OFFSETS)],
     damaged_in_an_older_segment: [("damaged", "orders")],
     a_segment_that_is_gone: [("offsets-missing", "orders")],

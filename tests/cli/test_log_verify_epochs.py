@@ -9,7 +9,7 @@ import pytest
 from protocol.batch import Record, build
 from storage import DataDirectory, Handles, Log, OsDisk
 from storage.epochs import EPOCHS
-from tests.cli.conftest import Command
+from tests.cli.log_folders import Command
 
 RECORDS = 10  # of each epoch, two in a batch
 

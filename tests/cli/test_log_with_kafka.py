@@ -10,22 +10,17 @@ from typing import Any
 import pytest
 
 from protocol.batch import build_facts
-from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offset
-from tests.cli.test_log_records import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
+from tests.cli.kafka_dump import DUMP, KAFKA_WRITTEN, RECORD
+from tests.cli.log_folders import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES, OFFSETS, Command, Folder, image, member, offset
 from tests.oracle import run_java
 
 pytestmark = pytest.mark.kafka
 
-KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 BATCH = re.compile(
     r"baseOffset: (?P<base_offset>\d+) lastOffset: (?P<last_offset>\d+) count: (?P<records>\d+) baseSequence: (?P<base_sequence>-?\d+) .*"
     r"producerId: (?P<producer_id>-?\d+) producerEpoch: (?P<producer_epoch>-?\d+) partitionLeaderEpoch: (?P<leader_epoch>-?\d+) .*"
     r"position: (?P<position>\d+) CreateTime: (?P<max_timestamp>\d+) size: (?P<size>\d+) .* crc: (?P<crc>\d+) isvalid: true"
 )
-RECORD = re.compile(r"\| offset: (\d+) CreateTime: (\d+) .*? key: (\{.*?\}\}) payload: (\{.*\}|<DELETE>|null)$")
-
-
 def snake(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 

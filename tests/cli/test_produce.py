@@ -9,47 +9,38 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.arguments import addresses
 from cli.client import Cluster, Failure
+from cli.client.connection import Broken
 from cli.records.drafts import Draft
 from cli.records.lines import groups
 from cli.records.partitioning import STICK_BYTES, Partitioner, murmur2, partition_of_key
 from cli.records.sending import Sender, Stopped, cut
 from protocol.batch import Compression
 from tests.cli.conftest import Tenure
-from tests.running import ROOT, environment
+from tests.running import ROOT, environment, wait_until
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
-NUMBERS = count()
-Run = Callable[..., object]
+Stored = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def name(tenure: Tenure, bootstrap: str) -> str:
-    """A topic of two partitions."""
-    topic = f"produced-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
-    assert tenure("topic", "create", topic, "--partitions", "2", "--bootstrap", bootstrap).code == 0
-    return topic
+def produce(ask: Tenure, topic: str) -> Tenure:
+    return lambda *arguments, stdin="": ask("produce", topic, *arguments, stdin=stdin)
 
 
 @pytest.fixture
-def produce(tenure: Tenure, bootstrap: str, name: str) -> Run:
-    return lambda *arguments, **more: tenure("produce", name, *arguments, "--bootstrap", bootstrap, **more)
+def stored(ask: Tenure, topic: str) -> Stored:
+    """Read the records of the topic, in the order of their offsets."""
 
-
-@pytest.fixture
-def there(tenure: Tenure, bootstrap: str, name: str) -> Callable[[], list[dict]]:
-    """What is in the topic now."""
-
-    def read() -> list[dict]:
-        lines = tenure("consume", name, "--from-beginning", "--no-follow", "--json", "--bootstrap", bootstrap).out.splitlines()
+    def read() -> list[dict[str, Any]]:
+        lines = ask("consume", topic, "--from-beginning", "--no-follow", "--json").out.splitlines()
         return sorted((json.loads(line) for line in lines), key=lambda record: (record["partition"], record["offset"]))
 
     return read
@@ -63,11 +54,11 @@ def there(tenure: Tenure, bootstrap: str, name: str) -> Callable[[], list[dict]]
     # What the Java client's Utils.murmur2 gives, as unsigned numbers.
     [(b"21", 3321034988), (b"foobar", 3504634814), (b"a-little-bit-long-string", 3308985760), (b"", 275646681), (b"abc", 479470107)],
 )
-def test_keys_are_hashed_as_every_kafka_client_does(key: bytes, code: int):
+def test_keys_are_hashed_as_every_kafka_client_does(key: bytes, code: int) -> None:
     assert murmur2(key) == code
 
 
-def test_a_key_stays_with_its_partition_and_others_are_spread_in_stretches():
+def test_a_key_stays_with_its_partition_and_others_are_spread_in_stretches() -> None:
     partitioner = Partitioner(5, [0, 1, 3], random.Random(1))
     assert {partitioner.choose(b"foobar", 10) for _ in range(9)} == {partition_of_key(b"foobar", 5)}
     chosen = [partitioner.choose(None, STICK_BYTES // 4) for _ in range(40)]
@@ -76,7 +67,7 @@ def test_a_key_stays_with_its_partition_and_others_are_spread_in_stretches():
     assert all(chosen[at] != chosen[at + 4] for at in range(0, 36, 4))
 
 
-def test_batches_are_cut_by_bytes_and_keep_their_order():
+def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
     drafts = [(at % 2, Draft(at, None, b"x" * 60_000)) for at in range(12)]
     batches = cut(drafts)
     assert [len(some) for _, some in batches] == [4, 4, 2, 2]
@@ -84,7 +75,7 @@ def test_batches_are_cut_by_bytes_and_keep_their_order():
         assert [draft.line for number, some in batches for draft in some if number == partition] == list(range(partition, 12, 2))
 
 
-def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed():
+def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\ntwo\nthr")
     seen = groups(reading)
@@ -95,7 +86,7 @@ def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed():
     os.close(reading)
 
 
-def test_the_end_that_a_terminal_tells_once_is_not_missed():
+def test_the_end_that_a_terminal_tells_once_is_not_missed() -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"one\ntwo\n\x04")
     assert [line for lines in groups(theirs) for line in lines] == [b"one", b"two"]
@@ -106,15 +97,15 @@ def test_the_end_that_a_terminal_tells_once_is_not_missed():
 # Against a broker
 
 
-def test_values_and_lines_are_written_and_told_with_their_offsets(produce, there, name):
+def test_values_and_lines_are_written_and_told_with_their_offsets(produce: Tenure, stored: Stored, topic: str) -> None:
     assert produce("--key", "k", "--value", "one", "--value", "two", "--partition", "1") == (
         0,
-        f"2 records written to {name}: partition 1, offsets 0 to 1\n",
+        f"2 records written to {topic}: partition 1, offsets 0 to 1\n",
         "",
     )
     assert produce("--key-separator", ":", "--partition", "1", stdin="a:1\nb::2\n").code == 0
-    assert produce("--partition", "0", "--header", "h=v", "--header", "n", stdin=b"\xff\n\nlast").out == f"3 records written to {name}: partition 0, offsets 0 to 2\n"
-    records = there()
+    assert produce("--partition", "0", "--header", "h=v", "--header", "n", stdin=b"\xff\n\nlast").out == f"3 records written to {topic}: partition 0, offsets 0 to 2\n"
+    records = stored()
     assert [(r["partition"], r["key"], r.get("value", r.get("value_base64"))) for r in records] == [
         (0, None, "/w=="),
         (0, None, ""),
@@ -127,21 +118,21 @@ def test_values_and_lines_are_written_and_told_with_their_offsets(produce, there
     assert records[0]["headers"] == [{"name": "h", "value": "v"}, {"name": "n", "value": None}]
 
 
-def test_keys_go_where_every_client_puts_them(produce, there):
+def test_keys_go_where_every_client_puts_them(produce: Tenure, stored: Stored) -> None:
     keys = [f"key-{n}" for n in range(20)]
     told = json.loads(produce("--key-separator", "=", "--plain-lines", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
-    assert {record["key"]: record["partition"] for record in there()} == {key: partition_of_key(key.encode(), 2) for key in keys}
+    assert {record["key"]: record["partition"] for record in stored()} == {key: partition_of_key(key.encode(), 2) for key in keys}
     assert told["records"] == 20
     assert sum(entry["last_offset"] - entry["first_offset"] + 1 for entry in told["partitions"]) == 20
 
 
-def test_tombstones_are_one_or_a_line_each(produce, there):
+def test_tombstones_are_one_or_a_line_each(produce: Tenure, stored: Stored) -> None:
     assert produce("--key", "a", "--null-value").code == 0
     assert produce("--null-value", stdin="b\nc\n").code == 0
-    assert {(record["key"], record["value"]) for record in there()} == {("a", None), ("b", None), ("c", None)}
+    assert {(record["key"], record["value"]) for record in stored()} == {("a", None), ("b", None), ("c", None)}
 
 
-def test_lines_of_json_say_everything(produce, there):
+def test_lines_of_json_say_everything(produce: Tenure, stored: Stored) -> None:
     lines = [
         {"key": "k", "value": {"n": [1, 2.5, None]}, "partition": 1, "timestamp": "2026-11-21T08:30:00Z", "headers": {"a": "1"}},
         {"key_base64": "AP8=", "value": None, "partition": 1, "timestamp": 5},
@@ -149,42 +140,40 @@ def test_lines_of_json_say_everything(produce, there):
     ]
     result = produce("--json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     assert json.loads(result.out)["partitions"] == [{"partition": 1, "records": 3, "first_offset": 0, "last_offset": 2}]
-    first, second, third = there()
+    first, second, third = stored()
     assert (first["value"], first["timestamp"], first["headers"]) == ('{"n":[1,2.5,null]}', "2026-11-21T08:30:00Z", [{"name": "a", "value": "1"}])
     assert (second["key_base64"], second["value"], second["timestamp"]) == ("AP8=", None, "1970-01-01T00:00:00.005Z")
     assert (third["value"], third["offset"]) == ("plain", 2)
 
 
-def test_what_consume_prints_as_json_is_a_copy_when_it_is_produced(produce, there, tenure, bootstrap, name):
+def test_what_consume_prints_as_json_is_a_copy_when_it_is_produced(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     produce("--partition", "1", stdin=b"a\n\xff\x00\n")
-    printed = tenure("consume", name, "--from-beginning", "--no-follow", "--json", "--bootstrap", bootstrap).out
+    printed = ask("consume", topic, "--from-beginning", "--no-follow", "--json").out
     assert produce("--json", stdin=printed).code == 0
-    before, after = there()[:2], there()[2:]
+    before, after = stored()[:2], stored()[2:]
     assert [{**record, "offset": record["offset"] + 2} for record in before] == after
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_read_again(produce, there, codec):
+def test_every_codec_is_read_again(produce: Tenure, stored: Stored, codec: str) -> None:
     assert produce("--compression", codec, "--partition", "0", stdin="".join(f"value {n}\n" for n in range(500))).code == 0
-    assert [record["value"] for record in there()] == [f"value {n}" for n in range(500)]
+    assert [record["value"] for record in stored()] == [f"value {n}" for n in range(500)]
 
 
 @pytest.mark.parametrize("acks", ["1", "0"])
-def test_weaker_acks_are_told_as_what_they_are(produce, there, acks):
+def test_weaker_acks_are_told_as_what_they_are(produce: Tenure, stored: Stored, acks: str) -> None:
     result = produce("--acks", acks, "--partition", "0", "--value", "x")
     assert result.code == 0
     assert ("nobody says" in result.out) == (acks == "0")
-    until = time.monotonic() + 5
-    while not there():
-        assert time.monotonic() < until
+    wait_until(stored)
 
 
-def test_a_dry_run_reads_everything_and_sends_nothing(produce, there, name):
+def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: Stored, topic: str) -> None:
     told = produce("--dry-run", "--key-separator", ":", stdin="a:1\nb:22\n")
-    assert told == (0, f"would send 2 records of 5 bytes to {name} (2 partitions): 2 with a key\n", "")
+    assert told == (0, f"would send 2 records of 5 bytes to {topic} (2 partitions): 2 with a key\n", "")
     assert json.loads(produce("--dry-run", "--key", "k", "--null-value", "--json").out)["tombstones"] == 1
     assert produce("--dry-run", "--key-separator", ":", stdin="a:1\nb\n").code == 65
-    assert there() == []
+    assert stored() == []
 
 
 @pytest.mark.parametrize(
@@ -195,8 +184,8 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce, there, name):
         (("--json",), '{"key": "k"}\n', 65, 'line 1 has no "value" (a tombstone says "value": null); nothing was written', 0),
         (("--json",), '{"value": "v", "Key": "k"}\n', 65, "line 1 has a field 'Key'; there are key, value,", 0),
         (("--json",), '{"value_base64": "?"}\n', 65, "line 1 has a value_base64 that is not base64", 0),
-        (("--json",), '{"value": "v", "partition": 2}\n', 66, "line 1: topic {name} has partitions 0 to 1, not 2 (--partition any", 0),
-        (("--partition", "2"), "x\n", 66, "--partition: topic {name} has partitions 0 to 1, not 2", 0),
+        (("--json",), '{"value": "v", "partition": 2}\n', 66, "line 1: topic {topic} has partitions 0 to 1, not 2 (--partition any", 0),
+        (("--partition", "2"), "x\n", 66, "--partition: topic {topic} has partitions 0 to 1, not 2", 0),
         (("--value", "x", "--file", "y"), "", 64, "--value and --file exclude each other", 0),
         (("--file", "/nowhere/at/all"), "", 66, "/nowhere/at/all: no such file or directory; nothing was written", 0),
         (("--header", "=v", "--value", "x"), "", 64, "--header '=v' is not NAME=VALUE", 0),
@@ -204,48 +193,50 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce, there, name):
         (("--compression", "rar", "--value", "x"), "", 64, "--compression cannot be 'rar'", 0),
     ],
 )
-def test_what_cannot_be_sent_is_one_line_that_says_what_was(produce, there, name, arguments, stdin, code, line, written):
+def test_what_cannot_be_sent_is_one_line_that_says_what_was(
+    produce: Tenure, stored: Stored, topic: str, arguments: tuple[str, ...], stdin: str, code: int, line: str, written: int
+) -> None:
     result = produce(*arguments, stdin=stdin)
     assert result.code == code
-    assert result.err.startswith("tenure: " + line.replace("{name}", name))
+    assert result.err.startswith("tenure: " + line.replace("{topic}", topic))
     assert len(result.err.splitlines()) == 1
-    assert len(there()) == written
+    assert len(stored()) == written
 
 
-def test_an_unknown_topic_says_what_is_meant_and_how_to_make_it(tenure, bootstrap, name):
-    result = tenure("produce", f"{name}s", "--value", "x", "--bootstrap", bootstrap)
+def test_an_unknown_topic_says_what_is_meant_and_how_to_make_it(ask: Tenure, topic: str) -> None:
+    result = ask("produce", f"{topic}s", "--value", "x")
     assert result.code == 66
     assert result.err == (
-        f"tenure: topic {name}s does not exist; is it {name}? "
+        f"tenure: topic {topic}s does not exist; is it {topic}? "
         "(tenure topic list shows what there is; --create makes it: unasked it is not made, for the name may be mistyped)\n"
     )
 
 
-def test_a_record_that_is_too_large_does_not_travel_and_its_neighbours_are_written(produce, there, tenure, bootstrap, name):
+def test_a_record_that_is_too_large_does_not_travel_and_its_neighbours_are_written(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     stdin = b"small\n" + b"x" * 1_200_000 + b"\nbehind\n"
     result = produce(stdin=stdin)
     assert result.code == 1
     assert "line 2: 1200000 bytes are more than topic " in result.err
     assert "max.message.bytes of 1048588 bytes" in result.err
-    assert [record["value"] for record in there()] == ["small"]
+    assert [record["value"] for record in stored()] == ["small"]
     assert produce("--compression", "zstd", stdin=stdin).code == 0
-    assert len(there()) == 4
+    assert len(stored()) == 4
 
 
-def test_batches_that_are_too_large_for_the_topic_are_halved(produce, there, tenure, bootstrap, name):
-    tenure("topic", "alter", name, "--set", "max.message.bytes=500", "--bootstrap", bootstrap)
+def test_batches_that_are_too_large_for_the_topic_are_halved(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+    ask("topic", "alter", topic, "--set", "max.message.bytes=500")
     result = produce("--partition", "0", stdin="".join(f"{n:0100}\n" for n in range(50)))
-    assert result.out == f"50 records written to {name}: partition 0, offsets 0 to 49\n"
-    assert [int(record["value"]) for record in there()] == list(range(50))
+    assert result.out == f"50 records written to {topic}: partition 0, offsets 0 to 49\n"
+    assert [int(record["value"]) for record in stored()] == list(range(50))
     refused = produce("--partition", "0", stdin="short\n" + "x" * 600 + "\nnever\n")
     assert refused.code == 1
-    assert refused.err.startswith(f"tenure: line 2: 600 bytes are more than topic {name} takes in one record")
+    assert refused.err.startswith(f"tenure: line 2: 600 bytes are more than topic {topic} takes in one record")
     assert refused.err.endswith("; 1 record was written before; lines 2-3 were not\n")
-    assert [record["value"] for record in there()][50:] == ["short"]
+    assert [record["value"] for record in stored()][50:] == ["short"]
 
 
-def test_a_record_that_a_compacted_topic_refuses_is_named(produce, tenure, bootstrap, name):
-    tenure("topic", "alter", name, "--set", "cleanup.policy=compact", "--bootstrap", bootstrap)
+def test_a_record_that_a_compacted_topic_refuses_is_named(produce: Tenure, ask: Tenure, topic: str) -> None:
+    ask("topic", "alter", topic, "--set", "cleanup.policy=compact")
     result = produce("--value", "no key")
     assert result.code == 1
     assert "key" in result.err
@@ -260,9 +251,7 @@ class Breaking(Cluster):
 
     breaks = 1
 
-    def node(self, broker_id, request, **more):
-        from cli.client.connection import Broken
-
+    def node(self, broker_id: int, request: Any, **more: Any) -> Any:
         reply = super().node(broker_id, request, **more)
         if type(request).__name__ == "ProduceRequest" and self.breaks:
             self.breaks -= 1
@@ -270,59 +259,50 @@ class Breaking(Cluster):
         return reply
 
 
-def address(bootstrap: str) -> tuple[str, int]:
-    host, _, port = bootstrap.rpartition(":")
-    return host, int(port)
-
-
-def test_a_reply_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(bootstrap, name, there):
-    with Breaking([address(bootstrap)]) as cluster:
-        sender = Sender(cluster, name)
+def test_a_reply_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(bootstrap: str, topic: str, stored: Stored) -> None:
+    with Breaking(addresses(bootstrap)) as cluster:
+        sender = Sender(cluster, topic)
         sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two")), (1, Draft(3, None, b"three"))])
         sender.send([(0, Draft(4, None, b"four"))])
-    assert [(record["partition"], record["value"]) for record in there()] == [(0, "one"), (0, "two"), (0, "four"), (1, "three")]
+    assert [(record["partition"], record["value"]) for record in stored()] == [(0, "one"), (0, "two"), (0, "four"), (1, "three")]
     assert (sender.sent[0].first, sender.sent[0].last) == (0, 2)
 
 
-def test_without_numbers_nothing_is_sent_again_and_the_doubt_is_told(bootstrap, name, there):
-    with Breaking([address(bootstrap)]) as cluster:
-        sender = Sender(cluster, name, acks=1, compression=Compression.NONE)
+def test_without_numbers_nothing_is_sent_again_and_the_doubt_is_told(bootstrap: str, topic: str, stored: Stored) -> None:
+    with Breaking(addresses(bootstrap)) as cluster:
+        sender = Sender(cluster, topic, acks=1, compression=Compression.NONE)
         with pytest.raises(Stopped) as stopped:
             sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two"))])
     assert [draft.line for draft in stopped.value.in_doubt] == [1, 2]
     assert stopped.value.refused == []
-    assert [record["value"] for record in there()] == ["one", "two"]
+    assert [record["value"] for record in stored()] == ["one", "two"]
 
 
 # As a process
 
 
-@pytest.mark.once
-def test_what_is_typed_is_sent_at_once(name, bootstrap, there, tmp_path: Path):
-    command = [sys.executable, "-P", "-m", "tenure", "produce", name, "--bootstrap", bootstrap]
+def test_what_is_typed_is_sent_at_once(topic: str, bootstrap: str, stored: Stored) -> None:
+    command = [sys.executable, "-P", "-m", "tenure", "produce", topic, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdin is not None
         watchdog = threading.Timer(20, process.kill)
         watchdog.start()
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        until = time.monotonic() + 10
-        while not there():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(stored)
         out, _ = process.communicate(b"last\n", timeout=10)
         watchdog.cancel()
     assert process.returncode == 0
     assert b"2 records written to" in out
 
 
-def test_a_missing_topic_is_made_when_that_is_asked_for(tenure, bootstrap, name):
-    new = f"{name}-new"
-    told = tenure("produce", new, "--create", "--dry-run", "--value", "x", "--bootstrap", bootstrap)
+def test_a_missing_topic_is_made_when_that_is_asked_for(ask: Tenure, topic: str) -> None:
+    new = f"{topic}-new"
+    told = ask("produce", new, "--create", "--dry-run", "--value", "x")
     assert (told.code, told.err) == (66, f"tenure: topic {new} does not exist yet: --create would make it\n")
-    made = tenure("produce", new, "--create", "--value", "x", "--bootstrap", bootstrap)
+    made = ask("produce", new, "--create", "--value", "x")
     assert (made.code, made.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
-    again = tenure("produce", new, "--create", "--value", "y", "--json", "--bootstrap", bootstrap)
+    again = ask("produce", new, "--create", "--value", "y", "--json")
     assert (json.loads(again.out)["created"], json.loads(again.out)["records"]) == (False, 1)
-    refused = tenure("produce", "a b", "--create", "--value", "x", "--bootstrap", bootstrap)
+    refused = ask("produce", "a b", "--create", "--value", "x")
     assert refused.code != 0

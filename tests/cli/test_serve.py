@@ -163,6 +163,8 @@ def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_b
 import time
 from broker.settings.report import tell_settings
 from broker.runtime.start import asked_to_stop
+
+
 def serve(config):
     print(config.data_directory, flush=True)
     while not asked_to_stop:

@@ -151,4 +151,4 @@ def test_an_encoding_that_lacks_a_character_gets_an_escape(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", stream)
     Screen.of(argparse.Namespace()).line("Größe")
     stream.flush()
-    assert stream.buffer.getvalue() == b"Gr\\xf6\\xdfe\n"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"Gr\\xf6\\xdfe\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from itertools import count
 
 import pytest
 
@@ -12,71 +10,59 @@ from tests.cli.conftest import Tenure
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
-NUMBERS = count()
 
-
-@pytest.fixture
-def topic(tenure: Tenure, bootstrap: str) -> Callable[..., object]:
-    return lambda *arguments, **more: tenure("topic", *arguments, "--bootstrap", bootstrap, **more)
-
-
-@pytest.fixture
-def name(bootstrap: str) -> str:
-    return f"topic-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
-
-
-def test_a_topic_is_made_listed_described_changed_and_deleted(topic, name):
-    made = topic("create", name, "--partitions", "3", "--set", "retention.ms=86400000")
+def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name: str) -> None:
+    made = ask("topic", "create", name, "--partitions", "3", "--set", "retention.ms=86400000")
     assert made == (0, f"{name} created: 3 partitions, replication factor 1, retention.ms=86400000\n", "")
-    assert [line.split() for line in topic("list").out.splitlines() if name in line] == [[name, "3", "1"]]
-    described = topic("describe", name)
+    assert [line.split() for line in ask("topic", "list").out.splitlines() if name in line] == [[name, "3", "1"]]
+    described = ask("topic", "describe", name)
     assert described.code == 0
     assert described.out.startswith(f"{name}: 3 partitions, replication factor 1, id ")
     assert "PARTITION  LEADER  REPLICAS  IN SYNC  EARLIEST  LATEST  RECORDS  SIZE\n        0       1  1" in described.out
     assert "retention.ms  86400000  topic" in described.out
-    changed = topic("alter", name, "--partitions", "5", "--set", "cleanup.policy=compact", "--unset", "retention.ms")
+    changed = ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact", "--unset", "retention.ms")
     assert changed.code == 0
     assert "  partitions: 3 -> 5\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> " in changed.out
-    after = json.loads(topic("describe", name, "--json").out)["topics"][0]
+    after = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]
     assert [partition["partition"] for partition in after["partitions"]] == [0, 1, 2, 3, 4]
     assert [(one["name"], one["value"], one["source"], one["without_it"]) for one in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
-    assert topic("alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name}: everything is as wished already\n"
-    gone = topic("delete", name)
+    assert ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name}: everything is as wished already\n"
+    gone = ask("topic", "delete", name)
     assert (gone.code, gone.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
-    assert topic("describe", name).code == 66
+    assert ask("topic", "describe", name).code == 66
 
 
-def test_a_dry_run_changes_nothing(topic, name):
-    would = json.loads(topic("create", name, "--partitions", "2", "--dry-run", "--json").out)
+def test_a_dry_run_changes_nothing(ask: Tenure, name: str) -> None:
+    would = json.loads(ask("topic", "create", name, "--partitions", "2", "--dry-run", "--json").out)
     assert would["dry_run"] is True
     assert (would["topics"][0]["outcome"], would["topics"][0]["partitions"]) == ("would be created", 2)
-    assert topic("describe", name).code == 66
-    topic("create", name)
-    assert "partitions: 1 -> 4" in topic("alter", name, "--partitions", "4", "--set", "retention.ms=5", "--dry-run").out
-    assert topic("delete", name, "--dry-run").out == f"{name} would be deleted: 1 partition, 0 records (0 B)\n"
-    described = json.loads(topic("describe", name, "--json").out)["topics"][0]
+    assert ask("topic", "describe", name).code == 66
+    ask("topic", "create", name)
+    assert "partitions: 1 -> 4" in ask("topic", "alter", name, "--partitions", "4", "--set", "retention.ms=5", "--dry-run").out
+    assert ask("topic", "delete", name, "--dry-run").out == f"{name} would be deleted: 1 partition, 0 records (0 B)\n"
+    described = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]
     assert (len(described["partitions"]), described["settings"]) == (1, [])
 
 
-def test_deleting_says_which_groups_lose_offsets(topic, name, tenure, bootstrap):
-    topic("create", name)
-    tenure("produce", name, "--value", "x", "--bootstrap", bootstrap)
+def test_deleting_says_which_groups_lose_offsets(ask: Tenure, name: str) -> None:
+    ask("topic", "create", name)
+    ask("produce", name, "--value", "x")
     for group in ("b", "a"):
-        assert tenure("consume", name, "--group", f"{group}-{name}", "--from-beginning", "--limit", "1", "--bootstrap", bootstrap).out == "x\n"
-    told = topic("delete", name, "--dry-run").out
+        assert ask("consume", name, "--group", f"{group}-{name}", "--from-beginning", "--limit", "1").out == "x\n"
+    told = ask("topic", "delete", name, "--dry-run").out
     assert told.startswith(f"{name} would be deleted: 1 partition, 1 record (")
     assert told.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
 
 
-def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(topic, name):
-    topic("create", name)
-    result = topic("create", name, f"{name}-2", "no/slash")
+def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(ask: Tenure, name: str) -> None:
+    ask("topic", "create", name)
+    result = ask("topic", "create", name, f"{name}-2", "no/slash")
     assert result.code == 1
     assert result.out == f"{name}-2 created: 1 partition, replication factor 1\n"
     refusals = result.err.splitlines()
     assert refusals[0] == f"tenure: topic {name} exists already (tenure topic describe {name}; --if-not-exists leaves it as it is)"
     assert refusals[1].startswith("tenure: topic no/slash: a topic's name has 1 to 249 letters")
-    again = topic("create", name, "--if-not-exists")
+    again = ask("topic", "create", name, "--if-not-exists")
     assert again == (0, f"{name} exists already; it was left as it is\n", "")
 
 
@@ -99,47 +85,51 @@ def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(t
         (("describe", "a b"), 66, "topic 'a b' cannot exist"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_nothing_changes(topic, name, arguments, code, part):
-    topic("create", name, "--partitions", "2")
-    result = topic(*(argument.format(name=name) for argument in arguments))
+def test_what_cannot_be_done_is_one_line_and_nothing_changes(
+    ask: Tenure, name: str, arguments: tuple[str, ...], code: int, part: str
+) -> None:
+    ask("topic", "create", name, "--partitions", "2")
+    result = ask("topic", *(argument.format(name=name) for argument in arguments))
     assert (result.code, result.out) == (code, "")
     assert part.format(name=name) in result.err
     assert len(result.err.splitlines()) == 1
-    described = json.loads(topic("describe", name, "--json").out)["topics"][0]
+    described = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]
     assert (len(described["partitions"]), described["settings"]) == (2, [])
 
 
-def test_what_is_there_is_described_also_when_something_is_missing(topic, name):
-    topic("create", name)
-    result = topic("describe", name, f"{name}x")
+def test_what_is_there_is_described_also_when_something_is_missing(ask: Tenure, name: str) -> None:
+    ask("topic", "create", name)
+    result = ask("topic", "describe", name, f"{name}x")
     assert result.code == 66
     assert result.out.startswith(f"{name}: 1 partition")
     assert result.err == f"tenure: topic {name}x does not exist; is it {name}? (tenure topic list shows what there is)\n"
-    assert topic("delete", f"{name}x", "--if-exists") == (0, f"{name}x is not there\n", "")
+    assert ask("topic", "delete", f"{name}x", "--if-exists") == (0, f"{name}x is not there\n", "")
 
 
-def test_the_clusters_own_topics_are_shown_when_asked_for(topic, name):
-    topic("create", name)
-    names = [entry["name"] for entry in json.loads(topic("list", "--json").out)["topics"]]
+def test_the_clusters_own_topics_are_shown_when_asked_for(ask: Tenure, name: str) -> None:
+    ask("topic", "create", name)
+    names = [entry["name"] for entry in json.loads(ask("topic", "list", "--json").out)["topics"]]
     assert name in names
     assert "__consumer_offsets" not in names
-    entries = {entry["name"]: entry for entry in json.loads(topic("list", "--internal", "--long", "--json").out)["topics"]}
+    entries = {entry["name"]: entry for entry in json.loads(ask("topic", "list", "--internal", "--long", "--json").out)["topics"]}
     assert entries["__consumer_offsets"]["internal"] is True
     assert (entries[name]["records"], entries[name]["under_replicated"]) == (0, 0)
-    long = topic("list", "--long").out.splitlines()
+    long = ask("topic", "list", "--long").out.splitlines()
     assert long[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE", "STATE"]
 
 
-def test_every_setting_is_shown_when_asked_for(topic, name):
-    topic("create", name)
-    settings = {one["name"]: one for one in json.loads(topic("describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
+def test_every_setting_is_shown_when_asked_for(ask: Tenure, name: str) -> None:
+    ask("topic", "create", name)
+    settings = {one["name"]: one for one in json.loads(ask("topic", "describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
     assert settings["cleanup.policy"] == {"name": "cleanup.policy", "value": "delete", "source": "default", "sensitive": False, "without_it": None}
-    assert "all are defaults" in topic("describe", name).out
+    assert "all are defaults" in ask("topic", "describe", name).out
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
-def test_on_a_terminal_it_asks_before_it_changes_anything(topic, name, monkeypatch, answer, code):
-    topic("create", name)
+def test_on_a_terminal_it_asks_before_it_changes_anything(
+    ask: Tenure, name: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    ask("topic", "create", name)
     asked: list[str] = []
 
     def confirm(screen: object, question: str, options: object) -> bool:
@@ -147,17 +137,17 @@ def test_on_a_terminal_it_asks_before_it_changes_anything(topic, name, monkeypat
         return answer.strip() == "y"
 
     monkeypatch.setattr("cli.shown.Screen.confirm", confirm)
-    result = topic("delete", name)
+    result = ask("topic", "delete", name)
     assert result.code == code
     assert asked == [f"{name}: 1 partition, 0 records (0 B)\nDelete it for good?"]
     if code:
         assert result.err == "tenure: nothing was changed\n"
-    assert topic("describe", name).code == (0 if code else 66)
+    assert ask("topic", "describe", name).code == (0 if code else 66)
 
 
-def test_the_clusters_own_topics_are_deleted_with_yes_alone(topic, name):
-    done = topic("delete", "__consumer_offsets")
+def test_the_clusters_own_topics_are_deleted_with_yes_alone(ask: Tenure, name: str) -> None:
+    done = ask("topic", "delete", "__consumer_offsets")
     assert done.code == 1
     assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its own state there")
     assert done.err.endswith("--yes deletes it all the same; nothing was changed\n")
-    assert topic("delete", "__consumer_offsets", "--dry-run").code == 0
+    assert ask("topic", "delete", "__consumer_offsets", "--dry-run").code == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from itertools import count
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,12 +36,9 @@ from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
-NUMBERS = count()
-
 
 @pytest.mark.parametrize("release", [(2, 4), (2, 8), (3, 3)])
-def test_everything_works_with_what_an_old_kafka_offers(bootstrap: str, tenure: Tenure, release: tuple[int, int]) -> None:
-    name = f"old-{next(NUMBERS)}.{bootstrap.rpartition(':')[2]}"
+def test_everything_works_with_what_an_old_kafka_offers(bootstrap: str, tenure: Tenure, name: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old:
 
         def ask(*arguments: str, **more: str) -> Any:
@@ -79,8 +77,8 @@ class Pair:
             broker.answers |= {
                 MetadataRequest.API_KEY: metadata_of(*self.brokers, topics=lambda request: [self.topic()]),
                 InitProducerIdRequest.API_KEY: lambda request, version: InitProducerIdResponse(producer_id=7, producer_epoch=0),
-                FetchRequest.API_KEY: lambda request, version, number=number: self.fetch(request, number),
-                ProduceRequest.API_KEY: lambda request, version, number=number: self.produce(request, number),
+                FetchRequest.API_KEY: partial(self.fetch, number),
+                ProduceRequest.API_KEY: partial(self.produce, number),
             }
 
     def topic(self) -> MetadataResponseTopic:
@@ -94,7 +92,7 @@ class Pair:
             return True
         return False
 
-    def fetch(self, request: FetchRequest, number: int) -> FetchResponse:
+    def fetch(self, number: int, request: FetchRequest, version: int) -> FetchResponse:
         topic = request.topics[0]
         found = []
         for asked in topic.partitions:
@@ -108,7 +106,7 @@ class Pair:
             time.sleep(0.05)  # as a broker waits for more
         return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, found)])
 
-    def produce(self, request: ProduceRequest, number: int) -> ProduceResponse | None:
+    def produce(self, number: int, request: ProduceRequest, version: int) -> ProduceResponse | None:
         topic = request.topic_data[0]
         answers = []
         for data in topic.partition_data:
@@ -123,13 +121,13 @@ class Pair:
 
 
 @pytest.fixture
-def pair():
+def pair() -> Iterator[Pair]:
     brokers = Pair()
     yield brokers
     brokers.close()
 
 
-def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair):
+def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair: Pair) -> None:
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
         fetcher.assign({("t", 0): 1, ("t", 1): 0})
@@ -142,7 +140,7 @@ def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair):
         fetcher.close()
 
 
-def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_one(pair):
+def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_one(pair: Pair) -> None:
     pair.leaders[0] = -1
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
@@ -158,7 +156,7 @@ def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_on
         fetcher.close()
 
 
-def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair):
+def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair: Pair) -> None:
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         sender = Sender(cluster, "t")
         sender.send([(0, Draft(1, None, b"a")), (0, Draft(2, None, b"b")), (1, Draft(3, None, b"c"))])
@@ -168,7 +166,7 @@ def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair):
 
 
 @pytest.mark.parametrize("acks", [-1, 1, 0])
-def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_than_one_timeout(pair, acks):
+def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_than_one_timeout(pair: Pair, acks: int) -> None:
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         sender = Sender(cluster, "t", acks=acks)
         sender.send([(1, Draft(1, None, b"a"))])
@@ -184,7 +182,7 @@ def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_tha
     assert [broker for broker, _, _ in pair.sequences] == [1, 1]
 
 
-def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair):
+def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: Pair) -> None:
     pair.brokers[0].close()
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         began = time.monotonic()
@@ -193,7 +191,7 @@ def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair):
         assert time.monotonic() - began < 1
 
 
-def test_a_leader_that_was_killed_keeps_nobody_from_seeing_and_deleting_a_topic(pair, tenure):
+def test_a_leader_that_was_killed_keeps_nobody_from_seeing_and_deleting_a_topic(pair: Pair, tenure: Tenure) -> None:
     pair.brokers[1].answers |= {
         ListOffsetsRequest.API_KEY: lambda request, version: ListOffsetsResponse(topics=[
             ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(part.partition_index, offset=7 if part.timestamp == -1 else 0) for part in topic.partitions])
@@ -214,7 +212,7 @@ def test_a_leader_that_was_killed_keeps_nobody_from_seeing_and_deleting_a_topic(
     ]
 
 
-def test_committed_reading_begins_before_what_is_not_committed_yet(pair):
+def test_committed_reading_begins_before_what_is_not_committed_yet(pair: Pair) -> None:
     """Offsets 4 to 6 are of a transaction that is open."""
 
     def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:

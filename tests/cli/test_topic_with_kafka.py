@@ -5,42 +5,31 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from cli.client import Cluster
-from cli.records.commits import committed_offsets
-from tests.cli.conftest import Result, Tenure
-from tests.cli.test_consume import consuming
-from tests.cli.test_consume_beside_clients import await_members, end
-from tests.cli.test_consume_group import member
+from tests.cli.conftest import Tenure
+from tests.cli.consumers import await_committed, await_members, consuming, member, stop
 from tests.kafka_process import kafka
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def bootstrap() -> Iterator[str]:
     with kafka(group_initial_rebalance_delay_ms="0", offsets_topic_num_partitions="4") as port:
         yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture
-def ask(tenure: Tenure, server: str) -> Callable[..., Result]:
-    return lambda *arguments, **more: tenure(*arguments, "--bootstrap", server, "--timeout", "30", **more)
+def ask(ask: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": ask(*arguments, "--timeout", "30", stdin=stdin)
 
 
-@pytest.fixture
-def cluster(server: str) -> Iterator[Cluster]:
-    host, _, port = server.rpartition(":")
-    with Cluster([(host, int(port))], 30) as opened:
-        yield opened
-
-
-def test_a_topics_whole_life(ask):
+def test_a_topics_whole_life(ask: Tenure) -> None:
     assert ask("topic", "create", "life", "--partitions", "2", "--set", "retention.ms=86400000").out == (
         "life created: 2 partitions, replication factor 1, retention.ms=86400000\n"
     )
@@ -65,7 +54,7 @@ def test_a_topics_whole_life(ask):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_there_and_back(ask, codec):
+def test_records_of_every_codec_there_and_back(ask: Tenure, codec: str) -> None:
     name = f"codec-{codec}"
     ask("topic", "create", name, "--partitions", "3")
     values = [f"value {n}" for n in range(5000)]
@@ -79,7 +68,7 @@ def test_records_of_every_codec_there_and_back(ask, codec):
     assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
-def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask):
+def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask: Tenure) -> None:
     ask("topic", "create", "narrow", "--set", "max.message.bytes=500")
     assert ask("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
     refused = ask("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
@@ -87,16 +76,13 @@ def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask):
     assert refused.err.endswith("1 record was written before; line 2 was not\n")
 
 
-def test_members_share_a_group_there_and_the_second_of_an_instance_fences_the_first(ask, server, cluster):
+def test_members_share_a_group_there_and_the_second_of_an_instance_fences_the_first(ask: Tenure, bootstrap: str, cluster: Cluster) -> None:
     ask("topic", "create", "shared", "--partitions", "4")
     arguments = ("shared", "--group", "sharers", "--from-beginning", "--json", "--heartbeat", "0.1", "--timeout", "30")
-    with consuming(server, *arguments) as one, consuming(server, *arguments, "--instance", "desk") as two:
+    with consuming(bootstrap, *arguments) as one, consuming(bootstrap, *arguments, "--instance", "desk") as two:
         await_members(cluster, "sharers", 2)
         assert ask("produce", "shared", "--key-separator", ":", stdin="".join(f"{n}:v\n" for n in range(200))).code == 0
-        until = time.monotonic() + 30
-        while sum(committed_offsets(cluster, "sharers", [("shared", partition) for partition in range(4)]).values()) < 200:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        await_committed(cluster, "sharers", "shared", 200)
         usurper = member(cluster, "sharers", "shared", instance_id="desk")
         with usurper._cluster:
             usurper.join()
@@ -104,7 +90,7 @@ def test_members_share_a_group_there_and_the_second_of_an_instance_fences_the_fi
             assert two.returncode == 1
             assert err == b"tenure: group sharers: another process has joined as instance desk and has its seat now; this one is fenced\n"
             usurper.leave()
-        seen = end(one, signal.SIGINT)
+        seen = stop(one, signal.SIGINT)
     await_members(cluster, "sharers", 0)
     seen += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines()[:-1])]  # the last line says why it ended
     assert len(seen) == 200

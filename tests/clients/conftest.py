@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from subprocess import Popen
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -85,7 +85,7 @@ def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 
     with ExitStack() as made:
 
-        def make_group(**settings: str) -> Group:
+        def make_group(**settings: Any) -> Group:
             group = Group(tmp_path, jvm, **settings)
             made.callback(group.close)
             return group

@@ -22,7 +22,7 @@ from tests.oracle import JAVA, kafka_jars
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
-    import kafka
+    import kafka as kafka
     import kafka.admin
     import kafka.errors
 

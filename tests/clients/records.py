@@ -95,7 +95,7 @@ class KafkaPython:
 
     def consume(self, topic: str, start: int, count: int) -> list[Read]:
         self._at(topic, start)
-        read = []
+        read: list[Read] = []
         while len(read) < count:
             one = next(self._consumer)
             read.append(Read(one.offset, one.value))
@@ -185,7 +185,7 @@ class Aiokafka:
 
     async def _consume(self, topic: str, start: int, count: int) -> list[Read]:
         await self._at(topic, start)
-        read = []
+        read: list[Read] = []
         while len(read) < count:
             one = await self._consumer.getone()
             read.append(Read(one.offset, one.value))
@@ -259,7 +259,7 @@ class Confluent:
             self._settings | {"compression.type": compression, "enable.idempotence": idempotent, "acks": "all", "linger.ms": 5}
         )
         for one in records:
-            stamp = {"timestamp": one.timestamp} if one.timestamp >= 0 else {}
+            stamp: dict[str, Any] = {"timestamp": one.timestamp} if one.timestamp >= 0 else {}
             producer.produce(topic, one.value, partition=0, on_delivery=delivered, **stamp)
         assert producer.flush(SECONDS) == 0
         return offsets

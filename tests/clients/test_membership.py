@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return kind
 
 
-def seats(group: Group, kind: Kind, count: int, **settings: object) -> list[Member]:
+def seats(group: Group, kind: Kind, count: int, **settings: Any) -> list[Member]:
     """That many static members, settled."""
     members = [group.start(kind, f"seat-{number}", **settings) for number in range(count)]
     group.settled(*members)

@@ -15,8 +15,8 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.clients.group_questions import commit, delete, describe, fetch, heartbeat, join, leave, offset_delete, sync
+from tests.clients.peers import ORDERED, Peer, await_coordinator, differences
 from tests.clients.questions import FIND_COORDINATOR, Question, ask, ranges
-from tests.clients.test_against_kafka import ORDERED, Peer, await_coordinator, differences
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
 from tests.support import group_desk

@@ -96,6 +96,7 @@ class Here:
         says = self.services[service].get("command")
         if self._dockerfile(service).path == BROKER.path:
             return [sys.executable, "-P", "-m", "tenure", *(says or BROKER.words("CMD"))]
+        assert says
         program, *arguments = says
         return [sys.executable, *(arguments if program == "python3" else ["-m", program, *arguments])]
 

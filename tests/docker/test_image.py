@@ -14,6 +14,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ Run = Callable[..., str]
 def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_path: Path) -> None:
     here = {"0.0.0.0:9092": "127.0.0.1:0", "127.0.0.1:9092": "127.0.0.1:0", "/data": str(tmp_path / "data")}
     settings = {name: value for name, value in DOCKERFILE.environment().items() if name.startswith("TENURE_")}
-    mapped = {name: settings[name].replace(there, place) for (there, place), name in zip(here.items(), SETTINGS, strict=True)}
+    mapped: dict[str, Any] = {name: settings[name].replace(there, place) for (there, place), name in zip(here.items(), SETTINGS, strict=True)}
     assert settings.keys() == set(SETTINGS)
     assert not mapped.items() & settings.items()
     serve, *arguments = DOCKERFILE.words("CMD")

@@ -23,6 +23,8 @@ PAGE = ROOT / "docs" / "testing.md"
 LINES_MAX = 30
 # Which broker each test had, as the page's tests do not say it themselves.
 ADDRESSES = """
+
+
 def test_whose_broker_this_is(kafka, worker_id, tmp_path_factory):
     (tmp_path_factory.getbasetemp().parent / f"broker-of-{worker_id}").write_text(kafka)
 """
@@ -96,7 +98,7 @@ def test_without_a_broker_the_run_ends_with_one_line(project: Path) -> None:
 
 
 @pytest.fixture
-def checkout(project: Path) -> Iterator[Path]:
+def checkout(project: Path) -> Path:
     """The other project as its CI checks it out: its compose file, and Tenure beside it."""
     (project / "tenure").symlink_to(ROOT)
     other: dict[str, Any] = compose_file(TESTS, {"BASE": daemon.BASE})

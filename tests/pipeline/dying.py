@@ -66,7 +66,7 @@ class Steps:
 
         pq.write_table = write
         Path.replace = rename  # type: ignore[method-assign,assignment]
-        disk.shutil.rmtree = remove  # type: ignore[attr-defined,assignment]
+        disk.shutil.rmtree = remove  # type: ignore[attr-defined]
 
 
 def die() -> None:

@@ -21,7 +21,7 @@ def ends_of(said: Sequence[Said], seed: int) -> list[EndOffset]:
             continue
         origins = draw.sample(ORIGINS, draw.choice([1, 1, 2]))
         end = draw.choice([0, 0, 100])
-        looked = None
+        looked: int | None = None
         for line in said:
             if line.topic == topic and line.partition == partition and line.committed is not None and draw.random() < 0.9:
                 end = max(end, line.committed + draw.choice([0, 0, 0, 3, 50]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from struct import unpack
 from typing import Any
@@ -13,14 +14,23 @@ from protocol.apis import APIS
 from protocol.errors import ErrorCode
 from protocol.headers import decode_request_header, encode_response
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from tests import running
 from tests.pipeline.segments import next_offset
 
 TOPIC = "__consumer_offsets"
 ID = bytes(range(16))
 FETCH_BATCHES = 3
+
+# Errors while a coordinator starts.
+NOT_YET = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}  # fmt: skip
 
 
 class FakeCluster:
@@ -112,3 +122,17 @@ def _exactly(opened: socket.socket, size: int) -> bytes:
     return data
 
 
+def commit_offsets(port: int, turn: int) -> None:
+    """Three more groups commit offsets of twenty partitions."""
+    with running.Client(port) as client:
+        client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=20, replication_factor=1)], timeout_ms=10_000), 5)
+        for number in range(turn * 3, turn * 3 + 3):
+            group = f"group-{number}"
+            client.ask(FindCoordinatorRequest(key=group, coordinator_keys=[group]), 4)
+            partitions = [OffsetCommitRequestPartition(each, 100 + turn) for each in range(20)]
+            request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)])
+            request.generation_id_or_member_epoch = -1
+            until = time.monotonic() + 60
+            while codes := {one.error_code for one in client.ask(request, 8).topics[0].partitions} - {0}:
+                assert codes <= NOT_YET, codes
+                assert time.monotonic() < until, codes

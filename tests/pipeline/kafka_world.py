@@ -6,6 +6,7 @@ runs, and `compacted`. Then it waits for the end of its input.
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,10 @@ from typing import Any, NamedTuple
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pipeline.rows import Record as Row
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.records import read_record
+from tests.cli.kafka_dump import DUMP, RECORD
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.oracle import run_java
 
@@ -273,3 +278,34 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def compare(rows: list[Row], segment: Path) -> int:
+    """How many records of this segment both show alike."""
+    printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
+    theirs = [match.groups() for line in printed if (match := RECORD.match(line))]
+    name = f"{segment.parent.name}/{segment.name}"
+    ours = [row for row in rows if row.segment == name and row.kind != "control"]
+    for row, (offset, at_ms, key, payload) in zip(ours, theirs, strict=True):
+        assert (row.offset, row.append_ms) == (int(offset), int(at_ms))
+        asked = json.loads(key)
+        assert row.key_version == int(asked["type"])
+        assert row.group == asked["data"]["group"]
+        if not payload.startswith("{"):
+            assert row.tombstone
+            continue
+        value = json.loads(payload)
+        data = value["data"]
+        assert row.value_version == int(value["version"])
+        if row.kind == "offset":
+            assert (row.topic, row.topic_partition) == (asked["data"]["topic"], asked["data"]["partition"])
+            assert (row.committed, row.metadata, row.commit_ms) == (data["offset"], data["metadata"], data["commitTimestamp"])
+            assert row.commit_leader_epoch == (data["leaderEpoch"] if data["leaderEpoch"] >= 0 else None)
+        else:
+            assert row.kind == "group"
+            assert row.value_raw is not None
+            stored = read_record(GroupMetadataValue, row.value_raw)
+            assert (stored.generation, stored.leader, stored.protocol) == (data["generation"], data["leader"], data["protocol"])
+            members = [(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in stored.members]
+            assert members == [(one["memberId"], one["groupInstanceId"], one["clientId"], one["clientHost"]) for one in data["members"]]
+    return len(theirs)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.rows import Record
+from pipeline.commits import State, step
+from pipeline.rows import EndOffset, Record
 from pipeline.schema import table_of
 
 
@@ -87,3 +88,17 @@ def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
     draw = random.Random(seed)
     inner = sorted(draw.randrange(count + 1) for _ in range(draw.randrange(most)))
     return list(zip([0, *inner], [*inner, count], strict=True))
+
+
+def commits_of(said: list[Said]) -> pa.Table:
+    return step(records(said), State.new()).commits
+
+
+def ends_table(ends: list[EndOffset]) -> pa.Table:
+    return table_of("end_offsets", ends)
+
+
+def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
+    """As many cuts as the commits have, the last one takes the rest."""
+    parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
+    return [*parts[:-1], (parts[-1][0], None)]

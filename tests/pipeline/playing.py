@@ -30,7 +30,7 @@ def fold(
     coverage: Sequence[Coverage] = (),
     now_ms: int | None = None,
 ) -> GroupTables:
-    newest = max([one.at_ms for one in (*notes, *images)], default=0) + LATER_MS
+    newest = max([one.at_ms for one in notes] + [one.at_ms for one in images], default=0) + LATER_MS
     return fold_group(CLUSTER, GROUP, Events(noted(notes), list(images)), edges or {}, coverage, newest if now_ms is None else now_ms)
 
 

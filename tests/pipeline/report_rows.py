@@ -100,7 +100,7 @@ def filled(folder: Path) -> Warehouse:
             when = BEGAN + chance.randrange(7 * DAY)
             cause = "member_left" if name == "checkout" and number % 3 else chance.choice(causes)
             rows["rebalances"].append(episode(name, number, when, cause, confidence=chance.choice(["exact", "strong", "weak"])))
-    rows["rebalances"] = sorted(rows["rebalances"], key=lambda one: (one[1], one[3]))  # type: ignore[arg-type, return-value]
+    rows["rebalances"] = sorted(rows["rebalances"], key=lambda one: (one[1], one[3]))
     rows["rebalances"] = [one._replace(episode=at, from_generation=at, to_generation=at + 1) for at, one in enumerate(rows["rebalances"])]  # type: ignore[attr-defined]
     rows["deploys"] += [
         Deploy("c", "checkout", at, BEGAN + at * DAY + 9 * HOUR, BEGAN + at * DAY + 9 * HOUR + 20 * MINUTE, 4, 4, "dynamic", 8, 0, 288.0, "exact") for at in range(5)

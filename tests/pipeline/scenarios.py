@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from history import Image, NoteRecord
@@ -572,7 +572,7 @@ def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
             Record(number, at, offset_key(prefix, partition), offset_value(offset, -1, b"", at), [])
             for number, (partition, offset) in enumerate(offsets.items())
         ]
-        known = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if sequence >= 0 else {}
+        known: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if sequence >= 0 else {}
         recorder.append(0, bytearray(build(records, **known)), len(records), at, 0)
 
     def end(committed: bool) -> None:

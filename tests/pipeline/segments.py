@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
@@ -119,6 +120,12 @@ def write_segment(folder: Path, batches: Sequence[bytes] | bytes, base: int | No
     path = folder / f"{segment_name(int.from_bytes(data[:8], 'big') if base is None else base)}.log"
     path.write_bytes(data)
     return path
+
+
+def rows_of_spark(frame: Any) -> list[Row]:
+    """What a query of Spark brought, in the order of the logs."""
+    rows = [Row._make(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in frame.collect()]
+    return sorted(rows, key=lambda row: (row.log, row.partition, row.offset))
 
 
 def reference(folder: Path, log: str = "offsets", cluster: str = "unknown") -> list[Row]:

@@ -16,8 +16,7 @@ from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline import browser
-from tests.pipeline.kafka_world import HOSTILE, LOGS, Work, kafka_at_work
-from tests.pipeline.test_with_kafka import compare
+from tests.pipeline.kafka_world import HOSTILE, LOGS, Work, compare, kafka_at_work
 from tests.running import ROOT
 
 pytestmark = pytest.mark.kafka

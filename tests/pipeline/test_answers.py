@@ -12,7 +12,7 @@ from pipeline.avoidable import NO, UNKNOWN, YES
 from tests.pipeline import histories
 from tests.pipeline.histories import Lived
 from tests.pipeline.scenarios import GROUP
-from tests.pipeline.test_fold_scenarios import exactly, truly, who, who_of
+from tests.pipeline.truths import actual, actual_members, counted, stated
 
 pytestmark = pytest.mark.once
 
@@ -31,12 +31,12 @@ def live(seed: int) -> Lived:
 def test_with_notes_every_rebalance_is_told_exactly(seed: int) -> None:
     life = live(seed)
     rows = life.noted.folded.episodes
-    truth = [(*list(truly(one))[:6], list(dict.fromkeys(one.also)), *list(truly(one))[7:]) for one in life.truth]
-    assert [exactly(row) for row in rows] == truth
+    truth = [(*list(actual(one))[:6], list(dict.fromkeys(one.also)), *list(actual(one))[7:]) for one in life.truth]
+    assert [stated(row) for row in rows] == truth
     for row, one in zip(rows, life.truth, strict=True):
         assert row.confidence == "exact"
-        assert who(row.joined) == who_of(one, "joined")
-        assert who(row.left + row.expired) == who_of(one, "left", "evicted", "removed", "expired")
+        assert counted(row.joined) == actual_members(one, "joined")
+        assert counted(row.left + row.expired) == actual_members(one, "left", "evicted", "removed", "expired")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,30 +10,8 @@ import pytest
 
 from pipeline.build import build
 from pipeline.ingest import Inputs, ingest
-from pipeline.progress import Progress
-from pipeline.rows import TABLES
-from pipeline.runner import Sequential
-from pipeline.warehouse import Warehouse
+from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
 from tests.pipeline.scenarios import random_script, write_script
-
-QUIET = Progress()
-RUNNER = Sequential(QUIET)
-# How the logs were sliced shows in what is said of files; everything else is the same.
-SLICED = ("segments", "coverage")
-
-
-def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
-    """One run for each bound of the offsets log, and one of everything."""
-    warehouse = Warehouse.open(folder, create=True)
-    for bound in [*until, {}][: None if finish else -1]:
-        with warehouse.locked():
-            ingest(warehouse, RUNNER, Inputs.of([str(directory)], until=bound), QUIET)
-            build(warehouse, RUNNER)
-    return warehouse
-
-
-def tables(warehouse: Warehouse) -> dict[str, pa.Table]:
-    return {name: warehouse.read(name) for name in TABLES if name not in SLICED}
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +56,3 @@ def test_everything_built_again_is_the_same(world: Path, at_once: dict[str, pa.T
     again = tables(warehouse)
     for name, table in at_once.items():
         assert again[name].equals(table), name
-
-
-def difference(name: str, ours: pa.Table, theirs: pa.Table) -> str:
-    left, right = (set(map(repr, table.to_pylist())) for table in (ours, theirs))
-    return f"{name}: {ours.num_rows} rows, at once {theirs.num_rows}\n" + "\n".join([*sorted(left - right)[:3], "at once:", *sorted(right - left)[:3]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_the_command_with_a_master_sends_its_code_along(cluster: str, data: Path
 def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
     python = str(standalone.bare_python(tmp_path / "python", *standalone.LISTED, *standalone.DRIVERS))
     shutil.copy(ROOT / "tenure" / "__main__.py", tmp_path / "main.py")
-    zipfile.main(["-c", str(tmp_path / "tenure.zip"), *(str(ROOT / name) for name in PACKAGES)])
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", tmp_path / "tenure.zip", *(ROOT / name for name in PACKAGES)], check=True)
     command = [standalone.spark_program("spark-submit"), "--master", cluster, "--executor-memory", "500m"]
     command += ["--py-files", str(tmp_path / "tenure.zip"), str(tmp_path / "main.py"), *arguments(data, tmp_path / "out")]
     environment = standalone.environment(PYSPARK_PYTHON=python)

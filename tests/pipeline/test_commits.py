@@ -3,6 +3,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -46,7 +47,7 @@ def naive_commits(said: list[Said]) -> list[Commit]:
             continue
         key = line.group, line.topic, line.partition
         last = before.get(key)
-        delta = line.committed - last.committed if last and line.committed is not None else None
+        delta = line.committed - last.committed if last and line.committed is not None and last.committed is not None else None
         prev = last.committed if last else None
         gap = line.at - last.at if last else None
         removed = line.committed is None
@@ -89,7 +90,7 @@ def naive_edges(said: list[Said]) -> list[Edge]:
             usual = (statistics.median_low(gaps) + statistics.median_high(gaps)) // 2 if gaps else -1
             lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later[0][1] if later else -1, usual))
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[], [], [], []]
-        out.append(Edge("c", image.group, offset, *columns))  # type: ignore[arg-type]
+        out.append(Edge("c", image.group, offset, *columns))
     return sorted(out, key=lambda row: (row.group, row.offset))
 
 
@@ -156,14 +157,14 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_minutes_count_commits(seed: int) -> None:
     said = anything(seed, 300)
-    counted: dict[tuple[str, str, int, int], list[int | None]] = defaultdict(lambda: [0, 0, 0, None])
+    counted: dict[tuple[str, str, int, int], list[Any]] = defaultdict(lambda: [0, 0, 0, None])
     for row in naive_commits(said):
         line = counted[row.group, row.topic, row.topic_partition, row.append_ms // 60_000 * 60_000]
         line[0] += not row.tombstone
         line[1] += row.delta is not None and row.delta > 0
         line[2] += row.rewind
         line[3] = row.committed
-    expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]  # type: ignore[arg-type]
+    expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]
     series, _ = connect(all_at_once(said).commits, schema_of("end_offsets").empty_table())
     assert rows_of(CommitMinute, commit_rate(series, BEGINNING)) == expected
     middle = said[150].at

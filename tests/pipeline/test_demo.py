@@ -28,7 +28,6 @@ from tests.running import broker
 pytestmark = pytest.mark.once  # bytes and disks
 
 
-
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path, capsys)

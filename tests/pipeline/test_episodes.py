@@ -31,7 +31,8 @@ def last(play: NotedPlay) -> tuple[Episode, Episode]:
 def holds(inferred: Episode, exact: Episode) -> None:
     """What is told without notes is so."""
     assert inferred.start_lo_ms is not None
-    assert exact.start_lo_ms == exact.start_hi_ms is not None
+    assert exact.start_lo_ms is not None
+    assert exact.start_lo_ms == exact.start_hi_ms
     assert inferred.start_hi_ms is not None
     assert inferred.start_lo_ms <= exact.start_lo_ms <= inferred.start_hi_ms
     assert (inferred.end, inferred.end_ms, inferred.rounds) == (exact.end, exact.end_ms, exact.rounds)

@@ -24,7 +24,8 @@ from pipeline.samples import note_directories
 from pipeline.schema import rows_of
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
-from tests.pipeline.test_build import SLICED, difference
+from tests.pipeline.building import SLICED, difference
+from tests.pipeline.segments import rows_of_spark
 from tests.spark.session import SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("jvm")]
@@ -98,8 +99,7 @@ def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, wanted
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(300)
         assert query.exception() is None
-        rows = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in spark.read.parquet(str(tmp_path / "out")).collect()]
-        assert sorted(rows, key=lambda row: (row.log, row.partition, row.offset)) == sorted(
+        assert rows_of_spark(spark.read.parquet(str(tmp_path / "out"))) == sorted(
             rows_of(Row, wanted["records"]), key=lambda row: (row.log, row.partition, row.offset)
         )
         kinds = Counter(wanted["records"]["kind"].to_pylist())

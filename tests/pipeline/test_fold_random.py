@@ -73,8 +73,8 @@ def test_causes_that_are_strong_are_right() -> None:
     for seed in SEEDS:
         life = lived(seed)
         for row, truth in zip(life.plain.episodes, life.settled, strict=True):
-            right = truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}
-            found[row.confidence, row.cause, right] += 1
+            is_right = truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}
+            found[row.confidence, row.cause, is_right] += 1
     strong = sum(count for (confidence, _, _), count in found.items() if confidence == "strong")
     right = sum(count for (confidence, _, truly), count in found.items() if confidence == "strong" and truly)
     weak = sum(count for (confidence, _, _), count in found.items() if confidence == "weak")
@@ -194,5 +194,3 @@ def test_what_is_final_stays(seed: int, noted: bool) -> None:
             if spell.final:
                 assert spell == spells[spell.member_id, spell.joined_hi_ms]
     assert final or not whole.episodes[-1].final
-
-

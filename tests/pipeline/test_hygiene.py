@@ -9,9 +9,8 @@ from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
 from pipeline.series import Series, connect
 from pipeline.standing import STANDING, standing_of
-from tests.pipeline.logs import Said
-from tests.pipeline.test_lag import commits_of
-from tests.pipeline.test_status import no_rows, statuses
+from tests.pipeline.logs import Said, commits_of
+from tests.pipeline.statuses import no_rows, statuses
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -31,9 +30,17 @@ def found(
     members: Sequence[Member] = (),
     replaced: Sequence[Replaced] = (),
     status: pa.Table | None = None,
+    commits: pa.Table | None = None,
 ) -> list[Hygiene]:
-    tables = [table_of(name, rows) for name, rows in (("generations", generations), ("members", members), ("replacements", replaced))]
-    rows = hygiene("c", *tables, series_of(commits_of(list(said))), standing(status if status is not None else no_rows("status")), NOW)
+    rows = hygiene(
+        "c",
+        table_of("generations", generations),
+        table_of("members", members),
+        table_of("replacements", replaced),
+        series_of(commits_of(list(said))) if commits is None else series_of(commits),
+        standing(status if status is not None else no_rows("status")),
+        NOW,
+    )
     assert len(table_of("hygiene", rows)) == len(rows)
     return rows
 
@@ -115,8 +122,7 @@ def test_metadata_that_is_too_large() -> None:
     limit = Policy().metadata_bytes
     commits = commits_of([Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5)])
     commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
-    rows = hygiene("c", *(no_rows(name) for name in ("generations", "members", "replacements")), series_of(commits), standing(no_rows("status")), NOW)
-    assert [(row.kind, row.topic_partition) for row in rows if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
+    assert [(row.kind, row.topic_partition) for row in found(commits=commits) if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
 
 
 def test_rows_are_in_the_order_of_the_table() -> None:

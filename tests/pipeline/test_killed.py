@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.building import analyzed
 from tests.pipeline.scenarios import random_script, write_script
-from tests.pipeline.test_build import analyzed
 from tests.running import ROOT, environment
 
 pytestmark = pytest.mark.once  # about files and processes

@@ -12,18 +12,10 @@ from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import Said, anything, cuts, records
+from tests.pipeline.logs import Said, anything, commits_of, cuts, ends_table, records, spread
 
 MINUTE = 60_000
 T0 = 1_700_000_040_000  # a whole minute
-
-
-def commits_of(said: list[Said]) -> pa.Table:
-    return step(records(said), State.new()).commits
-
-
-def ends_table(ends: list[EndOffset]) -> pa.Table:
-    return table_of("end_offsets", ends)
 
 
 def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None) -> EndOffset:
@@ -186,9 +178,3 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
             table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", kept), rows]))
         state = state.trimmed(max((line.at for line in said[:high]), default=0))
     assert table.equals(whole)
-
-
-def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
-    """As many cuts as the commits have, the last one takes the rest."""
-    parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
-    return [*parts[:-1], (parts[-1][0], None)]

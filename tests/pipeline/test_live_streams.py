@@ -17,7 +17,8 @@ from pipeline.runner import Sequential
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.kafka_process import free_ports, kafka_folder, running_kafka
-from tests.pipeline.test_wire import commit_offsets
+from tests.pipeline.fake_cluster import commit_offsets
+from tests.pipeline.segments import rows_of_spark
 from tests.running import broker
 from tests.spark.session import await_that
 
@@ -79,9 +80,7 @@ class Stream:
         return True
 
     def rows(self) -> list[Row]:
-        found = self._spark.read.parquet(f"{self._folder}/rows").collect()
-        rows = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in found]
-        return sorted(rows, key=key)
+        return rows_of_spark(self._spark.read.parquet(f"{self._folder}/rows"))
 
 
 def key(row: Row) -> tuple[object, ...]:

@@ -220,7 +220,8 @@ def test_the_json_has_what_its_schema_says(written: Path) -> None:
     document = read_json(written / "report.json")
     validate: Any = fastjsonschema.compile(schema)
     validate(document)
-    for change in ({"format": 2}, {"first": [{}]}, {"groups": [{"group": 1}]}):
+    changes: list[dict[str, object]] = [{"format": 2}, {"first": [{}]}, {"groups": [{"group": 1}]}]
+    for change in changes:
         with pytest.raises(fastjsonschema.JsonSchemaException):
             validate(document | change)
 

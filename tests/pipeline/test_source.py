@@ -8,16 +8,10 @@ from typing import Any
 import pytest
 
 from pipeline.rows import TABLES
-from pipeline.rows import Record as Row
 from tests.pipeline.fake_cluster import FakeCluster
-from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, write_segment
+from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, rows_of_spark, write_segment
 
 pytestmark = pytest.mark.spark
-
-
-def rows(frame: Any) -> list[Row]:
-    found = [Row(*(bytes(value) if isinstance(value, bytearray) else value for value in row)) for row in frame.collect()]
-    return sorted(found, key=lambda row: (row.log, row.partition, row.offset))
 
 
 def test_a_query_reads_what_the_reference_reads(spark: Any, tmp_path: Path) -> None:
@@ -25,7 +19,7 @@ def test_a_query_reads_what_the_reference_reads(spark: Any, tmp_path: Path) -> N
     write_segment(folder, random_batches(1, 300))
     frame = spark.read.format("koffsets").option("cluster", "c").load(str(tmp_path))
     assert frame.columns == list(TABLES["records"].row._fields)  # type: ignore[attr-defined]
-    assert rows(frame) == reference(folder, cluster="c")
+    assert rows_of_spark(frame) == reference(folder, cluster="c")
     assert frame.groupBy("kind").count().count() > 3
 
 
@@ -33,7 +27,7 @@ def test_filters_leave_out_logs_before_they_are_read(spark: Any, tmp_path: Path)
     for partition in range(3):
         write_segment(tmp_path / f"__consumer_offsets-{partition}", random_batches(partition, 30))
     frame = spark.read.format("koffsets").load(str(tmp_path)).where("partition = 1 and offset >= 20")
-    assert rows(frame) == [row for row in reference(tmp_path / "__consumer_offsets-1") if row.offset >= 20]
+    assert rows_of_spark(frame) == [row for row in reference(tmp_path / "__consumer_offsets-1") if row.offset >= 20]
     assert frame.rdd.getNumPartitions() == 1
 
 
@@ -55,7 +49,7 @@ def test_a_stream_reads_what_is_new_and_each_record_once(spark: Any, tmp_path: P
         write_segment(data / "__coordinator_notes-0", [batch_of(at, note("g")) for at in range(upto)])
         run(**options)
         whole = [*(reference(data / "__coordinator_notes-0", "notes")), *reference(folder)]
-        assert rows(spark.read.parquet(str(out))) == whole
+        assert rows_of_spark(spark.read.parquet(str(out))) == whole
     assert not any(path.name.endswith(".lock") for path in data.rglob("*"))
 
 
@@ -66,7 +60,7 @@ def test_a_stream_goes_on_while_a_log_grows_and_waits_for_transactions(spark: An
     seen: list[int] = []
 
     def take(frame: Any, number: int) -> None:
-        seen.extend(row.offset for row in rows(frame))
+        seen.extend(row.offset for row in rows_of_spark(frame))
 
     stream = spark.readStream.format("koffsets").load(str(tmp_path / "data"))
     query = stream.writeStream.foreachBatch(take).trigger(processingTime="200 milliseconds").start()
@@ -95,7 +89,7 @@ def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Pat
             query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
             assert query.awaitTermination(200)
             write_segment(tmp_path / "__consumer_offsets-0", batches[:upto])
-            read = rows(spark.read.parquet(str(tmp_path / "out")))
+            read = rows_of_spark(spark.read.parquet(str(tmp_path / "out")))
             assert [row[1:-2] for row in read] == [row[1:-2] for row in reference(tmp_path / "__consumer_offsets-0")]
     finally:
         cluster.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import inputs
 from pipeline.coverage import merged
 from pipeline.inputs import BadInput, Inputs, LogId
 from pipeline.reading import read_split
@@ -15,6 +16,7 @@ from pipeline.rows import Coverage, Segment
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.splits import Plan, plan
+from storage.segment import segment_bases
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, note, random_batches, reference, write_segment
 
 ID = LogId("unknown", "offsets", 0)
@@ -150,11 +152,9 @@ def test_other_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listing", [1, 2])
 def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: int) -> None:
-    from pipeline import inputs
-
     write_segment(folder, batch_of(0, one(), one()))
     write_segment(folder, batch_of(2, one()))
-    listed = inputs.segment_bases
+    listed = segment_bases
     exchanges = iter([number == listing for number in range(1, 4)])
 
     def exchanging(disk: object, path: str) -> list[int]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,48 +12,17 @@ from pipeline.columns import Ints
 from pipeline.commits import BEGINNING, State, step
 from pipeline.grace import clock_of, excused
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
-from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since, connect, views_of
-from pipeline.status import QUIET_BACK_MS, begin, stretches
+from pipeline.schema import joined, schema_of, table_of
+from pipeline.series import LOOKBACK_MS, affected_since
+from pipeline.status import begin
 from pipeline.status_rules import Stored, View, burrow, tenure, window_of
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import Said, anything, cuts, records
-from tests.pipeline.test_lag import commits_of, ends_table, spread
+from tests.pipeline.logs import Said, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.statuses import Ranges, no_rows, statuses, stretched
 
 S = 1_000
 MINUTE = 60 * S
 T0 = 1_700_000_040_000
-
-Ranges = Mapping[str, Sequence[tuple[int, int]]]
-
-
-def no_rows(name: str) -> pa.Table:
-    return schema_of(name).empty_table()
-
-
-def statuses(
-    said: list[Said],
-    ends: list[EndOffset],
-    now: int,
-    generations: Sequence[Generation] = (),
-    members: Sequence[Member] = (),
-    graces: Ranges | None = None,
-) -> list[Status]:
-    tables = table_of("generations", generations), table_of("members", members)
-    return rows_of(Status, stretched(commits_of(said), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
-
-
-def stretched(
-    commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
-) -> pa.Table:
-    """What was made before, as far as it stays, and what is new."""
-    since_ms = begin(previous, since_ms)
-    until = previous["to_ms"].to_numpy()
-    reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))
-    views = views_of(*connect(commits, ends), since_ms - QUIET_BACK_MS)
-    new = pa.concat_tables(stretches(view, generations, members, graces, reaching, since_ms, now_ms) for view in views)
-    assert in_order("status", new).equals(new.cast(schema_of("status")))
-    return in_order("status", joined("status", [previous.filter(pa.array(until < since_ms)), new.cast(schema_of("status"))]))
 
 
 def strip(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +28,11 @@ def episode(by_ms: int | None) -> Episode:
     return Episode(**(nothing | {"avoidable": "no" if by_ms is None else "yes", "avoidable_by_ms": by_ms, "missing": 0}))
 
 
-def points(gaps: list[Gap], by: list[int | None] = [], deaths: list[Death] = [], options: Options = Options()) -> list[CurvePoint]:  # noqa: B006, B008
+def points(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> list[CurvePoint]:  # noqa: B006, B008
     return curve("c", "g", gaps, [episode(one) for one in by], deaths, options)
 
 
-def chosen(gaps: list[Gap], by: list[int | None] = [], deaths: list[Death] = [], options: Options = Options()) -> Chosen:  # noqa: B006, B008
+def chosen(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> Chosen:  # noqa: B006, B008
     return choose(gaps, points(gaps, by, deaths, options), options)
 
 
@@ -95,7 +96,7 @@ def test_nor_above_what_somebody_can_wait() -> None:
 
 def test_a_tenth_more_for_hardly_more_is_worth_it() -> None:
     samples = [gap(20_000)] * 96 + [gap(60_000)] * 4
-    by: list[int | None] = [20_001] * 96 + [60_001] * 20
+    by = [20_001] * 96 + [60_001] * 20
     assert (chosen(samples, by).timeout_ms, chosen(samples, by).why) == (65_000, "knee")
     dear = chosen(samples, by, [Death(0, 10)])
     assert (dear.timeout_ms, dear.why) == (30_000, "quantile")

@@ -26,21 +26,13 @@ from pipeline.warehouse import Warehouse
 from pipeline.wire import Client
 from pipeline.wire_reading import WireRead, plan_wire
 from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests import running
-from tests.pipeline.fake_cluster import FakeCluster
+from tests.pipeline.fake_cluster import FakeCluster, commit_offsets
 from tests.pipeline.segments import batch_of, commit, marker, random_batches, reference, write_segment
 
 pytestmark = pytest.mark.once
-
-# What a coordinator that has just begun may answer.
-NOT_YET = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -226,21 +218,6 @@ def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None
         with beside.locked():
             ingest(beside, Sequential(quiet), Inputs.of([str(data)]), quiet)
         assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
-
-
-def commit_offsets(port: int, turn: int) -> None:
-    with running.Client(port) as client:
-        client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=20, replication_factor=1)], timeout_ms=10_000), 5)
-        for number in range(turn * 3, turn * 3 + 3):
-            group = f"group-{number}"
-            client.ask(FindCoordinatorRequest(key=group, coordinator_keys=[group]), 4)
-            partitions = [OffsetCommitRequestPartition(each, 100 + turn) for each in range(20)]
-            request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)])
-            request.generation_id_or_member_epoch = -1
-            until = time.monotonic() + 60
-            while codes := {one.error_code for one in client.ask(request, 8).topics[0].partitions} - {0}:
-                assert codes <= NOT_YET, codes
-                assert time.monotonic() < until, codes
 
 
 def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ from pipeline.rows import Record as Row
 from pipeline.runner import Sequential
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
-from protocol.messages.consumer_offsets import GroupMetadataValue
-from protocol.records import read_record
-from tests.cli.test_log_with_kafka import DUMP, KAFKA_WRITTEN, RECORD
+from tests.cli.kafka_dump import KAFKA_WRITTEN
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.oracle import run_java
+from tests.pipeline.kafka_world import compare
 
 pytestmark = pytest.mark.kafka
 
@@ -44,37 +43,6 @@ def read(out: Path, source: object) -> list[Row]:
     with warehouse.locked():
         ingest(warehouse, Sequential(QUIET), Inputs.of([str(source)]), QUIET)
     return rows_of(Row, warehouse.read("records"))
-
-
-def compare(rows: list[Row], segment: Path) -> int:
-    """How many records of this segment both show alike."""
-    printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
-    theirs = [match.groups() for line in printed if (match := RECORD.match(line))]
-    name = f"{segment.parent.name}/{segment.name}"
-    ours = [row for row in rows if row.segment == name and row.kind != "control"]
-    for row, (offset, at_ms, key, payload) in zip(ours, theirs, strict=True):
-        assert (row.offset, row.append_ms) == (int(offset), int(at_ms))
-        asked = json.loads(key)
-        assert row.key_version == int(asked["type"])
-        assert row.group == asked["data"]["group"]
-        if not payload.startswith("{"):
-            assert row.tombstone
-            continue
-        value = json.loads(payload)
-        data = value["data"]
-        assert row.value_version == int(value["version"])
-        if row.kind == "offset":
-            assert (row.topic, row.topic_partition) == (asked["data"]["topic"], asked["data"]["partition"])
-            assert (row.committed, row.metadata, row.commit_ms) == (data["offset"], data["metadata"], data["commitTimestamp"])
-            assert row.commit_leader_epoch == (data["leaderEpoch"] if data["leaderEpoch"] >= 0 else None)
-        else:
-            assert row.kind == "group"
-            assert row.value_raw is not None
-            stored = read_record(GroupMetadataValue, row.value_raw)
-            assert (stored.generation, stored.leader, stored.protocol) == (data["generation"], data["leader"], data["protocol"])
-            members = [(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in stored.members]
-            assert members == [(one["memberId"], one["groupInstanceId"], one["clientId"], one["clientHost"]) for one in data["members"]]
-    return len(theirs)
 
 
 def test_a_compacted_directory_of_kafkas_says_what_its_dump_tool_says(tmp_path: Path) -> None:

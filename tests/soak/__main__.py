@@ -11,13 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
 from tests.soak.consumers import consumers_soaked
+from tests.soak.ledger import Ledger
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
+from tests.soak.record_ledger import RecordLedger
 from tests.soak.segments import unreadable
 from tests.soak.topics import topics_soaked
 from tests.soak.world import World
@@ -65,7 +68,8 @@ def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan:
     campaign = begun(world)
     begin = time.monotonic()
     try:
-        ledger = asyncio.run(campaign.run())
+        running: Coroutine[Any, Any, Ledger | RecordLedger] = campaign.run()
+        ledger = asyncio.run(running)
     finally:
         world.kill_if_alive()
     tell(campaign.summary())

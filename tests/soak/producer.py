@@ -31,7 +31,7 @@ VERSIONS = (3, 7, 9, 11, 12)  # what clients speak; zstd from 7
 class Batch(NamedTuple):
     partition: int
     first: Mark
-    count: int
+    records: int
     data: bytes
 
 
@@ -165,6 +165,6 @@ class Producer(Actor):
             self._known[batch.partition] = True
             # Not always the oldest: one that was written before a kill may find its partition closed, and the next one find it open.
             self._unsettled[batch.partition].remove(batch)
-            self._ledger.acknowledged(batch.partition, batch.first, batch.count, answer.base_offset)
+            self._ledger.acknowledged(batch.partition, batch.first, batch.records, answer.base_offset)
             if flight.fresh:
                 self.steady_life = max(self.steady_life, flight.life)

@@ -13,7 +13,7 @@ SECONDS = 20.0
 
 class Outside:
     def __init__(self, bootstrap: str) -> None:
-        self._settings = {"bootstrap.servers": bootstrap, "broker.address.family": "v4"}
+        self._settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "broker.address.family": "v4"}
         self._admin = AdminClient(self._settings)
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
@@ -34,7 +34,7 @@ class Outside:
         failed: list[Any] = []
         producer = Producer(self._settings | {"linger.ms": 1})
         for at, number in enumerate(numbers):
-            when = {} if timestamp is None else {"timestamp": timestamp + at}
+            when: dict[str, Any] = {} if timestamp is None else {"timestamp": timestamp + at}
             key = str(number % keys).encode() if keys else None
             producer.produce(
                 topic,

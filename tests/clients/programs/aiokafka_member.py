@@ -37,7 +37,7 @@ ASSIGNORS = {one.name: one for one in (RangePartitionAssignor, RoundRobinPartiti
 RECORDS_AT_ONCE = 500
 
 
-class Listener(aiokafka.abc.ConsumerRebalanceListener):
+class Listener(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.processing = asyncio.Lock()
         self.revoked = 0  # how often

@@ -1,0 +1,20 @@
+"""What `tenure group history` prints, once the notes of a group are written: they are a moment behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Tenure
+from tests.running import wait_until
+
+
+def entries_of(ask: Tenure, group: str, ready: int, *words: str) -> list[dict[str, Any]]:
+    """The entries, once as many rebalances are over."""
+
+    def written() -> list[dict[str, Any]] | None:
+        done = ask("group", "history", group, "--json", *words)
+        entries: list[dict[str, Any]] = json.loads(done.out)["entries"] if done.code == 0 else []
+        return entries if sum(entry["kind"] == "rebalance" and entry["end"] != "open" for entry in entries) >= ready else None
+
+    return wait_until(written)

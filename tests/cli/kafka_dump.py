@@ -1,0 +1,10 @@
+"""What Apache Kafka's own tool prints of a segment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+RECORD = re.compile(r"\| offset: (\d+) CreateTime: (\d+) .*? key: (\{.*?\}\}) payload: (\{.*\}|<DELETE>|null)$")

@@ -1,0 +1,150 @@
+"""A broker that is asked the same as another, and the differences of their replies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from struct import unpack
+from typing import Any
+
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from protocol.headers import response_header_version
+from protocol.message import Part, fields_of
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.clients.group_questions import COMMIT, FETCH, JOIN, LEAVE, OFFSET_DELETE
+from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATOR, METADATA, NO_ID, Ids, Question
+from tests.running import Client
+
+KNOWN_SECONDS = 10
+REPLY_SECONDS = 10
+# Replies whose order follows from that of the request: there it is compared.
+ORDERED = (COMMIT, FETCH, LEAVE, OFFSET_DELETE, FIND_COORDINATOR)
+SILENCE_SECONDS = 1  # Kafka keeps silent, with the connection open, where it fails to write its reply
+
+
+class Peer:
+    """One of the two: asks it, and writes its replies so that they compare."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.ids: Ids = {}  # of topics by name, and of the member of a group by "member GROUP"
+        with Client(port) as client:
+            self.cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
+        self.client = Client(port)
+
+    def close(self) -> None:
+        self.client.socket.close()
+
+    def ask(self, question: Question) -> Any:
+        """The reply as plain values, or 'closed'."""
+        try:
+            self.client.socket.settimeout(SILENCE_SECONDS if "that grows" in question.name else REPLY_SECONDS)
+            self.client.send_frame(question.frame(self.ids))
+            frame = self.client.frame()
+        except OSError as error:
+            self.close()
+            self.client = Client(self.port)
+            return "no reply" if isinstance(error, TimeoutError) else "closed"
+        reply, version = self.decode(question, frame)
+        if question.key == JOIN:
+            if reply.error_code in (0, ErrorCode.MEMBER_ID_REQUIRED):
+                self.learn_member(question.name.split()[1].rstrip(","), reply.member_id.encode())
+        else:
+            self.learn(reply)
+        if question.key == CREATE_TOPICS and not decoded(question, self.ids).validate_only:
+            self.await_topics([one.name for one in reply.topics if one.error_code == 0])
+        if question.key == METADATA:
+            self.await_topics([one.name for one in reply.topics if one.error_code in (3, 5) and "to be created" in question.name])
+        ordered = question.key in ORDERED and not question.name.startswith("fetch all")
+        return {"version": version} | self.plain(reply, ordered=ordered)
+
+    def decode(self, question: Question, frame: bytes) -> tuple[Any, int]:
+        version = question.version
+        if question.key == API_VERSIONS and not 0 <= version <= 4:
+            version = 0
+        at = 4 + response_header_version(question.key, version)
+        reply, end = APIS[question.key].response.decode(frame, at, version)
+        assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"{question.name}: not these bytes again"
+        return reply, version
+
+    def learn(self, reply: Any) -> None:
+        for one in getattr(reply, "topics", []):
+            if getattr(one, "topic_id", NO_ID) != NO_ID and one.name is not None and one.error_code == 0:
+                self.ids[one.name] = one.topic_id
+
+    def learn_member(self, group: str, id: bytes) -> None:
+        known = self.ids.get(f"member {group}", id)
+        if known != id:
+            self.ids[f"member {group}, before"] = known
+        self.ids[f"member {group}"] = id
+
+    def await_topics(self, names: list[str]) -> None:
+        """Kafka answers when a topic is in its log; a moment later its brokers know it."""
+        until = time.monotonic() + KNOWN_SECONDS
+        while names:
+            reply = self.client.ask(MetadataRequest(None), 12)
+            self.learn(reply)
+            led = {one.name for one in reply.topics if all(part.leader_id >= 0 for part in one.partitions)}
+            if led.issuperset(names):
+                return
+            assert time.monotonic() < until, f"{names} did not appear"
+            time.sleep(0.01)
+
+    def plain(self, value: Any, field: str = "", ordered: bool = False) -> Any:
+        if isinstance(value, Part):
+            return {name: self.plain(getattr(value, name), name, ordered) for name in fields_of(type(value))}
+        if isinstance(value, list):
+            items = [self.plain(item, field, ordered) for item in value]
+            keys = ("name", "partition_index", "api_key", "key", "group_id")
+            if items and isinstance(items[0], dict) and any(key in items[0] for key in keys):
+                key = next(key for key in keys if key in items[0])
+                order = {("in the order", 1): [item[key] for item in items]} if ordered else {}
+                return order | {(item[key], number): item for number, item in numbered(items, key)}
+            return items
+        if field in ("member_id", "leader") and value:
+            return next((name for name, id in self.ids.items() if id == value.encode()), value)
+        if field == "topic_id":
+            return next((f"id of {name}" for name, id in self.ids.items() if id == value), "no id" if value == NO_ID else value)
+        if field == "cluster_id" and value == self.cluster_id:
+            return "this cluster"
+        if field == "port" and value == self.port:
+            return "this port"
+        return value
+
+
+def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(ours, dict) and isinstance(kafkas, dict):
+        for key in ours | kafkas:
+            where = key if isinstance(key, str) else f"[{key[0]}]" if key[1] == 1 else f"[{key[0]}, {key[1]}]"
+            yield from differences(ours.get(key, "absent"), kafkas.get(key, "absent"), f"{place}.{where}".replace(".[", "["))
+    elif ours != kafkas:
+        yield place.lstrip("."), ours, kafkas
+
+
+def await_coordinator(peer: Peer) -> None:
+    """Kafka makes its topic of offsets for the first who asks, and answers error 15 until it is there."""
+    until = time.monotonic() + KNOWN_SECONDS
+    answers: list[int] = []
+    while not answers or answers[-1]:
+        assert time.monotonic() < until
+        answers.append(peer.client.ask(FindCoordinatorRequest(key="g"), 3).error_code)
+        time.sleep(0.02)
+    assert answers[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def numbered(items: list[dict[str, Any]], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The order of topics in a reply means nothing, save in `ORDERED`; their number does."""
+    seen: dict[Any, int] = {}
+    for item in items:
+        seen[item[key]] = seen.get(item[key], 0) + 1
+        yield seen[item[key]], item
+
+
+def decoded(question: Question, ids: Ids) -> CreateTopicsRequest:
+    frame = question.frame(ids)
+    (length,) = unpack(">h", frame[8:10])
+    at = 10 + length + (question.version >= CreateTopicsRequest.FLEXIBLE_FROM)
+    return CreateTopicsRequest.decode(frame, at, question.version)[0]

@@ -1,0 +1,39 @@
+"""A warehouse made by runs over parts of the logs, and its tables to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.build import build
+from pipeline.ingest import Inputs, ingest
+from pipeline.progress import Progress
+from pipeline.rows import TABLES
+from pipeline.runner import Sequential
+from pipeline.warehouse import Warehouse
+
+QUIET = Progress()
+RUNNER = Sequential(QUIET)
+# How the logs were sliced shows in what is said of files; everything else is the same.
+SLICED = ("segments", "coverage")
+
+
+def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
+    """One run for each bound of the offsets log, and one of everything."""
+    warehouse = Warehouse.open(folder, create=True)
+    for bound in [*until, {}][: None if finish else -1]:
+        with warehouse.locked():
+            ingest(warehouse, RUNNER, Inputs.of([str(directory)], until=bound), QUIET)
+            build(warehouse, RUNNER)
+    return warehouse
+
+
+def tables(warehouse: Warehouse) -> dict[str, pa.Table]:
+    return {name: warehouse.read(name) for name in TABLES if name not in SLICED}
+
+
+def difference(name: str, ours: pa.Table, theirs: pa.Table) -> str:
+    left, right = (set(map(repr, table.to_pylist())) for table in (ours, theirs))
+    return f"{name}: {ours.num_rows} rows, at once {theirs.num_rows}\n" + "\n".join([*sorted(left - right)[:3], "at once:", *sorted(right - left)[:3]])

@@ -1,0 +1,27 @@
+"""What a row says of a rebalance, and what the coordinator really did, in the same form."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pipeline.rows import Episode
+from pipeline.virtual import TrueEpisode
+
+
+def stated(row: Episode) -> tuple[object, ...]:
+    ended = row.end_ms if row.end != "interrupted" else None
+    cause = "new_member" if row.cause == "formation" else row.cause
+    return row.start_lo_ms, row.start_hi_ms, ended, row.end, cause, row.cause == "formation", row.contributing, row.rounds, row.members_before
+
+
+def actual(one: TrueEpisode) -> tuple[object, ...]:
+    ended = one.end_ms if one.end != "interrupted" else None
+    return one.start_ms, one.start_ms, ended, one.end, one.cause, not one.from_generation, one.also, one.rounds, one.members_before
+
+
+def counted(keys: list[str]) -> Counter[str]:
+    return Counter(keys)
+
+
+def actual_members(one: TrueEpisode, *what: str) -> Counter[str]:
+    return Counter(change.instance_id or change.member_id for change in one.changes if change.what in what)
