@@ -145,7 +145,7 @@ class ServedLog(Protocol):
         """What lies before it is committed, and may be read."""
         ...
 
-    def tell_growth(self, grown: Callable[[], None]) -> None:
+    def watch_growth(self, grown: Callable[[], None]) -> None:
         """`grown` is called when there may be more to read."""
         ...
 
@@ -185,7 +185,7 @@ class TopicLog(ServedLog, Protocol):
 
     def interrupt(self) -> None: ...
 
-    def roll_by(self, segment_bytes: int, segment_ms: int) -> None:
+    def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         """From now on a segment is closed when it is so large or so old."""
         ...
 
@@ -194,7 +194,7 @@ class TopicLog(ServedLog, Protocol):
         ...
 
     def delete_before(self, offset: int) -> None:
-        """Records before it are given up; `TopicStore.save_starts` makes that durable."""
+        """Records before it are given up; `TopicStore.save_start_offsets` makes that durable."""
         ...
 
 
@@ -240,11 +240,11 @@ class TopicStore(Protocol):
         """No checkpoint names these logs any more when `done` is called."""
         ...
 
-    def save_starts(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
+    def save_start_offsets(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
         """Where logs begin, durable when `done` is called."""
         ...
 
-    def save_points(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
+    def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
         """Up to where logs are on the disk, for the next start."""
         ...
 

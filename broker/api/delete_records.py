@@ -59,7 +59,7 @@ class DeleteRecords:
         call.reply = response
         starts: dict[tuple[str, int], int] = {partition.id: partition.start_offset for partition, _ in unwritten}
         written = Contained(partial(_written, call, [result for _, result in unwritten]), lambda: call.connection.broken())
-        self._store.save_starts(starts, written)
+        self._store.save_start_offsets(starts, written)
         return None
 
     def _delete(

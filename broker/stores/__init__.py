@@ -1,1 +1,1 @@
-"""Logs in a directory: opened, appended to, flushed, closed."""
+"""Logs in the data directory: open, append, flush, compact, close."""

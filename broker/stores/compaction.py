@@ -1,14 +1,12 @@
-"""When logs are cleaned: their dirty bytes together stay below a bound, so that reading them again stays proportional to
-what they hold.
+"""Decide when logs are compacted: the dirty bytes of all offsets logs stay below a bound, so replaying them stays cheap.
 
-Once a second the sums are looked at: what came to each log since it was cleaned last, and what its cleanings left. Above
-the bound the dirtiest log is rolled, as soon as one of its flushes has just ended, and a process of its own cleans what
-is closed (storage/cleaner.py): one at a time, with a low priority, for a limited time. What waits for a disk runs in
-a thread; in the loop there are a few renames. A cleaner that fails or is killed has changed nothing.
+Once a second the dirty bytes (appended since the last compaction) are compared with the bound. Above it, the dirtiest log
+is rolled right after one of its flushes, and a child process compacts its closed segments (storage/cleaner.py): one log at
+a time, at low priority, with a time limit. Disk waits happen in a worker thread; the loop only renames files. A compaction
+that fails or is killed changes nothing.
 
-The same process compacts the logs of topics, by their own settings (compaction_order.py), when the offsets logs need it
-for nothing. Logs that are kept for a time instead lose their oldest segments here. And recovery points are written now
-and then.
+While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). Logs with a retention
+time lose their oldest segments here, and recovery points are checkpointed.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ from storage import AppendFailed, DataDirectory, Disk, Log, LogId, describe_erro
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 
-LOOK_SECONDS = 1.0
-STEP_PAUSE_SECONDS = 0.005  # between two steps of a look at all logs of topics
-HOUSE_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
-ROLL_BYTES = 1 << 20  # a roll waits for the disk in the thread of the loop: for no more than this
-ROLL_TRIES = 5  # of a roll that waits for nothing, before one that waits a little
+CHECK_SECONDS = 1.0
+STEP_PAUSE_SECONDS = 0.005  # between two steps of a scan of all topic logs
+HOUSEKEEPING_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
+ROLL_UNFLUSHED_BYTES_MAX = 1 << 20  # a roll flushes in the loop's thread: at most so much
+ROLL_TRIES = 5  # attempts to roll without a flush, before a roll flushes
 RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
-NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, and the bound would not hold
-NICENESS_LATE = 5  # twice above the bound
-NOT_WANTED = "the log was repaired, deleted or given away meanwhile"
-BYTES_A_SECOND_MIN = 1 << 20  # a cleaner slower than this, at its lowest priority, is taken to hang
+NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, too little to hold the bound
+NICENESS_LATE = 5  # above twice the bound
+CANCELLED = "the log was repaired, deleted or released meanwhile"
+BYTES_PER_SECOND_MIN = 1 << 20  # a slower compaction counts as hung
 
 T = TypeVar("T")
 
@@ -49,24 +47,24 @@ T = TypeVar("T")
 class CleaningRules:
     segment_bytes: int
     delete_retention_ms: int = 86_400_000  # as log.cleaner.delete.retention.ms
-    dirty_bytes_min: int = 32 << 20  # so much is read again in a third of a second
+    dirty_bytes_min: int = 32 << 20  # replayed in a third of a second
     map_bytes_max: int = 128 << 20  # as log.cleaner.dedupe.buffer.size
     time_limit_seconds: float = 600.0
     topics_enable: bool = True  # as log.cleaner.enable
     topics_backoff_seconds: float = 15.0  # as log.cleaner.backoff.ms
-    notes_bytes_max: int = -1  # of all logs together that are kept for a time; -1: any
+    notes_bytes_max: int = -1  # of all logs with a retention time together; -1: no limit
 
 
-class How(NamedTuple):
-    """What one compaction goes by, beside the rules of all."""
+class CompactionSettings(NamedTuple):
+    """The settings of one compaction, in addition to CleaningRules."""
 
     segment_bytes: int
     delete_retention_ms: int
-    producers: dict[int, int] | None  # those whose last batch has to stay, be it empty, and where that begins; None: all
+    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which must stay even if empty; None: all
 
 
-class Watched:
-    """A log whose newest record of each key counts."""
+class CompactedLog:
+    """An internal log with compaction, and what is known of its last compaction."""
 
     def __init__(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
         self.id = id
@@ -84,7 +82,7 @@ class Watched:
 
 
 class Cleaning:
-    """All logs of a store. `watch` them, tell `flushed`, `stop` in the end."""
+    """Compacts and retains the logs of one store. Register logs with `watch`, report flushes with `flushed`, end with `stop`."""
 
     def __init__(
         self,
@@ -107,45 +105,45 @@ class Cleaning:
         self._workers = Workers(loop, 1)
         self._checkpoint_worker = checkpoint_worker or self._workers  # writes checkpoints, one at a time
         self._topics: TopicLogs | None = None
-        self._topics_at = 0.0  # when to look at topics again
-        self._topics_look: Iterator[None] | None = None  # under way
-        self._compacted: Log | None = None  # the one that is being compacted
-        self._given_up = False  # it is wanted no more
-        self._process: asyncio.Task[Report] | None = None  # that compacts it
-        self._watched: dict[LogId, Watched] = {}
+        self._topics_at = 0.0  # when to scan the topic logs again
+        self._topics_look: Iterator[None] | None = None  # the scan in progress
+        self._compacted: Log | None = None  # the log being compacted
+        self._cancelled = False  # its compaction was cancelled
+        self._process: asyncio.Task[Report] | None = None  # the child process that compacts it
+        self._watched: dict[LogId, CompactedLog] = {}
         self._kept: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}
-        self._rolling: Watched | None = None
+        self._rolling: CompactedLog | None = None
         self._task: asyncio.Task[None] | None = None
         self._housekeeping: asyncio.Task[None] | None = None
-        self._keep_house_at = loop.time() + LOOK_SECONDS  # soon: so much less is taken for a torn end after a crash
-        self._timer = loop.call_later(LOOK_SECONDS, Contained(self._look))
+        self._housekeep_at = loop.time() + CHECK_SECONDS  # soon: an early recovery point shortens the check after a crash
+        self._timer = loop.call_later(CHECK_SECONDS, Contained(self._check))
 
     def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
-        """Clean this log when it is time. `flush` makes its bytes safe; `failed` hears when it has to be repaired."""
-        watched = Watched(id, log, flush, failed)
+        """Compact this log when it is due. `flush` flushes it; `failed` is called when it must be repaired."""
+        watched = CompactedLog(id, log, flush, failed)
         known = self._watched.get(id)
         watched.clean_to = known.clean_to if known is not None else min(self._directory.cleaner_points.get(id, 0), log.next_offset)
         self._watched[id] = watched
 
-    def keep_for(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
-        """Drop what is older from this log, whole segments at a time; -1: only what all of them together have too much."""
+    def retain_log(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
+        """Drop whole segments older than `retention_ms`; with -1 only the common size limit applies."""
         self._kept[id] = (log, retention_ms, failed)
 
     def clean_topics(self, topics: TopicLogs) -> None:
-        """Their logs too, from now on."""
+        """Compact topic logs too, from now on."""
         self._topics = topics
 
     def forget(self, id: LogId) -> None:
-        """It is not ours any more. A cleaning under way does not reach it."""
+        """Stop compacting and retaining this log, and cancel a compaction in progress."""
         watched = self._watched.pop(id, None)
         if watched is not None:
-            self.give_up(watched.log)
+            self.cancel(watched.log)
         self._kept.pop(id, None)
         if self._rolling is not None and self._rolling.id == id:
             self._rolling = None
 
     def flushed(self, log: Log) -> None:
-        """A flush of this log has just ended, and the next has not begun: the moment to roll, if it is to be rolled."""
+        """Roll the log if it is due: a flush has just ended and the next has not begun, so little is unflushed."""
         if self._rolling is not None and self._rolling.log is log:
             self._roll(self._rolling)
 
@@ -162,7 +160,7 @@ class Cleaning:
         return max(self._rules.dirty_bytes_min, self.live_bytes)
 
     async def stop(self) -> None:
-        """Nothing is cleaned any more; what was begun has changed nothing or is finished."""
+        """Stop for good; a compaction in progress is cancelled or completed, never half done."""
         self._timer.cancel()
         self._rolling = self._topics = self._topics_look = None
         tasks = [task for task in (self._task, self._housekeeping) if task is not None]
@@ -171,13 +169,11 @@ class Cleaning:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._workers.close()
 
-    # What is to be done?
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
-        if (self._loop.time() >= self._keep_house_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
-            self._keep_house_at = self._loop.time() + HOUSE_SECONDS
-            self._housekeeping = self._loop.create_task(alone(self._keep_house))
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
+        if (self._loop.time() >= self._housekeep_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
+            self._housekeep_at = self._loop.time() + HOUSEKEEPING_SECONDS
+            self._housekeeping = self._loop.create_task(alone(self._housekeep))
         if self._task is not None and not self._task.done():
             return
         if self._rolling is not None:
@@ -197,27 +193,27 @@ class Cleaning:
         time = self._loop.time()
         if self._topics is not None and self._rules.topics_enable and time >= self._topics_at and self._topics_look is None:
             self._topics_look = self._topics.look(self._now(), time)
-            self._go_on_looking()
+            self._continue_topics_look()
 
-    def _go_on_looking(self) -> None:
-        """A step, between which the loop goes on, or at its end the first cleaning."""
+    def _continue_topics_look(self) -> None:
+        """Scan one step and yield to the loop; after the last step, start the first compaction."""
         look, self._topics_look = self._topics_look, None
         if look is None:
             return
         for _ in look:
             self._topics_look = look
-            self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._go_on_looking, self._look_given_up))
+            self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._continue_topics_look, self._topics_look_failed))
             return
         if not self._clean_next_topic():
             self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
 
-    def _look_given_up(self) -> None:
-        """An exception of ours ended it: the next look comes at its time."""
+    def _topics_look_failed(self) -> None:
+        """Drop a scan that raised; the next one starts on schedule."""
         self._topics_look = None
         self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
 
     def _clean_next_topic(self) -> bool:
-        """Whether one of the logs that the last look found is cleaned now. What groups live by comes first."""
+        """Start compacting the most urgent topic log; offsets logs come first. Returns whether one was started."""
         busy = self._rolling is not None or (self._task is not None and not self._task.done())
         if self._topics is None or busy or self.dirty_bytes > self._bound:
             return False
@@ -227,19 +223,19 @@ class Cleaning:
         self._task = self._loop.create_task(alone(self._clean_topic, due))
         return True
 
-    def _try_to_roll(self, watched: Watched) -> None:
-        """Now, or else when a flush has ended."""
+    def _try_to_roll(self, watched: CompactedLog) -> None:
+        """Roll now, or request a flush and roll when it ends."""
         if not self._roll(watched) and self._rolling is not None:
             watched.flush(lambda failure: self.flushed(watched.log))
 
-    def _roll(self, watched: Watched) -> bool:
-        """Whether it was rolled, and is now cleaned."""
+    def _roll(self, watched: CompactedLog) -> bool:
+        """Roll the log and start its compaction; returns whether it was rolled."""
         watched.roll_tries += 1
         try:
-            rolled = watched.log.roll(ROLL_BYTES if watched.roll_tries > ROLL_TRIES else 0)
+            rolled = watched.log.roll(ROLL_UNFLUSHED_BYTES_MAX if watched.roll_tries > ROLL_TRIES else 0)
         except AppendFailed as failure:
             self._rolling = None
-            self._later(watched, str(failure))
+            self._retry_later(watched, str(failure))
             if not watched.log.usable:
                 watched.failed(failure)
             return False
@@ -249,29 +245,27 @@ class Cleaning:
             self._rolling = None
         return rolled
 
-    def _later(self, watched: Watched | Cleaned, reason: str) -> None:
+    def _retry_later(self, watched: CompactedLog | Cleaned, reason: str) -> None:
         pause = min(RETRY_SECONDS_MIN * 2**watched.failures, RETRY_SECONDS_MAX)
         watched.failures += 1
         self.failures += 1
         watched.not_before = self._loop.time() + pause
         log.warning("cleaning a log failed", log=watched.log.folder.rpartition("/")[2], reason=reason, retry_seconds=round(pause))
 
-    # One cleaning.
-
-    async def _clean(self, watched: Watched) -> None:
+    async def _clean(self, watched: CompactedLog) -> None:
         cleaned = watched.log
 
-        def is_wanted() -> bool:
+        def is_still_wanted() -> bool:
             return self._watched.get(watched.id) is watched
 
-        how = How(self._rules.segment_bytes, self._rules.delete_retention_ms, None)
+        settings = CompactionSettings(self._rules.segment_bytes, self._rules.delete_retention_ms, None)
         try:
-            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, how, is_wanted)
+            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, settings, is_still_wanted)
         except AppendFailed as failure:
-            self._later(watched, str(failure))
+            self._retry_later(watched, str(failure))
             watched.failed(failure)
-        except Exception as error:  # whatever it was, nothing was changed
-            self._later(watched, str(error) or repr(error))
+        except Exception as error:  # nothing was changed
+            self._retry_later(watched, str(error) or repr(error))
         else:
             watched.failures = 0
 
@@ -279,18 +273,18 @@ class Cleaning:
         partition, known = due.partition, due.cleaned
         topics = self._topics
         assert topics is not None
-        settings = partition.settings
-        how = How(settings.segment_bytes, settings.delete_retention_ms, partition.producers.last_offsets())
+        topic_settings = partition.settings
+        settings = CompactionSettings(topic_settings.segment_bytes, topic_settings.delete_retention_ms, partition.producers.last_offsets())
         try:
             known.clean_to = await self._compact(
-                partition.id, known.log, due.segments, due.end, known.clean_to, how, lambda: topics.has(partition)
+                partition.id, known.log, due.segments, due.end, known.clean_to, settings, lambda: topics.has(partition)
             )
         except AppendFailed as failure:
-            self._later(known, str(failure))
+            self._retry_later(known, str(failure))
             partition.failed(failure)
         except Exception as error:
             if topics.has(partition):
-                self._later(known, str(error) or repr(error))
+                self._retry_later(known, str(error) or repr(error))
         else:
             known.failures = 0
         finally:
@@ -303,19 +297,20 @@ class Cleaning:
         sources: list[Closed],
         end: int,
         first_dirty: int,
-        how: How,
-        is_wanted: Callable[[], bool],
+        settings: CompactionSettings,
+        is_still_wanted: Callable[[], bool],
     ) -> int:
-        """Up to where it is clean then. Raises AppendFailed where the log has to be repaired; otherwise nothing was changed.
+        """Compact the segments and return the offset up to which the log is now clean.
 
-        From the first step to the last, the checkpoint included, the folder is the log's own: it is neither renamed nor
-        repaired, so what the process and the threads do by its name never reaches another log.
+        Raises AppendFailed when the log must be repaired; any other exception means that nothing was changed.
+        Until the checkpoint is written the folder is neither renamed nor repaired: the child process and the worker
+        threads reach the log by its path.
         """
         begun = self._loop.time()
         cleaned.begin_compaction()
-        self._compacted, self._given_up = cleaned, False
+        self._compacted, self._cancelled = cleaned, False
         try:
-            report = await self._replaced(cleaned, sources, end, first_dirty, how, is_wanted)
+            report = await self._replace_segments(cleaned, sources, end, first_dirty, settings, is_still_wanted)
             await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._checkpoint_worker)
         finally:
             self._compacted = None
@@ -330,32 +325,32 @@ class Cleaning:
         )
         return report.clean_to
 
-    async def _replaced(
-        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, how: How, is_wanted: Callable[[], bool]
+    async def _replace_segments(
+        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, settings: CompactionSettings, is_still_wanted: Callable[[], bool]
     ) -> Report:
-        """The segments were replaced by cleaned ones; or it raises, and whatever was written for that is gone."""
+        """Replace the segments by compacted ones; when it raises, everything written for that is removed."""
         folder = cleaned.folder
         token = uuid.uuid4().hex
         promoting = False
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, folder))
-            report = await self._run(cleaned, sources, end, first_dirty, token, how)
+            report = await self._run(cleaned, sources, end, first_dirty, token, settings)
             if report.cleaned:
                 promoting = True
                 promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-                if self._given_up or not is_wanted() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
-                    raise CleaningFailed(NOT_WANTED)
+                if self._cancelled or not is_still_wanted() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
+                    raise CleaningFailed(CANCELLED)
                 bases = cleaned.exchange(report.cleaned, promoted)
                 promoting = False
                 await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
         except Exception:
             if not cleaned.half_exchanged:
-                await self._take_back(cleaned, promoting)
+                await self._remove_unfinished(cleaned, promoting)
             raise
         return report
 
-    async def _take_back(self, cleaned: Log, promoting: bool) -> None:
-        """Nothing of a compaction that failed may be left: the next opening would take promoted segments for the log's."""
+    async def _remove_unfinished(self, cleaned: Log, promoting: bool) -> None:
+        """Remove the files of a failed compaction: the next opening would take promoted segments for the log's own."""
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, cleaned.folder))
         except OSError as error:
@@ -363,46 +358,46 @@ class Cleaning:
                 cleaned.leave_half_exchanged()
                 raise AppendFailed(describe_error(error, cleaned.folder)) from error
 
-    def give_up(self, cleaned: Log) -> None:
-        """If this log is being compacted: its process is stopped, and soon nobody is at work in its folder."""
+    def cancel(self, cleaned: Log) -> None:
+        """Cancel the compaction of this log, if it is in progress; its child process is killed."""
         if self._compacted is cleaned:
-            self._given_up = True
+            self._cancelled = True
             if self._process is not None:
                 self._process.cancel()
 
-    async def _run(self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, token: str, how: How) -> Report:
+    async def _run(self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, token: str, settings: CompactionSettings) -> Report:
         request = request_line(
             cleaned.folder,
             sources,
             end,
-            how.producers,
+            settings.producers,
             first_dirty=first_dirty,
             now=self._now(),
-            delete_retention_ms=how.delete_retention_ms,
-            segment_bytes=how.segment_bytes,
+            delete_retention_ms=settings.delete_retention_ms,
+            segment_bytes=settings.segment_bytes,
             map_bytes_max=self._rules.map_bytes_max,
             token=token,
         )
-        limit = max(self._rules.time_limit_seconds, cleaned.size / BYTES_A_SECOND_MIN)
+        limit = max(self._rules.time_limit_seconds, cleaned.size / BYTES_PER_SECOND_MIN)
         niceness = NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS
-        if self._given_up:
-            raise CleaningFailed(NOT_WANTED)
+        if self._cancelled:
+            raise CleaningFailed(CANCELLED)
         self._process = self._loop.create_task(run_cleaner(self._command, cleaned.folder, request, niceness, limit))
         try:
             return await self._process
         except asyncio.CancelledError:
-            if self._given_up:
-                raise CleaningFailed(NOT_WANTED) from None
+            if self._cancelled:
+                raise CleaningFailed(CANCELLED) from None
             raise
         finally:
             self._process = None
 
-    # What else is done now and then.
+    # Housekeeping: retention by time and size, recovery points.
 
     def _too_many_notes(self) -> bool:
         return 0 <= self._rules.notes_bytes_max < sum([kept.size for kept, _, _ in self._kept.values()])
 
-    async def _keep_house(self) -> None:
+    async def _housekeep(self) -> None:
         try:
             for id, (kept, retention_ms, failed) in list(self._kept.items()):
                 await self._drop_old(id, kept, retention_ms, failed)
@@ -426,14 +421,14 @@ class Cleaning:
         await self._dropped(id, kept, bases)
 
     async def _drop_largest(self) -> bool:
-        """The first segment of the largest log that is kept for a time; whether there was one to drop."""
+        """Drop the first segment of the largest log with a retention time; returns whether there was one."""
         usable = [(kept.size, id) for id, (kept, _, _) in self._kept.items() if kept.usable]
         if not usable:
             return False
         id = max(usable)[1]
         kept, _, failed = self._kept[id]
         try:
-            if len(kept.closed) == 0 and not kept.roll(ROLL_BYTES):
+            if len(kept.closed) == 0 and not kept.roll(ROLL_UNFLUSHED_BYTES_MAX):
                 return False
             bases = kept.drop_first()
         except AppendFailed as failure:
@@ -449,7 +444,7 @@ class Cleaning:
             await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}), self._checkpoint_worker)
 
     async def _in_worker(self, work: Callable[[], T], workers: Workers | None = None) -> T:
-        """What waits for the disk; raises what it raised. Being cancelled does not leave it running behind our back."""
+        """Run blocking work in a worker thread and return or raise its result; when cancelled, wait for the work to end."""
         done: asyncio.Future[T] = self._loop.create_future()
 
         def settle(result: Any) -> None:
@@ -462,7 +457,7 @@ class Cleaning:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            await asyncio.wait([done], timeout=LOOK_SECONDS)
+            await asyncio.wait([done], timeout=CHECK_SECONDS)
             if done.done():
                 done.exception()
             raise

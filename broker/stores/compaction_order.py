@@ -1,8 +1,8 @@
-"""Which log of a topic is compacted next, by Kafka's rules.
+"""Choose the topic log to compact next, by Kafka's rules.
 
-Of each log only what is closed counts, and not what is younger than min.compaction.lag.ms. A log is due when the part
-of it that no compaction has seen passes min.cleanable.dirty.ratio, the one with the largest part first; or when
-something in that part is older than max.compaction.lag.ms. A look at all logs is done in steps, and finds all that are due.
+Only closed segments older than min.compaction.lag.ms count. A log is due when its dirty ratio passes
+min.cleanable.dirty.ratio (highest ratio first), or when a dirty record is older than max.compaction.lag.ms.
+All logs are scanned in steps, between which the event loop runs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, Protocol
 from storage import AppendFailed, DataDirectory, Log, LogId, Producers, Readable
 from storage.swap import Closed
 
-# What one step of a look may cost, in partitions that need no look, of which a millisecond has some thousand.
-STEP: Final = 1_000
-LOG: Final = 10  # what a log costs besides, and each of its segments one more
+# The cost of one step of a scan, in skipped partitions (about a thousand per millisecond).
+STEP_COST: Final = 1_000
+LOG_COST: Final = 10  # of a log with compaction; each segment adds 1
 
 
 class Settings(Protocol):
-    """What a topic is compacted by."""
+    """The compaction settings of a topic."""
 
     @property
     def compact(self) -> bool: ...
@@ -52,7 +52,7 @@ class Partition(Protocol):
 
 
 class Cleaned:
-    """What is remembered of a log that was compacted, or should have been."""
+    """The compaction state of one topic log."""
 
     __slots__ = ("clean_to", "failures", "log", "not_before")
 
@@ -60,7 +60,7 @@ class Cleaned:
         self.log = log
         self.clean_to = clean_to  # offset up to which no key has two records
         self.failures = 0
-        self.not_before = 0.0  # by the loop's time: it failed, and rests
+        self.not_before = 0.0  # loop time of the next attempt after a failure
 
 
 class Due(NamedTuple):
@@ -72,33 +72,33 @@ class Due(NamedTuple):
 
 
 class TopicLogs:
-    """Those of all topics whose cleanup.policy has compact."""
+    """The logs of all topics whose cleanup.policy has compact."""
 
     def __init__(self, partitions: Callable[[], Iterable[Partition]], directory: DataDirectory) -> None:
         self._partitions = partitions
         self._directory = directory
         self._known: dict[LogId, Cleaned] = {}
-        self._due: list[Due] = []  # found by the last look, the most urgent one last
+        self._due: list[Due] = []  # found by the last scan, the most urgent last
 
     def look(self, now: int, time: float) -> Iterator[None]:
-        """Look at all logs, a step at a time; in the end `next_due` knows."""
-        known: dict[LogId, Cleaned] = {}  # what is not there any more is forgotten
+        """Scan all logs, one step per iteration, for `next_due`."""
+        known: dict[LogId, Cleaned] = {}  # without logs that no longer exist
         found: list[Due] = []
         cost = 0
         for partition in self._partitions():
             cost += 1
             if partition.settings.compact and not partition.error and isinstance(partition.log, Log):
                 cleaned = known[partition.id] = self._cleaned(partition, partition.log)
-                cost += LOG + cleaned.log.segments
+                cost += LOG_COST + cleaned.log.segments
                 if cleaned.not_before <= time and cleaned.log.usable:
                     due = _due(partition, cleaned, now)
                     if due is not None:
                         found.append(due)
-            if cost >= STEP:
+            if cost >= STEP_COST:
                 cost = 0
                 yield
         self._known = known
-        found.reverse()  # of two that are as urgent the first is cleaned first
+        found.reverse()  # of equally urgent logs the first found is compacted first
         self._due = sorted(found, key=attrgetter("urgency"))
 
     def _cleaned(self, partition: Partition, log: Log) -> Cleaned:
@@ -108,7 +108,7 @@ class TopicLogs:
         return cleaned
 
     def next_due(self, now: int) -> Due | None:
-        """The most urgent of those that the last look found, as it is now; each once."""
+        """Pop the most urgent log that the last scan found and that is still due."""
         while self._due:
             found = self._due.pop()
             if self.has(found.partition) and found.cleaned.log.usable and found.partition.settings.compact:
@@ -118,7 +118,7 @@ class TopicLogs:
         return None
 
     def has(self, partition: Partition) -> bool:
-        """It is still the one that was looked at: not deleted, not made anew."""
+        """Whether the partition still has the log that was scanned (not deleted or recreated)."""
         known = self._known.get(partition.id)
         return known is not None and known.log is partition.log and not partition.error
 
@@ -126,7 +126,7 @@ class TopicLogs:
 def _due(partition: Partition, cleaned: Cleaned, now: int) -> Due | None:
     log, settings = cleaned.log, partition.settings
     if cleaned.clean_to > log.last_base:
-        cleaned.clean_to = 0  # a crash took the end of the log: what was known of it is not true
+        cleaned.clean_to = 0  # a crash cut the log below the checkpoint, which is therefore void
     if cleaned.clean_to == log.last_base:
         return None
     if settings.min_compaction_lag_ms > 0:

@@ -1,4 +1,4 @@
-"""The process that compacts the closed segments of one log (storage/cleaner.py), run to its end or stopped."""
+"""Run the child process that compacts the closed segments of one log (storage/cleaner.py)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ REPORT_BYTES_MAX = 1 << 24
 
 
 class CleaningFailed(Exception):
-    """Nothing was changed; it is tried again later."""
+    """The compaction changed nothing and is tried again later."""
 
 
 async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
-    """What it reports; raises CleaningFailed, and ValueError for a report that is none. The folder is named for people who look."""
+    """Run the process and return its report. Raises CleaningFailed, or ValueError for a malformed report.
+
+    `folder` is on the command line only to be seen in process listings.
+    """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, folder, stdin=pipe, stdout=pipe, stderr=pipe, limit=REPORT_BYTES_MAX, env=child_environment()
@@ -26,14 +29,14 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
-            process.stdin.write(request)  # and left open: its end tells the cleaner that we are gone
-            line, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            process.stdin.write(request)  # stdin stays open: its end tells the cleaner that the broker died
+            line, error_output = await asyncio.gather(process.stdout.read(), process.stderr.read())
             code = await process.wait()
     except TimeoutError:
         raise CleaningFailed(f"it took longer than {limit_seconds:g} s") from None
     finally:
         await end_child(process)
     if code:
-        said = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise CleaningFailed(said or (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
+        last_line = error_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise CleaningFailed(last_line or (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
     return Report(line)

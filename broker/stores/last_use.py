@@ -1,4 +1,4 @@
-"""When the directory was in use, by a clock that counts: the next start compares."""
+"""Store the time of the data directory's last use; the next start compares its clock with it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import partial
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore
 
-NOTED_SECONDS = 15.0  # after a kill and a start within a minute the clock is as trusted as it was
+INTERVAL_SECONDS = 15.0  # well below STEP_MS of the clock: a restart within a minute of a kill keeps its trust
 
 
 class LastUse:
-    """Notes it now and then. `now`: wall time, below 0 while that is not trusted (`Clock.deletion_ms`)."""
+    """Stores the time periodically. `now`: wall time, below 0 while it is not trusted (`Clock.deletion_ms`)."""
 
     def __init__(self, store: LocalStore, loop: asyncio.AbstractEventLoop, now: Callable[[], int]) -> None:
         self._store = store
@@ -23,10 +23,10 @@ class LastUse:
         self._note()
 
     def _note(self) -> None:
-        self._timer = self._loop.call_later(NOTED_SECONDS, Contained(self._note))
+        self._timer = self._loop.call_later(INTERVAL_SECONDS, Contained(self._note))
         now = self._now()
         if now >= 0:
-            self._store.checkpoint_worker.submit(partial(self._store.directory.note_use, now), _unheard)
+            self._store.checkpoint_worker.submit(partial(self._store.directory.note_use, now), _ignore)
 
     def stop(self) -> None:
         self._timer.cancel()
@@ -36,4 +36,4 @@ class LastUse:
                 self._store.directory.note_use(now)
 
 
-def _unheard(result: object) -> None: ...
+def _ignore(result: object) -> None: ...

@@ -1,4 +1,4 @@
-"""One log of a store: its flushes, in worker threads, one at a time; and the log as its owner has it, at one epoch."""
+"""One log of a store: `Flusher` runs its flushes in worker threads, `OpenLog` is the owner's view of it at one epoch."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ Done = Callable[[AppendFailed | None], None]
 
 
 class Rules(NamedTuple):
-    """How a log is written."""
+    """When a log is flushed."""
 
     flush: str  # as offsets.flush
     flush_seconds: float = 0.0  # with `interval`
 
 
-TOPIC_RULES = Rules("never")  # the operating system writes it, as with Kafka
+TOPIC_RULES = Rules("never")  # the operating system writes topic data, as with Kafka
 
 
 class Store(Protocol):
-    """What a log asks of the store it is in."""
+    """The store as its logs use it."""
 
-    def plan_flush(self, flusher: Flusher, seconds: float) -> None:
-        """Flush the log when so much time has passed; nobody waits for it."""
+    def schedule_flush(self, flusher: Flusher, seconds: float) -> None:
+        """Flush the log after the delay; no reply waits for it."""
         ...
 
-    def flush_soon(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
-        """Make safe what was just appended to the log at this offset, together with what others got in this turn."""
+    def flush_at_turn_end(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
+        """Flush the batch just appended at `offset`, together with all other appends of this turn."""
         ...
 
     def flushed(self, log: Log) -> None:
-        """A flush of this log has just ended, and the next has not begun."""
+        """Called after a flush of this log, before the next begins."""
         ...
 
     def written_twice(self, id: LogId) -> list[bytes]:
-        """Batches of the log that are in another file too; in any thread. Raises OSError."""
+        """Copies of the log's batches in `turns.N` files. Called in any thread; raises OSError."""
         ...
 
     def forget(self, id: LogId) -> None: ...
 
-    def give_up_compaction(self, log: Log) -> None:
-        """If this log is being compacted: soon it is not."""
+    def cancel_compaction(self, log: Log) -> None:
+        """Cancel the compaction of this log, if it is in progress."""
         ...
 
 
 def run_all(flushes: list[Flush]) -> list[Exception | None]:
-    """What became of each; in a worker thread."""
+    """Run the flushes in a worker thread; the exception of each, or None."""
     results: list[Exception | None] = []
     for flush in flushes:
         try:
@@ -66,35 +66,35 @@ def run_all(flushes: list[Flush]) -> list[Exception | None]:
 
 
 class Flusher:
-    """The flushes of one log: in worker threads, one at a time."""
+    """Runs the flushes of one log in worker threads, one at a time."""
 
     def __init__(self, store: Store, workers: Workers, log: Log) -> None:
         self.log = log
         self.busy = False
-        self.planned = False  # by the store, for a moment to come
+        self.scheduled = False  # the store will flush it later
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
-        self.grown: Callable[[], None] | None = None  # hears when there is more that may be read
-        # Everything before it is in the log of turns, or was given to that: if it is not flushed.
+        self.grown: Callable[[], None] | None = None  # called when more records became readable
+        # Everything below these is flushed, or in `turns.N` (safe) or on its way there (queued).
         self.safe_offset = 0
-        self.given_offset = 0
+        self.queued_offset = 0
         self._store = store
         self._workers = workers
         self._next: list[Done] = []
-        self._next_closed = True  # nobody of them asks for more than what is closed
+        self._next_closed = True  # the next flush needs only closed segments
 
     def flush(self, done: Done, closed: bool = False) -> None:
-        """Who comes while one is under way is served by the next. `closed`: all but the last segment, which grows."""
+        """Flush the log; during a flush, join the next one. `closed`: only closed segments."""
         flush = self.begin(done, closed)
         if flush is None:
             return
         try:
             self._workers.submit(flush.run, partial(self.flushed, flush, done))
-        except Exception as error:  # no thread to be had, for one: it failed, and the next one may go better
+        except Exception as error:  # for example, no thread could be started
             failed(self.flush, error)
             self.flushed(flush, done, error)
 
     def begin(self, done: Done, closed: bool = False) -> Flush | None:
-        """A flush to run and to tell of with `flushed`; None: `done` will hear of another one, or has heard that it cannot be."""
+        """A flush to run and then pass to `flushed`; None: `done` was queued for the next flush, or called with a failure."""
         if self.busy:
             self._next.append(done)
             self._next_closed &= closed
@@ -128,16 +128,12 @@ class Flusher:
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
-            # Started before anybody hears of this one; after a failure it fails at once.
-            self.flush(partial(_tell, waiting), closed)
+            # Started before `done` is called; after a failure it fails at once.
+            self.flush(partial(_call_all, waiting), closed)
         run(done, failure)
 
-    def broke(self, failure: AppendFailed) -> None:
-        """Whoever owns the log now hears of it."""
-        self.failed(failure)
-
     def report_failure(self, failure: AppendFailed | None) -> None:
-        """A flush for which nobody waited came to its end."""
+        """Pass a failure to the log's present owner."""
         if failure is not None:
             self.failed(failure)
 
@@ -159,19 +155,19 @@ class OpenLog:
 
     @property
     def high_watermark(self) -> int:
-        """What lies before it was acknowledged, or may have been: readers get it, and a repair keeps it."""
+        """Records below it may have been acknowledged: consumers read them, and a repair keeps them."""
         raise NotImplementedError
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.flusher.failed = failed
 
-    def tell_growth(self, grown: Callable[[], None]) -> None:
+    def watch_growth(self, grown: Callable[[], None]) -> None:
         self.flusher.grown = grown
 
     def recover(self, done: Done) -> None:
-        """Try whether writing works again; if so, cut the log back to what was acknowledged."""
+        """Try to write again; on success, cut the log back to the high watermark."""
         if self.log.busy:
-            self._store.give_up_compaction(self.log)
+            self._store.cancel_compaction(self.log)
             done(AppendFailed("a flush or a compaction under way has not ended"))
             return
         repair = self.log.start_repair(self.high_watermark, partial(self._store.written_twice, self.id))
@@ -183,13 +179,13 @@ class OpenLog:
             done(AppendFailed(describe_error(result, self.log.folder)))
             return
         if repair.recovery.kept:
-            tell_cut(repair.recovery)
+            log_cut(repair.recovery)
         self.log.finish_repair(repair)
         done(None)
 
 
 class LocalLog(OpenLog):
-    """A log of the broker's own: of groups, of the registry of topics, of notes."""
+    """An internal log: of groups, of the topic registry, or of notes."""
 
     def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
         super().__init__(store, workers, id, flusher, epoch, rules)
@@ -198,7 +194,7 @@ class LocalLog(OpenLog):
 
     @property
     def high_watermark(self) -> int:
-        """With `always` no reply told of what is not safe."""
+        """With `offsets.flush=always` no reply was sent before its facts were flushed."""
         return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset
 
     def replay(self) -> Iterator[list[Fact]]:
@@ -212,22 +208,22 @@ class LocalLog(OpenLog):
             done(failure)
             return
         if self._always:
-            self._store.flush_soon(self.flusher, stamped, offset, lambda failure: done(failure or offset))
+            self._store.flush_at_turn_end(self.flusher, stamped, offset, lambda failure: done(failure or offset))
             return
         flusher = self.flusher
-        if self._interval and not flusher.planned:
-            self._store.plan_flush(flusher, self.rules.flush_seconds)
+        if self._interval and not flusher.scheduled:
+            self._store.schedule_flush(flusher, self.rules.flush_seconds)
         if flusher.grown is not None:
             flusher.grown()
         done(offset)
 
     def release(self) -> None:
         self._store.forget(self.id)
-        self.log.claim()  # whoever still holds this is refused from now on
+        self.log.claim()  # fences this epoch: later appends through this object fail
 
 
-def tell_cut(recovery: Recovery) -> None:
-    """Say what an opening cut off a log, if it did."""
+def log_cut(recovery: Recovery) -> None:
+    """Log what the opening cut off the end of a log, if anything."""
     if recovery.kept:
         log.error(
             "damaged end of a log cut off and kept",
@@ -247,6 +243,6 @@ def tell_cut(recovery: Recovery) -> None:
         )
 
 
-def _tell(waiting: list[Done], failure: AppendFailed | None) -> None:
-    for one in waiting:
-        run(one, failure)
+def _call_all(callbacks: list[Done], failure: AppendFailed | None) -> None:
+    for done in callbacks:
+        run(done, failure)

@@ -1,6 +1,6 @@
-"""Logs of topics in the data directory: opened, retained, set aside with their folders, and what checkpoints say of them.
+"""Topic logs in the data directory: opening, retention, deletion with their folders, and checkpoints.
 
-Of each folder there is one log object at most. Files that hold nothing any more are removed in another thread, some time later.
+Each folder has at most one log object. Deleted files are removed later, in a worker thread.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from storage.flush import is_of_another_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
 
-BUSY_SECONDS = 0.05  # how often a log is asked whether nothing is at work in its folder any more
+BUSY_SECONDS = 0.05  # between two checks whether a busy log has become idle
 RETRY_SECONDS = 15.0
 
 Opened = Callable[[TopicLog | Unreadable], None]
-Heard = Callable[[Exception | None], None]
+Done = Callable[[Exception | None], None]
+
 
 class LocalTopicLog(OpenLog):
-    """The log of one partition of a topic. The operating system writes it, as with Kafka: nothing waits for a flush."""
+    """The log of one topic partition. As in Kafka, an append does not wait for a flush."""
 
     immediate = True
 
@@ -48,7 +49,7 @@ class LocalTopicLog(OpenLog):
         return self.log.busy
 
     def interrupt(self) -> None:
-        self._store.give_up_compaction(self.log)
+        self._store.cancel_compaction(self.log)
 
     def append(self, batch: bytearray, done: Appended) -> int:
         log = self.log
@@ -58,11 +59,11 @@ class LocalTopicLog(OpenLog):
         return offset
 
     def _flush_closed(self) -> None:
-        """What is closed is flushed behind the appends, so that a crash leaves little to be checked."""
+        """Flush closed segments in the background, so that little must be verified after a crash."""
         if self.log.flushed_offset < self.log.last_base:
             self.flusher.flush(self.flusher.report_failure, closed=True)
 
-    def roll_by(self, segment_bytes: int, segment_ms: int) -> None:
+    def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         self.log.segment_bytes = segment_bytes
         self.log.segment_ms = segment_ms
 
@@ -81,7 +82,7 @@ class LocalTopicLog(OpenLog):
         self.log.delete_before(offset)
 
     def _remove(self, bases: list[int]) -> None:
-        """Unless the files went with their topic: then the folder of that name is another's."""
+        """Remove the files, unless their topic was deleted: then the folder belongs to another log."""
         if self._directory.owned(self.id) is not self:
             return
         kept = self.log
@@ -93,7 +94,7 @@ class LocalTopicLog(OpenLog):
         self._workers.submit(partial(self._remove_files, kept.folder, bases), removed)
 
     def _remove_files(self, folder: str, bases: list[int]) -> None:
-        """In a worker thread. What is not there any more went with a compaction."""
+        """Runs in a worker thread. Files that a compaction removed already are skipped."""
         for base in bases:
             with contextlib.suppress(OSError):
                 remove_deleted(self._directory.disk, folder, [base])
@@ -121,31 +122,31 @@ class LocalTopicStore:
         if self._store.finishing:
             return
         before = self._store.owned(id)
-        if before is not None:  # of a topic that the registry could not keep: its folder is about to be moved
+        if before is not None:  # of a topic whose creation the registry could not store: its folder will be moved
             before.log.retire()
             if before.log.busy:
-                self._store.give_up_compaction(before.log)
+                self._store.cancel_compaction(before.log)
                 self._loop.call_later(BUSY_SECONDS, Contained(self.open_topic_log), id, topic, done)
                 return
             self._store.drop(id)
         if self.exists(id):
-            self._open_behind(id, topic, done, False)
+            self._open_in_worker(id, topic, done, False)
         else:
             self._opened(id, topic, done, self._open(id, topic, self._store.handles, False))
 
-    def _open_behind(self, id: LogId, topic: TopicInfo, done: Opened, forgotten: bool) -> None:
-        handles = self._store.few_handles()
-        self._store.topic_workers.submit(partial(self._open, id, topic, handles, forgotten), partial(self._opened, id, topic, done))
+    def _open_in_worker(self, id: LogId, topic: TopicInfo, done: Opened, checkpoints_cleared: bool) -> None:
+        open_log = partial(self._open, id, topic, self._store.new_handles(), checkpoints_cleared)
+        self._store.topic_workers.submit(open_log, partial(self._opened, id, topic, done))
 
-    def _open(self, id: LogId, topic: TopicInfo, handles: Handles, forgotten: bool) -> tuple[str, Log, Recovery] | None:
-        """None: the folder is that of another topic, and what checkpoints say of that one has to be forgotten first."""
+    def _open(self, id: LogId, topic: TopicInfo, handles: Handles, checkpoints_cleared: bool) -> tuple[str, Log, Recovery] | None:
+        """Open the log; None: the folder belongs to another topic, whose checkpoint entries must be removed first."""
         directory = self._directory
         folder = directory.log_folder(*id)
         topic_id = id_text(topic.topic_id)
         try:
             strayed = ""
             if is_of_another_topic(self._disk, folder, topic_id):
-                if not forgotten:
+                if not checkpoints_cleared:
                     return None
                 strayed = set_folder_aside(self._disk, folder, uuid.uuid4().hex, STRAY)
             opened, recovery = Log.open(
@@ -166,20 +167,20 @@ class LocalTopicStore:
 
     def _opened(self, id: LogId, topic: TopicInfo, done: Opened, result: tuple[str, Log, Recovery] | Exception | None) -> None:
         if result is None:
-            self._store.checkpoint_worker.submit(partial(self._directory.forget, [id]), partial(self._other_forgotten, id, topic, done))
+            self._store.checkpoint_worker.submit(partial(self._directory.forget, [id]), partial(self._checkpoints_cleared, id, topic, done))
             return
         if isinstance(result, tuple) and result[0]:
             topic.strayed(result[0])
-        self._ready(id, done, self._store.sound(id, result[1:] if isinstance(result, tuple) else result))
+        self._finish_open(id, done, self._store.finish_opening(id, result[1:] if isinstance(result, tuple) else result))
 
-    def _other_forgotten(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
-        """No checkpoint names another log any more: its folder may go, and a kill leaves nothing that would be believed."""
+    def _checkpoints_cleared(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
+        """Set the other topic's folder aside and open: no checkpoint entry of it can be mistaken for this log's."""
         if isinstance(result, Exception):
-            self._ready(id, done, Unreadable(describe_error(result, self._directory.path), False))
+            self._finish_open(id, done, Unreadable(describe_error(result, self._directory.path), False))
         else:
-            self._open_behind(id, topic, done, True)
+            self._open_in_worker(id, topic, done, True)
 
-    def _ready(self, id: LogId, done: Opened, opened: Log | Unreadable) -> None:
+    def _finish_open(self, id: LogId, done: Opened, opened: Log | Unreadable) -> None:
         if self._store.finishing:
             return
         if isinstance(opened, Unreadable):
@@ -201,9 +202,9 @@ class LocalTopicStore:
         return self._disk.exists(self._directory.log_folder(*id))
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
-        """Rename the folder at once, as Kafka does, so that a topic of the same name may begin anew."""
+        """Rename the folder at once, as Kafka does, so that a topic of the same name can be created."""
         if self.served_log(id) is not opened:
-            return  # the name is another log's, which opened its folder since
+            return  # another log has opened a folder of this name since
         owned = self._store.owned(id)
         moved = ""
         if owned is not None:
@@ -220,15 +221,14 @@ class LocalTopicStore:
         found = read_topic_id(self._disk, folder)
         return found == id_text(topic_id) or (not found and not claimed)
 
-    def forget_topics(self, ids: Collection[LogId], done: Heard) -> None:
-        self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_hear, done)))
+    def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
+        self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_report, done)))
 
     def _forget(self, ids: Collection[LogId]) -> None:
         self._disk.sync_folder(self._directory.path)
         self._directory.forget(ids)
 
     def _remove_later(self, folders: Sequence[str], delay_ms: int) -> None:
-        """Their files are given back when so much time has passed."""
         if folders:
             self._loop.call_later(delay_ms / 1000, Contained(self._remove), folders)
 
@@ -236,28 +236,28 @@ class LocalTopicStore:
         self._store.topic_workers.submit(partial(self._remove_all, folders), self._removed)
 
     def _remove_all(self, folders: Sequence[str]) -> list[str]:
-        """Those that stayed, in a worker thread."""
-        stayed = []
+        """Remove the folders in a worker thread; returns those that could not be removed."""
+        remaining = []
         for folder in folders:
             try:
                 remove_folder(self._disk, folder)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", folder=folder, reason=str(error))
-                stayed.append(folder)
-        return stayed
+                remaining.append(folder)
+        return remaining
 
-    def _removed(self, stayed: list[str]) -> None:
-        if stayed and not isinstance(stayed, Exception):
-            self._loop.call_later(RETRY_SECONDS, Contained(self._remove), stayed)
+    def _removed(self, remaining: list[str]) -> None:
+        if remaining and not isinstance(remaining, Exception):
+            self._loop.call_later(RETRY_SECONDS, Contained(self._remove), remaining)
 
     # Checkpoints.
 
-    def save_starts(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
-        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint_starts, offsets), partial(_hear, done))
+    def save_start_offsets(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
+        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint_starts, offsets), partial(_report, done))
 
-    def save_points(self, offsets: dict[tuple[str, int], int], done: Heard) -> None:
-        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, offsets), partial(_hear, done))
+    def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
+        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, offsets), partial(_report, done))
 
 
-def _hear(done: Heard, result: object) -> None:
+def _report(done: Done, result: object) -> None:
     done(result if isinstance(result, Exception) else None)

@@ -1,7 +1,7 @@
-"""With `offsets.flush=always`: what one turn appended to many logs is made safe by one flush of one file.
+"""With `offsets.flush=always`: one flush of one file (`turns.N`) makes durable what one turn appended to many logs.
 
-One of these at a time; what is appended meanwhile goes with the next. The logs are flushed too, when the file has grown and
-nobody waits for it, and then the file is removed. Where it cannot be written, each log is flushed for itself.
+One write of the file at a time; appends made meanwhile join the next. When the file has grown, the logs themselves are
+flushed in the background and the file is removed. While the file cannot be written, each log is flushed separately.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from broker.stores.owned import Done, Flusher
 from storage import AppendFailed, Disk, describe_error
 from storage.turn_log import Leftover, TurnLog
 
-LOGS_MIN: Final = 4  # fewer are flushed one beside the other
-BYTES_MAX: Final = 16 << 20  # of a file, before it is given up for another
-RETRY_SECONDS: Final = 15.0  # after a file could not be written
+LOGS_MIN: Final = 4  # fewer logs are flushed separately, in parallel
+BYTES_MAX: Final = 16 << 20  # of a file, before the next one is begun
+RETRY_SECONDS: Final = 15.0  # after a failed write of the file
 
 
 class Appended(NamedTuple):
-    """What was appended to a log, from which offset to which, and who waits for it to be safe."""
+    """A batch appended to a log at `offset`, up to `end`; `done` is called when it is durable."""
 
     flusher: Flusher
     batch: bytearray  # as the log stamped it
@@ -33,9 +33,9 @@ class Appended(NamedTuple):
     done: Done
 
     @property
-    def alone(self) -> bool:
-        """What is before it is neither flushed nor with us, and may be lost: then it is of no use to have it."""
-        return self.offset > max(self.flusher.log.flushed_offset, self.flusher.given_offset)
+    def has_gap_before(self) -> bool:
+        """Whether earlier records are neither flushed nor in `turns.N`: a crash could lose them, so the copy would be useless."""
+        return self.offset > max(self.flusher.log.flushed_offset, self.flusher.queued_offset)
 
 
 class TurnFlushes:
@@ -45,34 +45,34 @@ class TurnFlushes:
         folder: str,
         workers: Workers,
         flush_each: Callable[[list[Appended]], None],
-        flush_behind: Callable[[list[Flusher], Done], None],
+        flush_in_background: Callable[[list[Flusher], Done], None],
     ) -> None:
-        """Raises OSError. `flush_each` flushes logs somebody waits for, `flush_behind` those that nobody waits for."""
+        """Raises OSError. `flush_each`: flushes logs that replies wait for; `flush_in_background`: those without."""
         self.leftover = Leftover(disk, folder)
         self._disk = disk
         self._folder = folder
         self.workers = workers
         self._flush_each = flush_each
-        self._flush_behind = flush_behind
+        self._flush_in_background = flush_in_background
         number = max(self.leftover.numbers, default=0)
-        self._old = [TurnLog(disk, folder, number) for number in self.leftover.numbers]  # to be removed
+        self._old = [TurnLog(disk, folder, number) for number in self.leftover.numbers]  # files to remove
         self._log = TurnLog(disk, folder, number + 1)
-        self._behind: dict[Flusher, None] = {}  # whose batches are in it and may be nowhere else
+        self._in_file: dict[Flusher, None] = {}  # logs with unflushed batches in the file
         self._waiting: list[Appended] = []
         self._writing = False
-        self._usable_from = 0.0  # in the process's time
+        self._usable_from = 0.0  # monotonic time of the next attempt after a failure
 
     def add(self, appended: list[Appended]) -> None:
-        """Make it safe, and say so."""
-        alone = [one for one in appended if one.alone]
-        if alone:
-            self._flush_each(alone)
-            appended = [one for one in appended if not one.alone]
+        """Make the batches durable, then call `done` of each."""
+        separate = [append for append in appended if append.has_gap_before]
+        if separate:
+            self._flush_each(separate)
+            appended = [append for append in appended if not append.has_gap_before]
         if not self._writing and (len(appended) < LOGS_MIN or time.monotonic() < self._usable_from):
             self._flush_each(appended)
             return
-        for one in appended:
-            one.flusher.given_offset = one.end
+        for append in appended:
+            append.flusher.queued_offset = append.end
         if self._writing:
             self._waiting += appended
         else:
@@ -80,7 +80,7 @@ class TurnFlushes:
 
     def _write(self, appended: list[Appended]) -> None:
         self._writing = True
-        turn = [(one.flusher.log.folder.rpartition("/")[2], one.batch, one.offset, one.end) for one in appended]
+        turn = [(append.flusher.log.folder.rpartition("/")[2], append.batch, append.offset, append.end) for append in appended]
         self.workers.submit(partial(self._log.write, turn), partial(self._written, appended))
 
     def _written(self, appended: list[Appended], result: object) -> None:
@@ -89,27 +89,27 @@ class TurnFlushes:
         if isinstance(result, Exception):
             self._usable_from = time.monotonic() + RETRY_SECONDS
             log.warning("logs are flushed one by one", reason=describe_error(result, self._folder), retry_s=RETRY_SECONDS)
-            self._give_up()
-            for one in (*appended, *waiting):
-                one.flusher.given_offset = one.flusher.safe_offset
+            self._start_new_file()
+            for append in (*appended, *waiting):
+                append.flusher.queued_offset = append.flusher.safe_offset
             self._flush_each([*appended, *waiting])
             return
-        for one in appended:
-            self._behind[one.flusher] = None
-            one.flusher.safe_offset = one.end
+        for append in appended:
+            self._in_file[append.flusher] = None
+            append.flusher.safe_offset = append.end
         if self._log.size > BYTES_MAX:
-            self._give_up()
-        if waiting:  # started before anybody hears of this one
+            self._start_new_file()
+        if waiting:  # started before the callbacks of this write
             self._write(waiting)
-        for one in appended:
-            run(one.done, None)
+        for append in appended:
+            run(append.done, None)
 
-    def _give_up(self) -> None:
-        """Flush the logs whose batches are in the file; when all are, it is removed."""
+    def _start_new_file(self) -> None:
+        """Begin the next file; flush the logs with batches in the old one, then remove that."""
         old = self._log
         self._log = TurnLog(self._disk, self._folder, old.number + 1, old)
-        behind, self._behind = self._behind, {}
-        waiting = len(behind)
+        flushers, self._in_file = self._in_file, {}
+        waiting = len(flushers)
         failures = 0
 
         def flushed(failure: AppendFailed | None) -> None:
@@ -117,34 +117,34 @@ class TurnFlushes:
             waiting -= 1
             failures += failure is not None
             if waiting <= 0:
-                if failures:  # what they lack is there until the next start
+                if failures:  # the next start restores the logs from the file
                     old.close()
                     self._old.append(old)
                 else:
                     self.workers.submit(old.remove, ignored)
 
-        if behind:
-            self._flush_behind(list(behind), flushed)
+        if flushers:
+            self._flush_in_background(list(flushers), flushed)
         else:
             flushed(None)
 
     def restored(self) -> None:
-        """A log that was opened has what it lacked."""
+        """Called after a log was opened and completed: remove the old files once no log needs them."""
         if self.leftover.used_up and self.leftover.numbers:
             self.leftover.numbers.clear()
             old, self._old = self._old, []
-            for one in old:
-                self.workers.submit(one.remove, ignored)
+            for file in old:
+                self.workers.submit(file.remove, ignored)
 
     def remove_all(self) -> None:
-        """Every log is flushed, and the broker stops; raises OSError."""
+        """Remove all files once every log is flushed at the stop; raises OSError."""
         if self.leftover.used_up:
-            for one in (*self._old, self._log):
-                one.remove()
+            for file in (*self._old, self._log):
+                file.remove()
 
     def close(self) -> None:
         self._log.close()
 
 
 def ignored(result: object) -> None:
-    """A file that could not be removed does no harm: it has nothing that its logs lack."""
+    """A file that stays does no harm: its logs have all of its batches."""

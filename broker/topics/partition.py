@@ -166,7 +166,7 @@ class InternalPartition(Partition):
         """Its log is open: what becomes durable in it may be read."""
         self._served = log
         self._serve(log)
-        log.tell_growth(self.wake)
+        log.watch_growth(self.wake)
 
     @property
     def end_offset(self) -> int:

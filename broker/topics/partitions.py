@@ -457,7 +457,7 @@ class _Deletion:
 
 def set_limits(log: TopicLog, settings: LogSettings) -> None:
     """What a log itself goes by; all other settings are read from their partition when they are needed."""
-    log.roll_by(settings.segment_bytes, rolls_after_ms(settings))
+    log.set_segment_limits(settings.segment_bytes, rolls_after_ms(settings))
 
 
 def _nobody(partition: Partition) -> None: ...

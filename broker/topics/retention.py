@@ -125,11 +125,11 @@ class Retention:
 
     def _write_points(self) -> None:
         points, self._points = self._points, {}
-        self._store.save_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _tell_failure)
+        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _tell_failure)
 
     def _write_starts(self) -> None:
         starts, self._starts = self._starts, {}
-        self._store.save_starts({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _tell_failure)
+        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _tell_failure)
 
     def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, TopicLog]]:
         """Without logs whose topic was deleted since the round saw them."""

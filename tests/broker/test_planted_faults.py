@@ -151,7 +151,7 @@ ALWAYS_MET = {
     "broker.fastpath.produce:Shape.__call__",
     "broker.topics.retention:Rounds._begin",
     "broker.net.acceptor:Acceptor._readable",
-    "broker.stores.local:LocalStore._flush_planned",
+    "broker.stores.local:LocalStore._flush_scheduled",
 }
 
 

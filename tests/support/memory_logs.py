@@ -121,7 +121,7 @@ class MemoryTopicLog:
     def usable(self) -> bool:
         return not self.broken
 
-    def tell_growth(self, grown: Callable[[], None]) -> None: ...
+    def watch_growth(self, grown: Callable[[], None]) -> None: ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.failed = failed
@@ -155,7 +155,7 @@ class MemoryTopicLog:
     def interrupt(self) -> None:
         self.busy = False
 
-    def roll_by(self, segment_bytes: int, segment_ms: int) -> None:
+    def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         self.limits = segment_bytes, segment_ms
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
@@ -215,13 +215,13 @@ class MemoryTopicStore:
     def forget_topics(self, ids: Collection[LogId], done: Callable[[Exception | None], None]) -> None:
         self._do(lambda: done(None))
 
-    def save_starts(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
+    def save_start_offsets(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
         def saved() -> None:
             self.durable_starts |= offsets
             done(None)
 
         self._do(saved)
 
-    def save_points(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
+    def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
         self.points |= offsets
         done(None)

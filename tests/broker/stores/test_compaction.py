@@ -78,9 +78,9 @@ async def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
     monkeypatch.setattr(module, "RETRY_SECONDS_MIN", 0.1)
-    monkeypatch.setattr(module, "HOUSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "HOUSEKEEPING_SECONDS", 0.05)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -247,7 +247,7 @@ def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_pat
         if what == "repaired":
             with pytest.raises(AssertionError):
                 log.start_repair(log.next_offset)
-            cleaning.give_up(log)
+            cleaning.cancel(log)
             await until(lambda: not log.busy)
             log.recover(keep_unflushed=True)
         elif what == "unusable":
@@ -341,7 +341,7 @@ def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run
             log.segment_bytes = 20_000
             write(log, count)
             log.flush()
-            cleaning.keep_for(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
+            cleaning.retain_log(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
         kept = sum(log.size for log in (small, one))
         machine.now = -1  # the clock has nothing to do with it
         await until(lambda: large.size + kept <= 60_000)
@@ -365,7 +365,7 @@ def test_a_log_that_is_kept_for_a_time_loses_what_is_older(tmp_path: Path, run: 
             log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
             log.flush()
             assert log.roll(0)
-        machine.cleaning.keep_for(ORDERS, log, 900_000, machine.failures.append)
+        machine.cleaning.retain_log(ORDERS, log, 900_000, machine.failures.append)
         await asyncio.sleep(0.1)
         assert log.start_offset == 11
         machine.now += 1

@@ -200,7 +200,7 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch_of_each_producer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
     logs = Logs(OsDisk(), str(tmp_path))
     partition = logs.add("orders")
     write(partition, 3, producer_id=7)
@@ -221,14 +221,14 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
 
 @pytest.mark.once
 def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
 
     async def main() -> None:
         logs = Logs(OsDisk(), str(tmp_path))
         for name in "abcd":
             write(logs.add(name), 20)
         cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        monkeypatch.setattr(module, "LOOK_SECONDS", 3_600)  # there is one look and no other
+        monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is one look and no other
         cleaning.clean_topics(logs.topics)
         await until(lambda: cleaning.cleanings == 4)
         await cleaning.stop()
@@ -260,7 +260,7 @@ class Looks:
 
 
 def test_the_loop_goes_on_between_two_steps_and_a_look_that_fails_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
 
     async def main() -> None:
         logs = Logs(OsDisk(), str(tmp_path))

@@ -151,7 +151,7 @@ STEPS = ("remove_unfinished", "run_cleaner", "promote", "remove_deleted", "check
 def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_that_is_written_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clean: bool
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
     for where in (topic_logs, partitions_module):
         monkeypatch.setattr(where, "BUSY_SECONDS", 0.02)
 
