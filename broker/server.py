@@ -1,4 +1,4 @@
-"""The broker as a process: started, told to stop, and ended in order."""
+"""The broker process: start, signals, orderly stop."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError, asked_to_stop
 from broker.runtime.start_trace import mark
 from broker.settings.config import Config
-from broker.settings.descriptors import Descriptors, memory_bytes, raise_limit, shared_out, with_connections
+from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
 from broker.settings.listeners import format_endpoint
 from broker.stores.local import LocalStore
 from broker.wiring import Broker
 
-# An orderly stop takes at most three seconds. What is on its way to the log gets the first part, what clients have not
-# yet read the second; then everything is flushed, for which there is what these have left. The rest is for the last log
-# lines (half a second) and the process.
+# An orderly stop takes at most three seconds: first appends in progress settle, then clients read their replies, then all
+# logs are flushed with the time that is left. The rest is for the last log lines (half a second) and the process exit.
 SETTLE_SECONDS = 0.8
 DRAIN_SECONDS = 0.4
 NOTES_SECONDS = 0.2
 FLUSH_SECONDS = 0.8
 
-ADDRESSES_OF_A_LISTENER = 2  # `localhost` and an empty host are mostly IPv4 and IPv6
+ADDRESSES_PER_LISTENER = 2  # `localhost` and an empty host usually mean IPv4 and IPv6
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. Raises StartError when it cannot start."""
-    descriptors = shared_out(raise_limit(), len(config.listeners) * ADDRESSES_OF_A_LISTENER)
+    """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
+    descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         server = Server(config, runner.get_loop(), descriptors, buffered)
-        mark("event_loop")
-        # uvloop hears of a signal as soon as it runs, and so would the handler of before: one signal must not count as two.
+        # Blocked until the loop handles signals: otherwise the old handler and uvloop would both count the same signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             return runner.run(server.run())
@@ -57,7 +55,7 @@ def serve(config: Config) -> int:
 
 
 def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
-    """The loop to run on, and whether it reads through a buffer of ours (the standard library's does)."""
+    """The loop factory, and whether its transports read into a buffer of ours (asyncio's do, uvloop's do not)."""
     if wanted != "asyncio":
         try:
             import uvloop
@@ -70,14 +68,14 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
 
 
 class Server:
-    """The process: its signals, its listeners, and the end of its broker in order."""
+    """Runs one Broker: opens listeners and the store, handles signals, stops in order."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
         self.config = config
         self.broker = Broker(config, loop, descriptors, buffered)
         self._descriptors = descriptors
         self._loop = loop
-        self._stop: asyncio.Future[dict[str, object]] = loop.create_future()  # why, as the log has it
+        self._stop: asyncio.Future[dict[str, object]] = loop.create_future()  # the reason, for the log
         self._signals = 0
 
     async def run(self) -> int:
@@ -87,8 +85,8 @@ class Server:
         if asked_to_stop:
             self._signalled(signal.Signals(asked_to_stop.pop()))
         self._loop.set_exception_handler(uncontained)
-        gc.disable()  # nothing made while starting is garbage
-        parent = ParentWatch(self._loop, self._left_alone) if self.config.exit_with_parent else None
+        gc.disable()  # no garbage is created while starting
+        parent = ParentWatch(self._loop, self._parent_ended) if self.config.exit_with_parent else None
         try:
             return await self._run()
         finally:
@@ -112,7 +110,7 @@ class Server:
             store.close()
 
     def _listen(self) -> list[tuple[Address, int, str]]:
-        """Open every listener; what clients are told needs the real ports."""
+        """Open every listener; advertised addresses need the real ports."""
         opened = []
         for listener in self.config.listeners:
             sockets, port = open_sockets(listener, self.config.socket_listen_backlog_size)
@@ -123,7 +121,7 @@ class Server:
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
         for address, port, host in opened:
-            with contextlib.suppress(OSError):  # nobody has to read this
+            with contextlib.suppress(OSError):  # standard output may be closed
                 print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
             log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
         if start_trace.requested:
@@ -134,21 +132,21 @@ class Server:
     def _signalled(self, number: signal.Signals) -> None:
         self._signals += 1
         if self._signals > 1:
-            os._exit(128 + number)  # asked twice: at once
+            os._exit(128 + number)  # the second signal ends the process at once
         if not self._stop.done():
             self._stop.set_result({"signal": number.name})
 
-    def _left_alone(self, why: dict[str, object]) -> None:
-        """A test run was killed, and nobody is there to stop its broker."""
+    def _parent_ended(self, reason: dict[str, object]) -> None:
+        """Stop: the test run that started this broker was killed."""
         if not self._stop.done():
-            self._stop.set_result(why)
+            self._stop.set_result(reason)
 
     async def _end(self, store: LocalStore) -> int:
-        """What is durable is answered; logs are flushed; the marker says that all is well."""
+        """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean."""
         until = self._loop.time() + SETTLE_SECONDS + DRAIN_SECONDS + NOTES_SECONDS + FLUSH_SECONDS
         broker = self.broker
         broker.stop()
-        store.flush_topics()  # most of them then have little left when everything is flushed
+        store.flush_topics()  # early, so that the final flush is short
         cleaned = asyncio.gather(broker.cleaning.stop(), broker.checker.stop())
         settled = await self._settle()
         broker.turn.close()
@@ -167,11 +165,11 @@ class Server:
         return ExitCode.OK
 
     async def _drain(self) -> None:
-        """Close each connection once its replies are out; one that does not read them is cut off in the end."""
+        """Close each connection once its replies are sent; at the deadline, abort the rest."""
         connections = self.broker.connections
         deadline = self._loop.time() + DRAIN_SECONDS
         while connections.live and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)  # what clients have sent meanwhile is read, and dropped
+            await asyncio.sleep(0.01)  # requests that arrive now are read and dropped
             for connection in list(connections.live):
                 connection.close_when_sent()
         for connection in list(connections.live):
@@ -179,6 +177,7 @@ class Server:
         await asyncio.sleep(0)
 
     async def _settle(self) -> bool:
+        """Wait until no append is in progress and all shards are unloaded; returns whether that was in time."""
         broker = self.broker
         waits = []
         for journal in broker.journals:
@@ -195,6 +194,6 @@ class Server:
             return True
         _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)
         for shard in broker.shards.journals:
-            shard.leave()
+            shard.finish_unload()
         await asyncio.sleep(0)  # the turn that writes the last replies
         return not late

@@ -1,4 +1,4 @@
-"""The parts of one broker, put together in the order in which they need each other."""
+"""Build the parts of one broker, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors
-from broker.settings.report import tell_settings
+from broker.settings.report import log_settings
 from broker.stores.compaction import Cleaning, CleaningRules
 from broker.stores.compaction_order import TopicLogs
 from broker.stores.last_use import LastUse
@@ -54,7 +54,7 @@ TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
 
 
 class Broker:
-    """What serves requests. It is made without a disk, and opened over a store."""
+    """All parts of one broker. Built without a disk, then opened over a store."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
         self.config = config
@@ -88,7 +88,7 @@ class Broker:
         self.journals: list[Journal] = []
 
     async def open(self, store: LocalStore, addresses: list[Address]) -> None:
-        """Everything but the acceptor works then: groups and logs are opened while requests are answered."""
+        """Open the registry and start every part except the acceptor; groups and topic logs load in the background."""
         if not store.directory.is_new:
             self.clock.start_after(store.directory.last_use())
         node = Node(self.config.node_id, store.cluster_id)
@@ -97,7 +97,7 @@ class Broker:
             self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, checkpoint_worker=store.checkpoint_worker
         )
         await self._open_registry(store)
-        tell_settings(self.config)
+        log_settings(self.config)
         self._open_shards(store)
         topic_logs = LocalTopicStore(store)
         self.partitions = Partitions(self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open)
@@ -120,9 +120,9 @@ class Broker:
         self.turn.attend(journal)
         self.registry = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
-            # It exists from the first start, with an id and a number of partitions that stay.
+            # Created at the first start; its id and number of partitions never change.
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
-            self.turn.touch(journal)
+            self.turn.schedule_append(journal)
 
     def _open_shards(self, store: LocalStore) -> None:
         config = self.config
@@ -151,7 +151,7 @@ class Broker:
         )
 
     def _loaded(self, store: LocalStore) -> None:
-        self.collector.go_on()
+        self.collector.resume()
         self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
     def _serve(self, node: Node, store: LocalStore, topic_logs: LocalTopicStore) -> None:
@@ -204,11 +204,11 @@ class Broker:
         )
 
     def _health(self) -> str:
-        """What the operator should know, for `tenure health`: what does not serve yet, and what is wrong though it serves."""
+        """The status line of `tenure health`: what does not serve yet, and what is wrong although it serves."""
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.trouble, DEFECTS.text)))
 
     def stop(self) -> None:
-        """No new connections and no work of its own; what is on its way to a log goes on."""
+        """Stop accepting connections and requests and all background work; appends in progress continue."""
         self.acceptor.close()
         for connection in list(self.connections.live):
             connection.begin_nothing_more()
@@ -233,7 +233,6 @@ def cleaning_rules(config: Config) -> CleaningRules:
 
 
 def group_config(config: Config) -> GroupConfig:
-    """What the core is told of the settings."""
     return GroupConfig(
         config.group_min_session_timeout_ms,
         config.group_max_session_timeout_ms,
@@ -247,7 +246,7 @@ def group_config(config: Config) -> GroupConfig:
 
 
 def trace(direction: str, call: Call, message: object) -> None:
-    """A decoded frame, payloads shortened."""
+    """Log a decoded frame, shortened."""
     shown = repr(message)
     log.debug(
         direction,

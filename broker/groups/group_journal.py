@@ -148,7 +148,7 @@ class GroupJournal(Journal):
         hold = shard.hold
         turn = self.turn
         if hold.emitted != hold.taken and not self._in_flight:
-            turn.touch(self)
+            turn.schedule_append(self)
         wake_at = shard.wake_at
         if wake_at < turn.armed_at:
             turn.wake_by(wake_at)
@@ -200,7 +200,7 @@ class GroupJournal(Journal):
                 self._suspend(result)
             elif self._unloaded is None:
                 self._reload(self)
-            self.leave()
+            self.finish_unload()
         else:
             Journal._appended(self, hold, stamp, facts, result)
 
@@ -306,9 +306,9 @@ class GroupJournal(Journal):
         """Somebody else's from now on, or the broker stops: no fact, no answer but 16."""
         self.refusal = NOT_OURS
         self._unloaded = done
-        self.when_settled(self.leave)
+        self.when_settled(self.finish_unload)
 
-    def leave(self) -> None:
+    def finish_unload(self) -> None:
         """Unload now, if that is asked for, whatever is still on its way."""
         done = self._unloaded
         if done is None:

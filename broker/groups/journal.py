@@ -120,7 +120,7 @@ class Journal:
         hold = self.shard.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
-            self.turn.touch(self)
+            self.turn.schedule_append(self)
 
     def end_turn(self) -> None:
         """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
@@ -148,7 +148,7 @@ class Journal:
                 self._end_offset = result + facts - 1
                 hold.confirm(stamp, spoiled)
                 if hold.emitted != hold.taken:
-                    self.turn.touch(self)
+                    self.turn.schedule_append(self)
         if self._settled is not None and not self.shard.hold.untaken:
             settled, self._settled = self._settled, None
             settled()

@@ -1,1 +1,1 @@
-"""What the broker says: one line for each event, for people or as JSON, written beside the loop."""
+"""Logging: one line per event, for people or as JSON, written by a separate thread."""

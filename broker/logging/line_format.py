@@ -1,6 +1,6 @@
-"""One log line as text: for people or as JSON.
+"""Format one log line, for people or as JSON.
 
-What peers call themselves stands in log lines, so whatever could steer a terminal or begin a line of its own is escaped.
+Log lines contain names chosen by clients, so control characters and line breaks are escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-EVENT_WIDTH = 20  # most are shorter
+EVENT_WIDTH = 20  # columns; most events are shorter
 
 DIM, BOLD, CYAN, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
 COLOURS = {"debug": DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
@@ -23,7 +23,7 @@ Format = Callable[[str, str, str, Details, str, bool], str]
 
 
 class Render:
-    """Makes a line of an event: time, level, event, fields, traceback."""
+    """The structlog processor that adds time and level and renders the line as bytes."""
 
     def __init__(self, form: Format, colour: bool = False) -> None:
         self._format = form
@@ -50,17 +50,17 @@ def traceback_text(exc_info: Any) -> str:
     return "".join(traceback.format_exception(*exc_info)).rstrip("\n")
 
 
-_encode = json.JSONEncoder(default=str).encode  # json.dumps would make a new one for every line
+_encode = json.JSONEncoder(default=str).encode  # json.dumps would create an encoder for every line
 
 
 def json_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
-    # ASCII only: an escape sequence inside a name must not work on the terminal of whoever reads the file.
+    # ASCII only: an escape sequence in a name must not reach the terminal of a reader.
     fields = {"time": time, "level": level, "event": event, **details}
     if exception:
         fields["exception"] = exception
     try:
         return _encode(fields)
-    except (TypeError, ValueError, RecursionError):  # a key that is no text, a cycle: say it some way, a log line raises nothing
+    except (TypeError, ValueError, RecursionError):  # a key that is no string, or a cycle: logging must not raise
         return json.dumps({"time": time, "level": level, "event": event, "details": repr(details), "exception": exception})
 
 
@@ -74,7 +74,7 @@ def console_line(time: str, level: str, event: str, details: Details, exception:
 
 
 def shown(value: object) -> str:
-    """As it is where that is unambiguous, quoted elsewhere."""
+    """The value, quoted where it would be ambiguous."""
     if not isinstance(value, str):
         return escaped(str(value))
     plain = value and value.isprintable() and not any(mark in value for mark in " \"'=")

@@ -1,7 +1,7 @@
-"""Log lines for people and for machines, on standard error: `log.info("what happened", field=value)`.
+"""Configure logging through structlog to standard error.
 
-`console` is readable and coloured on a terminal, `json` is one object a line. The standard library's logging and warnings go the same way.
-A logger of our own because structlog imports for 20 ms, a tenth of a start, what these lines do not use.
+The format `console` is for people, coloured on a terminal; `json` is one object per line. Records of the standard library's logging
+and warnings are included. Import structlog through this module: `from broker.logging import logs`, `log = logs.get_logger(NAME)`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from broker.logging.line_format import LEVELS, Render, console_line, json_line
 from broker.logging.repeated_lines import Repeats
 from broker.logging.sink import LineSink
 
+# Hide rich from structlog, which imports it if it is installed: 40 ms of every start for unused tracebacks.
+_rich_hidden = "rich" not in sys.modules
+if _rich_hidden:
+    sys.modules["rich"] = None  # type: ignore[assignment]
+import structlog  # noqa: E402
 
 class Log:
     """Where each part of the broker logs. Until `configure` lines go to standard output."""
@@ -69,13 +74,13 @@ _show_warning_before = warnings.showwarning
 
 
 def debug_enabled() -> bool:
-    """Asked once a frame, so that no details are put together for a line that is not written."""
-    return log.level <= LEVELS["debug"]
+    """Whether frames are logged; checked per frame, before a line is built."""
+    return _debug
 
 
 def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None) -> LineSink:
-    """Send everything that is logged from now on to the descriptor."""
-    global _sink
+    """Send all log lines to the descriptor from now on."""
+    global _debug, _sink
     close()
     render = choose_renderer(form, fd, os.environ if environ is None else environ)
     repeats = Repeats(render)
@@ -84,7 +89,13 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
         lambda count: render("warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
         repeats=repeats,
     )
-    log.lead_to(sink, level, render, repeats)
+    structlog.configure(
+        processors=[once],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=SinkLoggerFactory(sink),
+        cache_logger_on_first_use=False,  # `configure` may be called again
+    )
+    _debug = level == "debug"
     _sink = sink
     logging.getLogger().addHandler(BRIDGE)
     logging.getLogger().setLevel(LEVELS[level])
@@ -93,8 +104,8 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
 
 
 def close() -> None:
-    """Write what is queued, within half a second, and let go of the standard library's loggers."""
-    global _sink
+    """Write the queued lines, within half a second, and detach from the standard library's loggers."""
+    global _debug, _sink
     if _sink is None:
         return
     logging.getLogger().removeHandler(BRIDGE)
@@ -113,8 +124,25 @@ def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
     return Render(console_line, colour)
 
 
+class SinkLogger:
+    """The structlog logger: puts rendered lines into the sink's queue."""
+
+    __slots__ = ("critical", "debug", "error", "info", "warning")
+
+    def __init__(self, sink: LineSink) -> None:
+        self.debug = self.info = self.warning = self.error = self.critical = sink.write
+
+
+class SinkLoggerFactory:
+    def __init__(self, sink: LineSink) -> None:
+        self._logger = SinkLogger(sink)
+
+    def __call__(self, *_: Any) -> SinkLogger:
+        return self._logger
+
+
 class Bridge(logging.Handler):
-    """What libraries tell the standard library's logging."""
+    """Forwards records of the standard library's logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = max((known for known in LEVELS.values() if known <= record.levelno), default=logging.DEBUG)

@@ -1,8 +1,8 @@
-"""A warning or error that repeats is written once, and then counted: a line with `repeated` says how often it came since.
+"""Write a repeated warning or error once, then count it: a line with `repeated` says how often it has come since.
 
-That line comes after a second, and then after twice as long each time while it goes on. Lines are the same when their level, event
-and fields are; of an exception its type and the place where it was raised count. How many different lines are followed has a
-bound: what comes beyond it is written each time.
+That line is written after a second, then at doubling intervals while the repetition goes on. Lines are equal when their level,
+event and fields are equal, and the type and place of their exception. At most FOLLOWED_MAX different lines are counted; any
+other line is written every time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str, ...]
 
 
 class Followed:
-    """A line that was written, and how often it came since."""
+    """A line that was written, and the count of its repetitions."""
 
     __slots__ = ("count", "details", "level", "seconds", "until")
 
@@ -43,7 +43,7 @@ class Repeats:
         self._lock = threading.Lock()  # lines come from several threads
 
     def repeated(self, level: str, details: Details) -> bool:
-        """Whether it was written before, and is only counted now."""
+        """Count the line if it was written before; returns whether it was."""
         if LEVELS[level] < LEVELS["warning"]:
             return False
         key = key_of(level, details)
@@ -58,14 +58,14 @@ class Repeats:
             return False
 
     def wait_seconds(self) -> float | None:
-        """Until `overdue` has something to do; None: as long as nothing is written."""
+        """Time until `overdue` has lines; None: no line is followed."""
         with self._lock:
             if not self._followed:
                 return None
             return max(0.0, min(followed.until for followed in self._followed.values()) - self._monotonic())
 
     def overdue(self, at_end: bool = False) -> list[bytes]:
-        """The lines that say how often others were repeated."""
+        """The lines with repetition counts that are due now."""
         now = self._monotonic()
         lines = []
         with self._lock:
@@ -88,7 +88,7 @@ def key_of(level: str, details: Details) -> Key:
 
 
 def place_of(exc_info: Any) -> Key:
-    """Which exception it is, and where it was raised."""
+    """The type of the exception and where it was raised."""
     if exc_info is True:
         exc_info = sys.exc_info()
     error = exc_info[1] if isinstance(exc_info, tuple) else exc_info

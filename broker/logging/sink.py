@@ -1,6 +1,6 @@
-"""Where log lines go: a bounded queue and one thread that writes them, so that a reader who stops reading stops nobody else.
+"""A bounded queue of log lines and a thread that writes them, so that a blocked reader of the log does not block the broker.
 
-Standard error is shared with whoever started us, so it cannot be made non-blocking: that would change their descriptor too.
+Standard error is shared with the parent process, so it cannot be made non-blocking: that would change the parent's descriptor too.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from broker.logging.repeated_lines import Repeats
 
 QUEUE_BYTES_MAX = 1 << 20
 FLUSH_SECONDS_MAX = 0.5
-# Up to this size a write to a pipe is not torn apart by other writers.
+# Up to this size a write to a pipe is atomic.
 WRITE_BYTES = select.PIPE_BUF
 
 
 class LineSink:
-    """`write` never waits. Lines that find the queue full are dropped; their number is written once there is room again."""
+    """`write` never blocks. Lines are dropped while the queue is full; their number is written when there is room again."""
 
     def __init__(
         self, fd: int, dropped_line: Callable[[int], bytes], queue_bytes_max: int = QUEUE_BYTES_MAX, repeats: Repeats | None = None
@@ -38,7 +38,7 @@ class LineSink:
         self._changed = threading.Condition(threading.Lock())
         self._unreported = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        # The main thread holds signals back while the broker starts (server.py); the kernel would give them to this one.
+        # The main thread blocks signals while the broker starts (server.py); the kernel would deliver them to this thread.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._thread.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -54,12 +54,12 @@ class LineSink:
             self._changed.notify_all()
 
     def flush(self, seconds_max: float = FLUSH_SECONDS_MAX) -> bool:
-        """Wait until everything is written, but not longer than this: a stuck pipe must not hold up the end of the process."""
+        """Wait until everything is written, at most `seconds_max`: a stuck pipe must not delay the exit."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines and not self._writing, seconds_max)
 
     def close(self, seconds_max: float = FLUSH_SECONDS_MAX) -> bool:
-        """The same, and nothing more is written or taken afterwards."""
+        """Flush, then drop everything that is still queued or logged later."""
         if self._repeats is not None:
             for line in self._repeats.overdue(at_end=True):
                 self.write(line)
@@ -76,7 +76,7 @@ class LineSink:
             self._write_out(chunk)
 
     def _next_chunk(self) -> bytes | None:
-        """Whole lines up to WRITE_BYTES, or one longer line; their bytes count as queued until they are written."""
+        """Take whole lines up to WRITE_BYTES, or one longer line; None when closed."""
         repeats = self._repeats
         with self._changed:
             self._writing = False
@@ -92,7 +92,7 @@ class LineSink:
                 return None
         with self._changed:
             if not self._lines:
-                return None  # closed just now
+                return None  # closed meanwhile
             chunk = self._lines.popleft()
             while self._lines and len(chunk) + len(self._lines[0]) <= WRITE_BYTES:
                 chunk += self._lines.popleft()
@@ -113,10 +113,10 @@ class LineSink:
             try:
                 chunk = chunk[os.write(self._fd, chunk) :]
             except BlockingIOError:
-                # Somebody else made it non-blocking: wait as a blocking descriptor would.
+                # Another process made the descriptor non-blocking: wait until it is writable.
                 select.select([], [self._fd], [])
             except OSError:
-                # Nobody can read this any more (a closed pipe, a terminal that is gone); that is no reason to stop.
+                # The reader is gone (a closed pipe or terminal); the broker goes on.
                 with self._changed:
                     self.dropped += chunk.count(b"\n")
                 return

@@ -20,7 +20,7 @@ from typing import Any
 from broker.logging.logs import log
 from broker.net.connection import Connection, Host
 from broker.net.connections import Connections
-from broker.runtime.contain import Contained, alone
+from broker.runtime.contain import Contained, contained_task
 from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
@@ -145,7 +145,7 @@ class Acceptor:
         self._connections.add(connection)
         # A connection has the shape of a protocol without being one: so it can be compiled.
         protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
-        task = self._loop.create_task(alone(self._connect, protocol, connection, accepted))
+        task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Descriptors are given out lowest first: this number says how many are in use.
@@ -213,7 +213,7 @@ class Acceptor:
             self._retry.cancel()
 
     def _descriptor_left(self) -> bool:
-        """Whether one more connection leaves the reserve alone; somebody is served however low the limit is."""
+        """Whether one more connection leaves the reserve contained_task; somebody is served however low the limit is."""
         try:
             lowest = os.dup(self._sockets[0][0].fileno())
         except OSError:

@@ -78,7 +78,7 @@ _NOTHING: dict[bytes, Repeat] = {}  # what a connection remembers that has been 
 
 
 class Later(Protocol):
-    def later(self, connection: TurnEnd) -> None: ...
+    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class Host:
@@ -256,12 +256,12 @@ class Connection:
         self._full = False
         if self._long_reply is not None:
             self._pace_reading()
-            self.host.long_replies.go_on(self)
+            self.host.long_replies.resume(self)
             return
         self._stalled = False
         self._pace_reading()
         self._settle()
-        self.host.turn.later(self)
+        self.host.turn.schedule_end_turn(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -293,7 +293,7 @@ class Connection:
         self._out_bytes += len(reply)
         if not self._working:
             self._ready = False
-            self.host.turn.later(self)
+            self.host.turn.schedule_end_turn(self)
 
     def send_in_pieces(self, reply: LongReply) -> None:
         """The reply to the one request at work here, too long for one write; the requests behind it wait for its end."""
@@ -306,7 +306,7 @@ class Connection:
         if not self._full:
             self._stalled = True
             self._ready = False
-            self.host.long_replies.go_on(self)
+            self.host.long_replies.resume(self)
 
     @property
     def writes_on(self) -> bool:
@@ -342,7 +342,7 @@ class Connection:
             self._stalled = False
             self._pace_reading()
             self._settle()
-            self.host.turn.later(self)
+            self.host.turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
         """Write what was answered late, then go on with the frames that waited for it."""
@@ -516,7 +516,7 @@ class Connection:
     def _go_on_later(self) -> None:
         """Frames that wait for nothing but their turn get the next one."""
         if self._waiting and not (self.busy or self._stalled or self.closed):
-            self.host.turn.later(self)
+            self.host.turn.schedule_end_turn(self)
 
     def _wait(self, frames: list[bytes]) -> None:
         for frame in frames:

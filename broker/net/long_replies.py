@@ -43,7 +43,7 @@ class Writer(Protocol):
 
 
 class Later(Protocol):
-    def later(self, connection: TurnEnd) -> None: ...
+    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class LongReplies:
@@ -55,10 +55,10 @@ class LongReplies:
         self._turn = turn
         self._writers: deque[Writer] = deque()
 
-    def go_on(self, writer: Writer) -> None:
+    def resume(self, writer: Writer) -> None:
         """`writer` can write; it is not among those that wait for that."""
         self._writers.append(writer)
-        self._turn.later(self)
+        self._turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
         left = PIECE_BYTES
@@ -72,9 +72,9 @@ class LongReplies:
             except Exception as error:
                 broken(writer, "a long reply failed inside the broker", error)
         if writers:
-            self._turn.later(self)
+            self._turn.schedule_end_turn(self)
 
     def broken(self) -> None:
         """A turn of it was lost: the writers get the next one."""
         if self._writers:
-            self._turn.later(self)
+            self._turn.schedule_end_turn(self)

@@ -32,10 +32,10 @@ class Looks:
     def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
         """The reply, if its steps come to their end at once; otherwise it leaves when they have."""
         looking = Looking(call, reply, steps)
-        if looking.go_on(LOOKS_AT_ONCE) < LOOKS_AT_ONCE:
+        if looking.resume(LOOKS_AT_ONCE) < LOOKS_AT_ONCE:
             return reply
         self._waiting.append(looking)
-        self._turn.later(self)
+        self._turn.schedule_end_turn(self)
         return None
 
     def end_turn(self) -> None:
@@ -48,7 +48,7 @@ class Looks:
             if looking.call.connection.closed:
                 continue
             try:
-                spent = looking.go_on(STEP)
+                spent = looking.resume(STEP)
             except Exception as error:
                 defect("a request failed inside the broker", error, api=looking.call.route.api.name)
                 run(looking.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -59,7 +59,7 @@ class Looks:
             else:
                 run(self._finish, looking.call, looking.reply)
         if waiting:
-            self._turn.later(self)
+            self._turn.schedule_end_turn(self)
 
 
 class Looking:
@@ -72,7 +72,7 @@ class Looking:
         self.reply = reply
         self._steps = steps
 
-    def go_on(self, cost: int) -> int:
+    def resume(self, cost: int) -> int:
         """Take steps until they have cost so much, or a step more; what they did cost. Less than `cost`: it was the last."""
         spent = 0
         for step in self._steps:

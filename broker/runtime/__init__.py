@@ -1,1 +1,1 @@
-"""What a process of the broker runs on: the clock, the turn of the loop, threads, child processes, faults contained."""
+"""The broker's process: clock, event-loop turns, worker threads, child processes, containment of exceptions, exit codes."""

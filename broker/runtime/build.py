@@ -1,4 +1,4 @@
-"""Which build of Tenure runs here: compiled by mypyc, or plain Python."""
+"""The running build of Tenure: compiled by mypyc, or plain Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 
 def compiled() -> bool:
-    """As far as one module of the hot path tells; they are compiled together."""
+    """Judged by one module: all of them are compiled together."""
     found = find_spec("broker.net.connection")
     return found is not None and (found.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 

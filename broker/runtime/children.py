@@ -1,4 +1,4 @@
-"""How Tenure starts a Python process of its own: with its own packages first on the import path."""
+"""Start Python child processes with Tenure's packages first on the import path."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 from asyncio.subprocess import Process
 from pathlib import Path
 
-FOLDER = str(Path(__file__).resolve().parents[2])  # of all our packages
+PACKAGES_FOLDER = str(Path(__file__).resolve().parents[2])
 
 
 def child_command(module: str) -> tuple[str, ...]:
-    """-P: the folder in which the process starts is not on its import path."""
+    """-P keeps the child's working directory off its import path."""
     return (sys.executable, "-P", "-m", module)
 
 
 def child_environment() -> dict[str, str]:
-    """The user's PYTHONPATH may hold a package called `storage` too, and dependencies: ours stands before it."""
+    """The environment with Tenure's folder before the user's PYTHONPATH, which may hold another package called `storage`."""
     given = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{FOLDER}{os.pathsep}{given}" if given else FOLDER}
+    return {**os.environ, "PYTHONPATH": f"{PACKAGES_FOLDER}{os.pathsep}{given}" if given else PACKAGES_FOLDER}
 
 
 def set_niceness(process: Process, niceness: int) -> None:
@@ -28,7 +28,7 @@ def set_niceness(process: Process, niceness: int) -> None:
 
 
 async def end_child(process: Process) -> None:
-    """Kill it if it still runs, and wait for it."""
+    """Kill the process if it still runs, and wait for it."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

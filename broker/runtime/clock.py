@@ -1,14 +1,14 @@
-"""The broker's clock: monotonic time for deadlines, and wall time for what is stored.
+"""The broker's clock: monotonic time for deadlines, and wall time for stored timestamps.
 
-Deadlines and durations follow `now`: no step of the wall clock moves them, and the time that a machine sleeps does not count.
+Deadlines and durations follow `now`: a step of the wall clock does not move them, and time that the machine sleeps does not count.
 
-`wall` is the time that is stored: of commits, of records that the broker stamps, of notes. A wall clock can be wrong for seconds,
-and what is then deleted by time is gone for good. So the clock has to have run steadily for a while before anything is deleted by
-its time (`deletion_ms`): after each step of more than a minute, all smaller ones since the last one added up, and after a start
-that far from when the data directory was last in use. Steady means: as far as the machine's other clock, sleep included.
+`wall` stamps commits, records and notes. A wall clock can be wrong for seconds, and data that is deleted by a wrong time is lost
+for good. So deletion by time (`deletion_ms`) is suspended until the wall clock has run steadily for `clock.settle.ms`, measured
+against the boot clock: after a step of more than a minute (smaller steps add up), and after a start more than a minute away from
+the data directory's last use.
 
-Until then `wall` follows a step ahead at once, and a step back not at all: what is stored meanwhile is never older than it seems.
-Then the new time counts, whatever it is.
+Until then `wall` follows a step forward at once but ignores a step back, so that no record is stamped too old.
+After the wait the new time is accepted.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Final
 from broker.logging.logs import log
 
 NS_PER_MS: Final = 1_000_000
-STEP_MS: Final = 60_000  # the wall clock may be that far from where it should be before it counts as set
+STEP_MS: Final = 60_000  # a larger deviation of the wall clock counts as a step
 NOT_YET: Final = -1
 
 
 def boot_clock() -> Callable[[], int]:
-    """A monotonic clock in nanoseconds that goes on while the machine sleeps, as Python's does not.
+    """A monotonic clock in nanoseconds that also counts sleep, which Python's does not.
 
-    On a system without one, sleep looks like a wall clock that was set ahead: deletion waits for a while, and nothing else.
+    Without such a clock, sleep looks like a step forward of the wall clock, and deletion by time waits needlessly.
     """
     id = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     if id is None and sys.platform == "darwin":
-        id = time.CLOCK_MONOTONIC  # there it is this one; time.monotonic_ns is CLOCK_UPTIME_RAW
+        id = time.CLOCK_MONOTONIC  # counts sleep on macOS; time.monotonic_ns is CLOCK_UPTIME_RAW there
     if id is None:
         return time.monotonic_ns
     boot: int = id
@@ -41,16 +41,16 @@ def boot_clock() -> Callable[[], int]:
 
 
 class Clock:
-    """`now` and `wall` are milliseconds as last read; `tick` reads them anew."""
+    """`now` (monotonic) and `wall` are in milliseconds, as of the last `tick`."""
 
     __slots__ = (
         "_boot_ns",
-        "_course",
+        "_expected_offset",
         "_settle_ms",
-        "_settles_at",
+        "_trusted_from",
         "_since",
-        "_slept",
-        "_trusted",
+        "_slept_ms",
+        "_trusted_offset",
         "_wall_ns",
         "monotonic_ns",
         "next_ns",
@@ -65,109 +65,107 @@ class Clock:
         boot_ns: Callable[[], int] | None = None,
         settle_ms: int = 0,
     ) -> None:
-        """`boot_ns` as `boot_clock`; without it sleep is not told from a step."""
+        """`boot_ns`: a clock that counts sleep (`boot_clock`); without it sleep looks like a step."""
         self._wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
         self._boot_ns = boot_ns or monotonic_ns
         self._settle_ms = settle_ms
         self.now = monotonic_ns() // NS_PER_MS
         self.wall = wall_ns() // NS_PER_MS
-        self._slept = self._boot_ns() // NS_PER_MS - self.now  # since the machine was started
-        # Wall time minus `now`, sleep added: where the wall clock should be, and where it was before it was set, if it was.
-        self._course = self.wall - self.now
-        self._trusted = self._course
-        self._settles_at = 0  # when a clock that was set counts, 0 while it does
-        self._since = self.now  # since when it has run steadily
-        self.next_ns = 0  # when the next millisecond begins
+        self._slept_ms = self._boot_ns() // NS_PER_MS - self.now  # since the machine booted
+        # Wall time minus `now`, sleep included: as expected of a steady clock, and as it was before the last step.
+        self._expected_offset = self.wall - self.now
+        self._trusted_offset = self._expected_offset
+        self._trusted_from = 0  # monotonic time at which the clock is trusted again, 0 while it is trusted
+        self._steady_since = self.now
+        self.next_ns = 0  # start of the next millisecond
         self.tick()
 
     def tick(self) -> int:
-        """Read the time anew, cheap enough for every chunk of input: the monotonic time."""
+        """Read the clocks and return `now`; cheap enough to call for every chunk of input."""
         monotonic_ns = self.monotonic_ns()
         if monotonic_ns >= self.next_ns:
             self.move_to(monotonic_ns)
         return self.now
 
     def move_to(self, monotonic_ns: int) -> None:
-        """A new millisecond has begun. Apart from `tick`, as a busy broker reads the time many times in one."""
+        """Begin a new millisecond. Separate from `tick`, which a busy broker calls many times per millisecond."""
         ms = monotonic_ns // NS_PER_MS
         self.next_ns = (ms + 1) * NS_PER_MS
         self.now = ms
         self.wall = wall = self._wall_ns() // NS_PER_MS
-        if self._settles_at or not -STEP_MS <= wall - ms - self._course <= STEP_MS:
-            self._judge()
+        if self._trusted_from or not -STEP_MS <= wall - ms - self._expected_offset <= STEP_MS:
+            self._check_wall_clock()
 
-    def _judge(self) -> None:
-        """The wall clock is not where it should be, or was not a while ago."""
+    def _check_wall_clock(self) -> None:
+        """Detect a step of the wall clock, or the end of the wait after one."""
         now, wall = self.now, self.wall
         slept = self._boot_ns() // NS_PER_MS - now
-        self._course += slept - self._slept
-        self._trusted += slept - self._slept
-        self._slept = slept
-        step = wall - now - self._course
+        self._expected_offset += slept - self._slept_ms
+        self._trusted_offset += slept - self._slept_ms
+        self._slept_ms = slept
+        step = wall - now - self._expected_offset
         if not -STEP_MS <= step <= STEP_MS:
-            self._course += step
-            self._since = now
-            self._wait()
-            log.warning("deletion by time is suspended: the wall clock was set", ahead_seconds=step // 1000, until=self._until())
-        if self._settles_at and now >= self._settles_at:
-            self._settles_at = 0
-            self._course = self._trusted = wall - now
-            log.info("deletion by time goes on: the wall clock has run steadily", time=shown(wall))
-        if self._settles_at:
-            self.wall = max(wall, now + self._trusted)
+            self._expected_offset += step
+            self._steady_since = now
+            self._suspend_deletion()
+            log.warning("deletion by time is suspended: the wall clock was set", ahead_seconds=step // 1000, until=self._trusted_at())
+        if self._trusted_from and now >= self._trusted_from:
+            self._trusted_from = 0
+            self._expected_offset = self._trusted_offset = wall - now
+            log.info("deletion by time goes on: the wall clock has run steadily", time=format_utc(wall))
+        if self._trusted_from:
+            self.wall = max(wall, now + self._trusted_offset)
 
     def start_after(self, last_ms: int) -> None:
-        """The data directory was last in use at `last_ms` by a clock that counted; NOT_YET where that is not known."""
+        """Compare the clock with the data directory's last use, by a trusted clock, at `last_ms` (NOT_YET: unknown)."""
         self.tick()
         away = self.wall - last_ms
         if last_ms == NOT_YET:
-            self._wait()
-            log.warning("deletion by time is suspended: the data directory does not say when it was last in use", until=self._until())
+            self._suspend_deletion()
+            log.warning("deletion by time is suspended: the data directory does not say when it was last in use", until=self._trusted_at())
         elif not -STEP_MS <= away <= STEP_MS:
-            self._trusted -= away
-            self._wait()
+            self._trusted_offset -= away
+            self._suspend_deletion()
             log.warning(
                 "deletion by time is suspended: the clock is far from when the data directory was last in use",
                 ahead_seconds=away // 1000,
-                until=self._until(),
+                until=self._trusted_at(),
             )
-        self._judge()
+        self._check_wall_clock()
 
-    def _wait(self) -> None:
-        self._settles_at = max(self.now + self._settle_ms, 1)
+    def _suspend_deletion(self) -> None:
+        self._trusted_from = max(self.now + self._settle_ms, 1)
 
-    def _until(self) -> str:
-        return shown(self.wall + self._settles_at - self.now)
-
-    # What is deleted by time.
+    def _trusted_at(self) -> str:
+        return format_utc(self.wall + self._trusted_from - self.now)
 
     @property
     def settled(self) -> bool:
         """Whether the wall clock has run steadily for long enough."""
-        return not self._settles_at
+        return not self._trusted_from
 
     @property
     def steady_ms(self) -> int:
-        """The wall time from which on it has; NOT_YET where it has not.
+        """The wall time since which the clock has run steadily; NOT_YET while it is not trusted.
 
-        What was stored with a later time than now was stored before, by a clock that was wrong.
+        A stored timestamp in the future was written before that, by a wrong clock.
         """
-        return NOT_YET if self._settles_at else self.wall - (self.now - self._since)
+        return NOT_YET if self._trusted_from else self.wall - (self.now - self._steady_since)
 
     def deletion_ms(self) -> int:
-        """The wall time, read anew, by which old data may be deleted; NOT_YET: none may."""
+        """The current wall time, by which old data may be deleted; NOT_YET: delete nothing."""
         self.move_to(self.monotonic_ns())
-        return NOT_YET if self._settles_at else self.wall
+        return NOT_YET if self._trusted_from else self.wall
 
     @property
     def trouble(self) -> str:
-        """In words, for people; "" where its time counts."""
-        return f"deletion by time is suspended until {self._until()}" if self._settles_at else ""
+        """A line for people; "" while the clock is trusted."""
+        return f"deletion by time is suspended until {self._trusted_at()}" if self._trusted_from else ""
 
 
-def shown(ms: int) -> str:
-    """In UTC, as far as a wrong clock lets itself be shown."""
+def format_utc(ms: int) -> str:
+    """The time in UTC, or plain milliseconds when a wrong clock is out of range."""
     try:
         return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):

@@ -1,5 +1,5 @@
-"""When Python looks for garbage. What groups are made of has no cycles and lives long: looking through it finds nothing and
-stops the loop for as long as there is much of it, so it is taken out of sight.
+"""Control Python's garbage collector. Group state is long-lived and without cycles: collecting it frees nothing and stalls the
+event loop, so it is frozen (moved out of the collector's sight).
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from typing import Final
 
 from broker.runtime.contain import Contained
 
-LOOK_SECONDS: Final = 10.0
-# A full collection walks what came since the last time: an eighth of all, but there is no hurry for a few.
-MEMBERS_MORE: Final = 1_000
-PART_MORE: Final = 8
+CHECK_SECONDS: Final = 10.0
+# Freeze again after growth by an eighth, and by so many members at least: a collection walks only what is not frozen.
+GROWTH_MEMBERS_MIN: Final = 1_000
+GROWTH_DIVISOR: Final = 8
 
 
 class Collector:
-    """Off while partitions load; afterwards everything there is counts as there to stay."""
+    """Disables collection while partitions load, and freezes all objects afterwards."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, members: Callable[[], int]) -> None:
         self._loop = loop
         self._members = members
-        self._enough = 0
+        self._refreeze_at = 0  # members
         self._timer: asyncio.TimerHandle | None = None
 
     def pause(self) -> None:
-        """What is made from now on is no garbage, nearly all of it."""
+        """Stop collecting: while loading, almost no object becomes garbage."""
         gc.disable()
 
-    def go_on(self) -> None:
-        # No collection before: it would walk everything once, and find what a few requests left behind.
-        self._settle()
+    def resume(self) -> None:
+        # Freeze without a collection before: it would walk all group state to free the garbage of a few requests.
+        self._freeze()
         gc.enable()
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
+            self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
 
-    def _settle(self) -> None:
+    def _freeze(self) -> None:
         gc.freeze()
         members = self._members()
-        self._enough = members + max(MEMBERS_MORE, members // PART_MORE)
+        self._refreeze_at = members + max(GROWTH_MEMBERS_MIN, members // GROWTH_DIVISOR)
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
-        if gc.isenabled() and self._members() >= self._enough:
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
+        if gc.isenabled() and self._members() >= self._refreeze_at:
             gc.collect(1)
-            self._settle()
+            self._freeze()
 
     def close(self) -> None:
         if self._timer is not None:

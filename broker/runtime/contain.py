@@ -1,8 +1,8 @@
-"""A fault ends where it happens: one connection, shard, timer or callback, and nobody else.
+"""Contain exceptions: a defect ends one connection, shard, timer or callback, and nothing else.
 
-Everything that the event loop or a turn calls back is called through here, or in a `try` that ends in `defect`. What it raises
-is logged once, counted, and shown by `tenure health`; then its owner deals with the consequence: a connection is closed, a shard
-is read anew from its log, a round of work is tried again at its next time.
+Every callback of the event loop or a turn is called through this module, or in a `try` that ends in `defect`. The exception is
+logged, counted and shown by `tenure health`; then the owner recovers: a connection is closed, a shard is replayed from its log,
+periodic work runs again on schedule.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from broker.logging.logs import log
 
-TEXT_MAX: Final = 200  # of the last defect's own words, as health shows them
+TEXT_MAX: Final = 200  # characters of the last exception that `tenure health` shows
 
 
 class Defects:
-    """What this process has met since it started."""
+    """The defects of this process since its start."""
 
     __slots__ = ("count", "last")
 
@@ -29,12 +29,12 @@ class Defects:
     def note(self, event: str, error: BaseException) -> None:
         self.count += 1
         words = " ".join(f"{type(error).__name__}: {error}".split())
-        shown = "".join(one if one.isprintable() else "?" for one in words)
+        shown = "".join(character if character.isprintable() else "?" for character in words)
         self.last = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC, {event}: {shown[:TEXT_MAX]}"
 
     @property
     def text(self) -> str:
-        """In a line for people, "" where there was none."""
+        """A line for people; "" without defects."""
         return f"defects: {self.count}, last: {self.last}" if self.count else ""
 
 
@@ -42,13 +42,13 @@ DEFECTS: Final = Defects()
 
 
 def defect(event: str, error: BaseException, **details: object) -> None:
-    """Log and count what should never have been raised."""
+    """Log and count an exception that should never have been raised."""
     DEFECTS.note(event, error)
     log.error(event, exc_info=error, **details)
 
 
 def failed(callback: object, error: BaseException) -> None:
-    """The same for a callback, which is named."""
+    """Log and count a callback's exception, with the callback's name."""
     inner = callback
     while (wrapped := getattr(inner, "func", None)) is not None and not isinstance(wrapped, str):
         inner = wrapped
@@ -57,7 +57,7 @@ def failed(callback: object, error: BaseException) -> None:
 
 
 def run(callback: Callable[..., object], *arguments: Any) -> bool:
-    """Call it; whether it came to its end."""
+    """Call it; returns whether it did not raise."""
     try:
         callback(*arguments)
     except Exception as error:
@@ -67,24 +67,21 @@ def run(callback: Callable[..., object], *arguments: Any) -> bool:
 
 
 class Contained:
-    """A callback for the loop, for a worker or for whoever else calls back: it raises nothing.
+    """Wraps a callback so that it never raises; `on_failure` is called after it has raised."""
 
-    `after` is called when it has failed, to go on without it.
-    """
+    __slots__ = ("_callback", "_on_failure")
 
-    __slots__ = ("_after", "_callback")
-
-    def __init__(self, callback: Callable[..., object], after: Callable[[], object] | None = None) -> None:
+    def __init__(self, callback: Callable[..., object], on_failure: Callable[[], object] | None = None) -> None:
         self._callback = callback
-        self._after = after
+        self._on_failure = on_failure
 
     def __call__(self, *arguments: Any) -> None:
-        if not run(self._callback, *arguments) and self._after is not None:
-            run(self._after)
+        if not run(self._callback, *arguments) and self._on_failure is not None:
+            run(self._on_failure)
 
 
-async def alone(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
-    """A task that raises nothing: nobody awaits it. The work is called in it, as a task may be cancelled before it begins."""
+async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
+    """Run the coroutine function in a task that never raises; called only here, since a task may be cancelled before it begins."""
     try:
         await work(*arguments)
     except Exception as error:
@@ -92,7 +89,7 @@ async def alone(work: Callable[..., Coroutine[Any, Any, object]], *arguments: An
 
 
 def broken(owner: object, event: str, error: BaseException, **details: object) -> None:
-    """`owner` raised where it was called with others: what it keeps is not to be trusted any more."""
+    """Report an exception of `owner`, and call its `broken` method: its state is no longer trusted."""
     defect(event, error, **details)
     end = getattr(owner, "broken", None)
     if end is not None:
@@ -100,9 +97,9 @@ def broken(owner: object, event: str, error: BaseException, **details: object) -
 
 
 def uncontained(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The loop's exception handler: the last net below everything else."""
+    """The event loop's exception handler, the last resort."""
     error = context.get("exception")
-    if not isinstance(error, Exception) or isinstance(error, OSError):  # of a socket, mostly, and no defect
+    if not isinstance(error, Exception) or isinstance(error, OSError):  # mostly socket errors, no defect
         loop.default_exception_handler(context)
     else:
         defect("an exception reached the event loop", error, what=str(context.get("message", "")))

@@ -1,4 +1,4 @@
-"""Who this broker is, as its clients are told."""
+"""The identity and addresses of this broker, as clients see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What clients of one listener are told to connect to; ports are the real ones by now."""
+    """The advertised address of one listener, with the real port."""
 
     name: str
     host: str

@@ -1,4 +1,4 @@
-"""The process that started this one: a broker of a test run ends when it is gone, however it ended."""
+"""Watch the parent process, so that a broker started by a test run stops when that is killed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final
 from broker.runtime.contain import Contained
 from broker.runtime.start import STARTED_BY
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 INIT: Final = 1
 STANDARD_INPUT: Final = 0
 
 
 class ParentWatch:
-    """Looks twice a second, which works on every system; Linux's own signal (PR_SET_PDEATHSIG) comes when a mere thread of the parent ends.
+    """Polls twice a second. (Linux's PR_SET_PDEATHSIG also fires when only a thread of the parent ends.)
 
-    A process whose parent is already init, or that is a container's first, has none to watch. A wrapper (a shell, timeout) may
-    outlive the test run, and is the parent then: a pipe on standard input tells through any of them when its other end is gone.
+    A process whose parent is init, or which is a container's first, has no parent to watch. When the parent is a wrapper (a shell,
+    timeout) that outlives the test run, a pipe on standard input shows that its other end was closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, gone: Callable[[dict[str, object]], None]) -> None:
@@ -29,18 +29,18 @@ class ParentWatch:
         self._gone = gone
         self._timer: asyncio.TimerHandle | None = None
         self._parent = STARTED_BY > INIT
-        self._pipe = is_pipe() and not hung_up()  # one that was closed before says nothing: it was never held for us
+        self._pipe = is_pipe() and not hung_up()  # a pipe closed before the start means nothing
         if self._parent or self._pipe:
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self._parent and os.getppid() != STARTED_BY:
             self._gone({"reason": "the process that started this one has ended", "parent": STARTED_BY})
         elif self._pipe and hung_up():
             self._gone({"reason": "standard input was a pipe, and its other end was closed"})
         else:
-            self._timer = self._loop.call_later(LOOK_SECONDS, Contained(self._look))
+            self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
 
     def close(self) -> None:
         if self._timer is not None:
@@ -48,7 +48,7 @@ class ParentWatch:
 
 
 def is_pipe() -> bool:
-    """Whether standard input is one; some languages make socket pairs for it."""
+    """Whether standard input is a pipe, or a socket pair, which some languages use instead."""
     try:
         mode = os.fstat(STANDARD_INPUT).st_mode
     except OSError:
@@ -57,6 +57,6 @@ def is_pipe() -> bool:
 
 
 def hung_up() -> bool:
-    asking = select.poll()
-    asking.register(STANDARD_INPUT, 0)  # a hang-up is told unasked
-    return any(told & select.POLLHUP for _, told in asking.poll(0))
+    poll = select.poll()
+    poll.register(STANDARD_INPUT, 0)  # POLLHUP is always reported
+    return any(events & select.POLLHUP for _, events in poll.poll(0))

@@ -1,8 +1,7 @@
-"""The turn: what one pass of the event loop did is appended, answered and scheduled once, at its end.
+"""The turn: one pass of the event loop, at whose end facts are appended and replies are written.
 
-Three things meet here. Journals that got facts append them, one batch and one write per log. Connections that were
-answered outside their own reading write what they have and go on with what waits. Actors with deadlines are advanced
-when the earliest is due, on one timer for all.
+At the end of a turn, journals append the facts they got, one batch and one write per log; then connections write the replies
+they got outside their own reads and continue with waiting requests. Actors with deadlines share one timer, set to the earliest.
 """
 
 from __future__ import annotations
@@ -15,23 +14,22 @@ from broker.runtime.contain import broken, defect
 
 NEVER = 1 << 62
 
-# A timer that fires this late says that a turn ran long or that the process was stopped: what clients sent meanwhile
-# lies unread in the sockets, so it is read before anybody is held to a deadline.
+# A timer this late means that a turn ran long or the process was stopped. Clients' requests are then unread in the sockets
+# and are read before any deadline is enforced.
 LATE_MS = 50
-# The loops differ in whether due timers run before or after the sockets are polled, and uvloop runs `call_soon`
-# between the two: three steps leave a whole poll in the middle on either.
+# asyncio and uvloop differ in whether due timers run before or after polling, and uvloop runs `call_soon` in between:
+# three steps include one full poll on either.
 STEPS_PAST_INPUT = 3
-# When so many logs have something to write, one more pass of input is read first: its facts join the same batches, and a log
-# is written once where it would be written twice. Few logs are not worth the waiting.
+# With so many logs to write, one more pass of input is read first: its facts join the same batches and save writes.
 BUSY_LOGS = 8
-# An actor that raised is left alone for so long, twice as long each time until it is advanced without raising.
+# An actor that raised is not advanced for a while; the pause doubles until it is advanced without raising.
 REST_MS_MIN = 250
 REST_MS_MAX = 15_000
-NO_REST = (0, REST_MS_MIN // 2)  # of an actor that has not raised: until when it rests, and half of how long it will
+NO_REST = (0, REST_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and half of its next pause
 
 
 class Actor(Protocol):
-    """Something with deadlines. `wake_at` is a lower bound on the next one; waking early is harmless."""
+    """An object with deadlines. `wake_at` is a lower bound on the next one; waking early is harmless."""
 
     @property
     def wake_at(self) -> int: ...
@@ -40,7 +38,7 @@ class Actor(Protocol):
 
 
 class TurnEnd(Protocol):
-    """Something that has work left for the end of the turn."""
+    """An object with work for the end of the turn."""
 
     def end_turn(self) -> None: ...
 
@@ -54,20 +52,20 @@ class Turn:
         self._journals: dict[TurnEnd, None] = {}
         self._connections: dict[TurnEnd, None] = {}
         self._scheduled = False
-        self._read_on = False  # the turn under way has had its other pass of input
+        self._read_on = False  # this turn was already extended by a pass of input
         self._actors: list[Actor] = []
-        self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: until when they rest, and how long that is
+        self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: end and length of their pause
         self._timer: asyncio.TimerHandle | None = None
-        self.armed_at = NEVER  # when the timer fires, NEVER when it is not set
+        self.armed_at = NEVER  # the timer's time; NEVER: not set
 
-    def touch(self, journal: TurnEnd) -> None:
-        """`journal` has facts to append when this turn ends."""
+    def schedule_append(self, journal: TurnEnd) -> None:
+        """Call `journal.end_turn` at the end of this turn: it has facts to append."""
         self._journals[journal] = None
         if not self._scheduled:
             self._schedule()
 
-    def later(self, connection: TurnEnd) -> None:
-        """`connection` has replies to write, or frames to go on with, when this turn ends."""
+    def schedule_end_turn(self, connection: TurnEnd) -> None:
+        """Call `connection.end_turn` at the end of this turn, after all appends."""
         self._connections[connection] = None
         if not self._scheduled:
             self._schedule()
@@ -82,7 +80,7 @@ class Turn:
             self._loop.call_soon(self._end)
             return
         self._scheduled = self._read_on = False
-        # Appends first: with a log that is durable once written, the replies go out in this same turn.
+        # Appends first: without a flush to wait for, their replies leave in the same turn.
         journals, self._journals = self._journals, {}
         for journal in journals:
             try:
@@ -97,12 +95,12 @@ class Turn:
                 broken(connection, "the end of a turn failed inside the broker", error, part=type(connection).__name__)
 
     def attend(self, actor: Actor) -> None:
-        """Advance `actor` from now on whenever its `wake_at` has come."""
+        """Call `actor.advance` from now on whenever its `wake_at` is due."""
         self._actors.append(actor)
         self.wake_by(actor.wake_at)
 
     def wake_by(self, at: int) -> None:
-        """Some actor's `wake_at` is now as early as `at`."""
+        """Set the timer to `at`, if that is earlier: an actor's `wake_at` has changed."""
         if at >= self.armed_at:
             return
         self._set_timer(max(0, at - self.clock.tick()) / 1000)
@@ -131,7 +129,7 @@ class Turn:
             self._start_over(error)
 
     def _start_over(self, error: Exception) -> None:
-        """What all actors need has failed, the clock for one: try again after a rest."""
+        """Set the timer again after an exception outside any actor, for example of the clock."""
         defect("the timer of all deadlines failed inside the broker", error)
         self._set_timer(REST_MS_MIN / 1000)
 
@@ -160,7 +158,7 @@ class Turn:
         return self._resting.get(actor, NO_REST)[0]
 
     def _wake_at(self, actor: Actor) -> int:
-        """When it wants to be advanced, or may be again."""
+        """The actor's `wake_at`, not before the end of its pause."""
         rests_until = self._rests_until(actor)
         try:
             return max(actor.wake_at, rests_until)
@@ -176,7 +174,7 @@ class Turn:
             try:
                 return min((actor.wake_at for actor in self._actors), default=NEVER)
             except Exception:
-                pass  # `_advance` meets it again, and says so
+                pass  # `_advance` will report it
         return min([self._wake_at(actor) for actor in self._actors], default=NEVER)
 
     def close(self) -> None:

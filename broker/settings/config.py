@@ -1,6 +1,6 @@
-"""One frozen Config from the command line, the environment, a TOML file and a profile, checked as a whole.
+"""Build one frozen Config from the command line, the environment, a TOML file and a profile.
 
-Everything that is wrong is reported at once, each with its value, the limit and where it came from; what one problem hides is not guessed at.
+All problems are reported at once, each with its value, the limit and its source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
 __all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
 
 
-# Names of one and the same thing, the finest unit first.
+# Settings in several units, the finest first.
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -28,7 +28,7 @@ MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
 class Difference(NamedTuple):
-    """A setting that is not at its default, for the lines printed at start."""
+    """A setting that differs from its default, logged at start."""
 
     name: str
     value: str
@@ -48,10 +48,10 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting under its own name, dots written as underscores; what they mean stands in settings.py.
+    """Every setting by its name with underscores for dots; table.py describes them.
 
-    `listeners` has the advertised addresses folded in. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
-    directory that goes with the process.
+    `listeners` includes the advertised addresses. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
+    directory that is removed when the process ends.
     """
 
     listeners: tuple[Listener, ...]
@@ -121,7 +121,7 @@ class Config:
     exit_with_parent: bool
     event_loop: str
     profile: str
-    given: Mapping[str, str]  # what somebody asked for, as it was written, whether it has an effect here or not
+    given: Mapping[str, str]  # the settings given by the user, as written, with or without effect here
     differences: tuple[Difference, ...]
     notices: tuple[str, ...]
 
@@ -136,7 +136,7 @@ def load_config(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read all sources; the environment is empty unless it is given. Raises ConfigError with every problem."""
+    """Read all sources; without `environ` no environment variable counts. Raises ConfigError with every problem."""
     ledger = collect(config_file, listen, advertise, data, profile, settings, environ or {})
     return build(ledger)
 
@@ -168,7 +168,7 @@ def build(ledger: Ledger) -> Config:
 
 
 def parsed(ledger: Ledger, setting: Setting) -> Any:
-    """The value of one setting; the default where what was given is wrong, so that checking can go on."""
+    """The value of one setting; its default when the given value is wrong, so that checking can continue."""
     given = ledger.given.get(setting.name)
     if given is None:
         return setting.default
@@ -180,7 +180,7 @@ def parsed(ledger: Ledger, setting: Setting) -> Any:
 
 
 def parse(setting: Setting, value: object) -> Value:
-    """A value as text (command line, environment) or as TOML typed it; raises ValueError with the limit."""
+    """Parse a value given as text (command line, environment) or as a TOML type; raises ValueError with the limit."""
     match setting.kind:
         case "boolean":
             return parse_boolean(value)
@@ -242,7 +242,7 @@ def parse_list(value: object) -> tuple[str, ...]:
 
 
 def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
-    """listeners, advertised.listeners, the protocol map and Kafka's controller listeners become one tuple."""
+    """Combine listeners, advertised.listeners, the protocol map and Kafka's controller listeners."""
     protocols, problems = folding.parse_protocols(values["listener.security.protocol.map"])
     bare_names = ["PLAINTEXT"] if ledger.origin("listeners").flag else []
     listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_names)
@@ -250,17 +250,17 @@ def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener,
     problems += wrong
     names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
     bare_names = names if ledger.origin("advertised.listeners").flag else []
-    told, wrong_told = folding.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
-    told = [endpoint for endpoint in told if endpoint.name not in controllers]
-    problems += wrong_told
+    advertised, wrong_advertised = folding.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
+    advertised = [endpoint for endpoint in advertised if endpoint.name not in controllers]
+    problems += wrong_advertised
     folded: tuple[Listener, ...] = ()
     if not wrong:
         problems += folding.check_protocols(listen, protocols)
         problems += folding.check_ports(listen)
         if not listen and "listeners" not in ledger.faulty:
             problems.append(folding.Problem("listeners", "there is nothing to listen on"))
-    if not wrong and not wrong_told and "advertised.listeners" not in ledger.faulty:
-        folded, unresolved = folding.resolve_listeners(listen, told, how_to_advertise(ledger))
+    if not wrong and not wrong_advertised and "advertised.listeners" not in ledger.faulty:
+        folded, unresolved = folding.resolve_listeners(listen, advertised, how_to_advertise(ledger))
         problems += unresolved
     for setting, reason in problems:
         ledger.problem(ledger.origin(setting), reason)
@@ -278,7 +278,7 @@ def leave_out_controllers(
 
 
 def how_to_advertise(ledger: Ledger) -> str:
-    """The way in which this user sets things, for the line that is missing."""
+    """How to set advertised.listeners in the source that set `listeners`; {} stands for the value."""
     match ledger.origin("listeners").source.partition(" ")[0]:
         case "environment":
             return "TENURE_ADVERTISED_LISTENERS={}"
@@ -288,7 +288,7 @@ def how_to_advertise(ledger: Ledger) -> str:
 
 
 def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """ADDRESS:COUNT; the address comes out as the socket reports it."""
+    """Parse ADDRESS:COUNT entries; addresses are normalized to what sockets report."""
     overrides: dict[str, int] = {}
     for entry in entries:
         address, _, count = entry.rpartition(":")
@@ -315,7 +315,7 @@ def fold_directory(ledger: Ledger, directories: Sequence[str]) -> str:
 
 
 def fold_coarser(ledger: Ledger, values: dict[str, Any]) -> None:
-    """The finest unit that was given counts, as in Kafka; any negative retention is none."""
+    """Take the finest unit that was given, as in Kafka; a negative retention means no limit."""
     for names in (RETENTION, ROLL, ROLL_JITTER):
         name = next((name for name in names if name in ledger.given), names[0])
         if name.startswith("log.retention") and values[name] == 0:
@@ -324,7 +324,7 @@ def fold_coarser(ledger: Ledger, values: dict[str, Any]) -> None:
 
 
 def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
-    """Settings that contradict each other, and texts with rules of their own."""
+    """Report settings that contradict each other, and a malformed cluster.id."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
         least, most = ledger.origin("group.min.session.timeout.ms"), ledger.origin("group.max.session.timeout.ms")
@@ -342,7 +342,7 @@ def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
 
 
 def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """In the order of the table, whatever the source."""
+    """The settings that differ from their default, in the order of the table."""
     return tuple(
         Difference(setting.name, shown(values[setting.name]), shown(setting.default), ledger.given[setting.name].source)
         for setting in SETTINGS

@@ -1,4 +1,4 @@
-"""How the open files that the system allows are shared out: to logs, to work under way, and the rest to connections."""
+"""Divide the process's file descriptors among log files, temporary use by workers, and connections."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 
 LIMIT_MIN: Final = 64
-FIXED: Final = 24  # standard streams, the loop's own, the lock of the data directory; listening sockets come on top
+FIXED: Final = 24  # standard streams, the event loop's, the directory lock; without listening sockets
 WORKING_MIN: Final = 20
-WORKING_MAX: Final = 96  # what threads open for moments: openings, flushes, snapshots, checkpoints, the pipes of a cleaner
+WORKING_MAX: Final = 96  # opened briefly by workers: log opening, flushes, snapshots, checkpoints, the cleaner's pipes
 LOGS_MIN: Final = 8
 LOGS_MAX: Final = 512
-CONNECTION_BYTES: Final = 16_384  # what an idle connection takes of memory, here and in the kernel, and some more
+CONNECTION_BYTES: Final = 16_384  # memory of an idle connection, kernel buffers included, rounded up
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class Descriptors(NamedTuple):
-    """`logs` files of logs stay open; beyond `reserve_from` every descriptor is for work under way."""
+    """`logs`: log files kept open. Descriptors numbered from `reserve_from` are kept for workers."""
 
     limit: int
     logs: int
@@ -32,8 +32,8 @@ class Descriptors(NamedTuple):
     reserve_from: int
 
 
-def shared_out(limit: int, listening: int) -> Descriptors:
-    """Raises StartError for a limit that is too small to serve anybody."""
+def divide_descriptors(limit: int, listening: int) -> Descriptors:
+    """Raises StartError when the limit is too small for any client."""
     if limit < LIMIT_MIN + listening:
         raise StartError(
             f"{limit} open files are allowed, and a broker needs {LIMIT_MIN + listening}: raise the limit (ulimit -n, LimitNOFILE)", ExitCode.PLATFORM
@@ -46,17 +46,17 @@ def shared_out(limit: int, listening: int) -> Descriptors:
 
 
 def raise_limit() -> int:
-    """Open-file limit to its hard value: thousands of clients are ordinary here, and the soft default is 1024."""
+    """Raise the open-file limit to its hard value, since the soft default (1024) allows too few clients; the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS says unlimited and means less
+        with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited but refuses it
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def with_connections(config: Config, descriptors: Descriptors, memory: int) -> Config:
-    """`max.connections` as far as it fits: by default what descriptors and memory allow, else no more than the descriptors."""
+    """Limit `max.connections` to the descriptors; its default also to the memory."""
     fits = descriptors.connections
     given = "max.connections" in config.given
     if given and config.max_connections > fits:
@@ -69,9 +69,9 @@ def with_connections(config: Config, descriptors: Descriptors, memory: int) -> C
 
 
 def memory_bytes() -> int:
-    """What this process may take: of the machine, or of its container."""
+    """The memory of the machine or, if less, of the container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(_CGROUP_LIMIT.read_text()))
-    except (OSError, ValueError):  # none, or "max"
+    except (OSError, ValueError):  # no cgroup, or "max"
         return machine

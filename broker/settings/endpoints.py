@@ -1,4 +1,4 @@
-"""HOST:PORT as people write it: addresses, names, IPv6 in brackets. No more than parsing: names are not looked up here."""
+"""Parse HOST:PORT: addresses, names, IPv6 in brackets. Names are not resolved here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 def packed_address(host: str) -> bytes | None:
-    """4 or 16 bytes when the host is an address, None when it is a name; an IPv6 zone (fe80::1%eth0) does not count."""
+    """An address as 4 or 16 bytes, without an IPv6 zone (fe80::1%eth0); None for a name."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.inet_pton(family, host.partition("%")[0] if family == socket.AF_INET6 else host)
@@ -19,12 +19,12 @@ def packed_address(host: str) -> bytes | None:
 
 
 def unmapped(packed: bytes) -> bytes:
-    """::ffff:127.0.0.1 is 127.0.0.1 for every purpose here."""
+    """The IPv4 address inside an IPv4-mapped IPv6 address (::ffff:127.0.0.1); any other address unchanged."""
     return packed[12:] if packed.startswith(bytes(10) + b"\xff\xff") else packed
 
 
 def normal_address(text: str) -> str | None:
-    """An address as sockets report it (`peername`), None when it is none; an IPv4 address inside IPv6 comes out as IPv4."""
+    """The address as sockets report it (`peername`), IPv4-mapped IPv6 as IPv4; None when `text` is no address."""
     packed = packed_address(text)
     if packed is None:
         return None
@@ -38,7 +38,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """By its spelling: other names than localhost may lead anywhere, so they count as beyond loopback."""
+    """Judged by spelling: names other than localhost may resolve to any address, so they do not count as loopback."""
     packed = packed_address(host)
     if packed is None:
         return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")
@@ -51,7 +51,7 @@ def format_endpoint(host: str, port: int) -> str:
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
-    """HOST:PORT, with an IPv6 address in brackets; raises ValueError with a reason for people."""
+    """Parse HOST:PORT, with an IPv6 address in brackets; raises ValueError with a reason for people."""
     if text.startswith("["):
         host, _, port = text[1:].partition("]")
         if not port.startswith(":") or ":" not in host or packed_address(host) is None:
@@ -77,7 +77,7 @@ def parse_port(text: str) -> int:
 def check_host(host: str) -> None:
     if not host or packed_address(host) is not None:
         return
-    # A name whose last label is a number is an address gone wrong (127.1, 0x7f.1): resolvers disagree about what it means.
+    # A name whose last label is a number is a malformed address (127.1, 0x7f.1), which resolvers read differently.
     if NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         raise ValueError(f"{host!r} is neither an IPv4 address nor a name")
     if not HOST_CHARACTERS.fullmatch(host) or len(host) > 253:

@@ -1,6 +1,6 @@
-"""Where the broker listens and what it tells clients to connect to: `listeners` and `advertised.listeners`, as Kafka has them.
+"""Kafka's `listeners` and `advertised.listeners`: where the broker listens and where clients connect.
 
-Names stay names: what `localhost` means is found out when the socket is opened, what an advertised name means is the client's affair.
+Host names are not resolved here: a listener's when its socket is opened, an advertised one by the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to listen on; a port of 0 means any free one, an advertised port of 0 the one that was found."""
+    """One address to listen on; port 0 means any free port, advertised port 0 the port chosen then."""
 
     name: str
     host: str
@@ -54,14 +54,14 @@ class Endpoint(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with which setting."""
+    """A setting and what is wrong with it."""
 
     setting: str
     reason: str
 
 
 def parse_endpoints(setting: str, entries: Sequence[str], bare_names: Sequence[str] = ()) -> tuple[list[Endpoint], list[Problem]]:
-    """Entries NAME://HOST:PORT; also just HOST:PORT where there is one bare name, which is how the flags are written."""
+    """Parse entries NAME://HOST:PORT; with one bare name also HOST:PORT, which flags allow."""
     endpoints, problems = [], []
     for entry in entries:
         name, separator, address = entry.partition("://")
@@ -84,7 +84,7 @@ def parse_endpoints(setting: str, entries: Sequence[str], bare_names: Sequence[s
 
 
 def parse_protocols(entries: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
-    """listener.security.protocol.map: NAME:PROTOCOL, ..."""
+    """Parse listener.security.protocol.map: NAME:PROTOCOL, ..."""
     protocols: dict[str, str] = {}
     problems = []
     for entry in entries:
@@ -96,7 +96,7 @@ def parse_protocols(entries: Sequence[str]) -> tuple[dict[str, str], list[Proble
 
 
 def check_protocols(endpoints: Sequence[Endpoint], protocols: dict[str, str]) -> list[Problem]:
-    """Without a map a listener is what its name says, or PLAINTEXT, the only thing spoken here; a map has to be complete, as in Kafka."""
+    """Allow only PLAINTEXT. Without a map, the listener's name is its protocol; a map must be complete, as in Kafka."""
     problems = []
     for endpoint in endpoints:
         protocol = protocols.get(endpoint.name) if protocols else endpoint.name
@@ -122,23 +122,23 @@ def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
 def resolve_listeners(
     listen: Sequence[Endpoint], advertise: Sequence[Endpoint], how_to_advertise: str
 ) -> tuple[tuple[Listener, ...], list[Problem]]:
-    """Give every listener the address that its clients are told; how_to_advertise has {} for what is missing."""
-    told = {endpoint.name: endpoint for endpoint in advertise}
+    """Give every listener its advertised address; `how_to_advertise` is a hint with {} for the missing value."""
+    advertised = {endpoint.name: endpoint for endpoint in advertise}
     names = [endpoint.name for endpoint in listen]
-    strangers = [f"{name} is not among the listeners ({', '.join(names)})" for name in told if name not in names]
+    unknown = [f"{name} is not among the listeners ({', '.join(names)})" for name in advertised if name not in names]
     wildcards = [f"{endpoint}: clients cannot connect to a wildcard; name the host" for endpoint in advertise if is_wildcard(endpoint.host)]
-    problems = [Problem("advertised.listeners", reason) for reason in (*strangers, *wildcards)]
+    problems = [Problem("advertised.listeners", reason) for reason in (*unknown, *wildcards)]
     listeners = []
     for name, host, port in listen:
-        _, advertised_host, advertised_port = told.get(name, Endpoint(name, host, port))
+        _, advertised_host, advertised_port = advertised.get(name, Endpoint(name, host, port))
         listeners.append(Listener(name, host, port, advertised_host, advertised_port or port))
-    if missing := [listener for listener in listeners if listener.wildcard and listener.name not in told]:
+    if missing := [listener for listener in listeners if listener.wildcard and listener.name not in advertised]:
         problems.append(Problem("listeners", unadvertised(listeners, missing, how_to_advertise)))
     return tuple(listeners), problems
 
 
 def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], how_to_advertise: str) -> str:
-    """The refusal of a wildcard that nobody could connect to, with the line to add."""
+    """The error for a wildcard without advertised address, with the line to add."""
     if len(listeners) == 1 and how_to_advertise.startswith("--"):
         line = f"HOST:{listeners[0].port}"
     else:

@@ -1,4 +1,4 @@
-"""What a start tells of its settings, once nothing keeps it from starting: a start that fails is its error alone."""
+"""Log the settings at start, once the start cannot fail any more: a failed start prints only its error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from broker.logging.logs import log
 from broker.settings.config import Config
 
 
-def tell_settings(config: Config) -> None:
-    """What is not as by default, and what is ignored or open to everybody."""
+def log_settings(config: Config) -> None:
+    """Log settings that differ from their default, and notices about ignored settings and exposed listeners."""
     for difference in config.differences:
         log.info("setting", name=difference.name, value=difference.value, default=difference.default, source=difference.source)
     if config.temporary_data:

@@ -1,7 +1,7 @@
-"""What was asked for and by whom: the command line before the environment before the file before the profile.
+"""Collect settings from all sources; the command line overrides the environment, then the file, then the profile.
 
-A Ledger has, for each setting that is honoured, the value that wins and where it came from; and a line for everything that cannot be
-honoured: names nobody knows, names that would promise what is not done, names of Kafka's that mean nothing here.
+A Ledger has the winning value of each supported setting with its source, and a line for every other name: unknown names, Kafka
+settings that must be refused because the broker cannot do what they ask, and Kafka settings without effect here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from broker.settings.kafka_names import KNOWN
 from broker.settings.table import ALIASES, FREE_PREFIXES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, PROFILES, SETTINGS
 
 PREFIX = "TENURE_"
-# Ours, but not settings; the last two are for the commands that talk to a cluster.
+# Environment variables that are not settings; the last two are for client commands.
 NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
-# Patterns are compiled at first use: most starts have no use for them.
-# What Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
+# Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
+# The patterns are text, compiled at first use: most starts do not need them.
 INJECTED = (
     r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
 )
@@ -27,13 +27,13 @@ FLAGS = {"listen": "listeners", "advertise": "advertised.listeners", "data": "lo
 SHOWN_CHARACTERS_MAX = 200
 
 HONOURED = {setting.name: setting for setting in SETTINGS}
-# By their spelling with underscores, which stands for both: TOML and the environment cannot always write a dot.
+# Setting names by their spelling with underscores: TOML keys and environment variables cannot always contain dots.
 NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *HONOURED, *ALIASES)}
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One setting as somebody wrote it."""
+    """One setting as the user wrote it."""
 
     name: str
     value: Any
@@ -47,7 +47,7 @@ class Given:
 
 @dataclass(slots=True)
 class Ledger:
-    """The values that win, by their proper name, and what is to be said about the rest."""
+    """The settings that take effect, by canonical name, and the problems and notices about all others."""
 
     profile: str = ""
     given: dict[str, Given] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Ledger:
         self.faulty.add(ALIASES.get(given.name, given.name))
 
     def origin(self, name: str) -> Given:
-        """Who set this; the default when nobody did."""
+        """The value with its source; the default for a setting that was not given."""
         return self.given.get(name) or Given(name, HONOURED[name].default, "default")
 
 
@@ -74,7 +74,7 @@ def collect(
     settings: Sequence[str],
     environ: Mapping[str, str],
 ) -> Ledger:
-    """Read every source and let the first one that names a setting win."""
+    """Read all sources; the first source that names a setting wins."""
     ledger = Ledger()
     flags = {"listen": listen, "advertise": advertise, "data": data}
     layers = (
@@ -88,12 +88,12 @@ def collect(
         for name, given in unique(ledger, layer).items():
             winners.setdefault(name, given)
     for name, given in winners.items():
-        sort_out(ledger, name, given)
+        classify(ledger, name, given)
     return ledger
 
 
 def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
-    """--set NAME=VALUE; the last one of a name wins, as is usual on a command line."""
+    """Parse --set NAME=VALUE; the last value of a name wins, as is usual on a command line."""
     last: dict[str, Given] = {}
     for text in settings:
         name, equals, value = text.partition("=")
@@ -121,7 +121,7 @@ def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
         written = variable.removeprefix(PREFIX).lower()
-        name = proper_name(written)
+        name = canonical_name(written)
         if name is not None:
             given.append(Given(name, value.strip(), f"environment {variable}"))
         elif guarded(written.replace("_", ".")):
@@ -149,7 +149,7 @@ def from_file(ledger: Ledger, origin: str, path: str) -> list[Given]:
 
 
 def leaves(prefix: str, table: Mapping[str, Any]) -> Iterable[str]:
-    """The dotted names that a table was probably meant to be."""
+    """The dotted setting names that TOML read as tables."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from leaves(f"{prefix}.{key}", value)
@@ -158,7 +158,7 @@ def leaves(prefix: str, table: Mapping[str, Any]) -> Iterable[str]:
 
 
 def read_toml(ledger: Ledger, origin: str, path: str) -> dict[str, Any]:
-    import tomllib  # 10 ms, which `tenure health` should not pay every second without a file
+    import tomllib  # takes 10 ms, too long for `tenure health` when there is no file
 
     try:
         with open(path, "rb") as file:
@@ -185,12 +185,12 @@ def from_profile(ledger: Ledger, origin: str, profile: str) -> list[Given]:
 
 
 def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
-    """One value a setting and source; a name nobody knows is reported here, whoever else overrides it."""
+    """One value per setting in a layer; unknown names are reported even if another layer overrides them."""
     chosen: dict[str, Given] = {}
     for given in layer:
         if given.name == "broker.id" and str(given.value) == "-1":
-            continue  # Kafka's way to say that it is not set
-        name = proper_name(given.name) or (given.name if guarded(given.name) or free(given.name) else None)
+            continue  # Kafka's value for "not set"
+        name = canonical_name(given.name) or (given.name if guarded(given.name) or free(given.name) else None)
         if name is None:
             unknown(ledger, str(given), given.name, str)
         elif name not in chosen:
@@ -203,7 +203,7 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
 
 
 def agree(name: str, one: Given, other: Given) -> bool:
-    """Whether two sources say the same: a flag may leave out the name of the only listener."""
+    """Whether two sources give the same value: a flag may omit the name of the only listener."""
     if one.value == other.value:
         return True
     if name not in ("listeners", "advertised.listeners") or not (one.flag or other.flag):
@@ -214,13 +214,13 @@ def agree(name: str, one: Given, other: Given) -> bool:
 
 
 def endpoint(given: Given) -> tuple[str, str]:
-    """Listener name, empty where there is none, and HOST:PORT."""
+    """The listener name ("" without one) and HOST:PORT."""
     before, separator, after = as_text(given.value).strip().rpartition("://")
     return before.upper() if separator else "", after
 
 
-def sort_out(ledger: Ledger, name: str, given: Given) -> None:
-    """A winner is honoured, refused, or said to have no effect."""
+def classify(ledger: Ledger, name: str, given: Given) -> None:
+    """Accept a setting, refuse it, or note that it has no effect."""
     if name in HONOURED:
         ledger.given[name] = given
     elif reason := guarded(name):
@@ -233,7 +233,7 @@ def sort_out(ledger: Ledger, name: str, given: Given) -> None:
 
 
 def guarded(name: str) -> str | None:
-    """Why a whole family of names is refused, also for a single listener."""
+    """Why this family of settings is refused, also with a listener prefix; None: not refused."""
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
     for prefix, reason in GUARDED_PREFIXES.items():
         if rest.startswith(prefix) or (rest != name and f".{prefix}" in rest):
@@ -244,20 +244,20 @@ def guarded(name: str) -> str | None:
 
 
 def free(name: str) -> bool:
-    """Names that no list can hold: plug-ins' own, and Kafka's for one listener."""
+    """Whether the name cannot be in a list: a plug-in's setting, or a Kafka setting with a listener prefix."""
     if name.startswith(LISTENER_PREFIX):
         return name.removeprefix(LISTENER_PREFIX).partition(".")[2] in KNOWN
     return name.startswith(FREE_PREFIXES)
 
 
-def proper_name(text: str) -> str | None:
-    """The setting meant by a name with dots or underscores, aliases resolved; None when there is none."""
+def canonical_name(text: str) -> str | None:
+    """The setting named with dots or underscores, aliases resolved; None for an unknown name."""
     name = NAMES.get(text.replace(".", "_"))
     return ALIASES.get(name, name) if name else None
 
 
 def spelled(text: str) -> str:
-    """As the person wrote it, with dots: an alias stays an alias."""
+    """The name as written, but with dots; an alias stays an alias."""
     return NAMES.get(text.replace(".", "_"), text)
 
 
@@ -283,6 +283,6 @@ def shown_value(name: str, value: object) -> str:
 
 
 def shorten(text: str) -> str:
-    """One line, whatever is in it."""
+    """Make the text a single line of limited length."""
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= SHOWN_CHARACTERS_MAX else shown[:SHOWN_CHARACTERS_MAX] + "..."

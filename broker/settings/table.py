@@ -1,7 +1,7 @@
-"""The settings that Tenure honours, those it must refuse, and the profiles: tables only; config.py reads them.
+"""Tables of the supported settings, the refused settings, and the profiles; config.py reads them.
 
-A name that is Kafka's means here what it means there, in the same unit. Kafka names that are in neither table are accepted and have no
-effect; they come from kafka_names.py. docs/configuration.md is written from this page by `python -m docs.configuration`.
+A Kafka name has Kafka's meaning and unit. Kafka names in neither table (kafka_names.py) are accepted without effect.
+`python -m docs.configuration` writes docs/configuration.md from this file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Value = bool | int | float | str | tuple[str, ...]
 
 
 class Setting(NamedTuple):
-    """One setting: `kind` is boolean, int, long, double, string or list; low and high include themselves.
+    """One setting. `kind` is boolean, int, long, double, string or list; `low` and `high` are inclusive.
 
-    Of a list with choices every entry is one of them.
+    With `choices`, the value (or each entry of a list) must be one of them.
     """
 
     name: str

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.logging.logs import log
 from broker.runtime.children import child_command
-from broker.runtime.contain import Contained, alone
+from broker.runtime.contain import Contained, contained_task
 from broker.runtime.workers import Workers
 from broker.stores.compaction_order import Cleaned, Due, TopicLogs
 from broker.stores.compaction_process import CleaningFailed, run_cleaner
@@ -173,7 +173,7 @@ class Cleaning:
         self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
         if (self._loop.time() >= self._housekeep_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
             self._housekeep_at = self._loop.time() + HOUSEKEEPING_SECONDS
-            self._housekeeping = self._loop.create_task(alone(self._housekeep))
+            self._housekeeping = self._loop.create_task(contained_task(self._housekeep))
         if self._task is not None and not self._task.done():
             return
         if self._rolling is not None:
@@ -220,7 +220,7 @@ class Cleaning:
         due = self._topics.next_due(self._now())
         if due is None:
             return False
-        self._task = self._loop.create_task(alone(self._clean_topic, due))
+        self._task = self._loop.create_task(contained_task(self._clean_topic, due))
         return True
 
     def _try_to_roll(self, watched: CompactedLog) -> None:
@@ -240,7 +240,7 @@ class Cleaning:
                 watched.failed(failure)
             return False
         if rolled:
-            self._task = self._loop.create_task(alone(self._clean, watched))
+            self._task = self._loop.create_task(contained_task(self._clean, watched))
         if rolled or not watched.log.usable:
             self._rolling = None
         return rolled

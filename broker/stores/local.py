@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from broker.internal_topics import NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, failed, run
-from broker.runtime.start import ExitCode, StartError, for_whom
+from broker.runtime.start import ExitCode, StartError, describe_users
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
 from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
@@ -404,7 +404,7 @@ def _open_directory(disk: Disk, config: Config) -> DataDirectory:
         raise StartError(str(error), ExitCode.DATA) from None
     except DirectoryUnusable as error:
         # Compiled code sets only `__context__`.
-        raise StartError(f"{error}{for_whom(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None
+        raise StartError(f"{error}{describe_users(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None
 
 
 def id_text(id: bytes) -> str:

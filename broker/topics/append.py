@@ -31,7 +31,7 @@ class Writable(Protocol):
 
 
 class Later(Protocol):
-    def later(self, connection: Allowance) -> None: ...
+    def schedule_end_turn(self, connection: Allowance) -> None: ...
 
 
 class Allowance:
@@ -56,7 +56,7 @@ class Allowance:
             raise TooMuchWork
         if not self._noted:
             self._noted = True
-            self._turn.later(self)
+            self._turn.schedule_end_turn(self)
         read = self._monotonic_ns
         begin = read()
         try:

@@ -15,7 +15,7 @@ from dataclasses import astuple
 
 from broker.logging.logs import log
 from broker.runtime.children import child_command, child_environment, end_child, set_niceness
-from broker.runtime.contain import alone, defect, run
+from broker.runtime.contain import contained_task, defect, run
 from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
 from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.topics.settings import LogSettings
@@ -99,7 +99,7 @@ class Lane:
         self._jobs.setdefault(job.asker, deque()).append(job)
         self._arrived.set()
         if self._task is None:
-            self._task = self._loop.create_task(alone(self._work))
+            self._task = self._loop.create_task(contained_task(self._work))
 
     async def stop(self) -> None:
         self._stopped = True

@@ -198,4 +198,4 @@ class Deletions:
         if self._registry.writable and self._registry.readable:  # otherwise the next start does it
             for topic in deletion.topics:
                 self._topics.offsets_gone(topic.id)
-            self._registry.turn.touch(self._registry)
+            self._registry.turn.schedule_append(self._registry)

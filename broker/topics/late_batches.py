@@ -55,7 +55,7 @@ class Submits(Protocol):
 
 
 class Later(Protocol):
-    def later(self, connection: TurnEnd) -> None: ...
+    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class LateBatches:
@@ -97,7 +97,7 @@ class LateBatches:
 
     def _make_ready(self, partition: Partition) -> None:
         self._ready[partition] = None
-        self._turn.later(self)
+        self._turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
         """Append what can be appended, some batches at a time; partitions take turns."""
@@ -107,7 +107,7 @@ class LateBatches:
             del ready[partition]
             self._go_on(partition)
         if ready:
-            self._turn.later(self)
+            self._turn.schedule_end_turn(self)
 
     def _go_on(self, partition: Partition) -> None:
         assert partition.late

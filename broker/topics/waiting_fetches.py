@@ -33,7 +33,7 @@ class Fetch(Protocol):
 
 
 class Scheduler(Protocol):
-    def touch(self, journal: TurnEnd) -> None: ...
+    def schedule_append(self, journal: TurnEnd) -> None: ...
 
     def wake_by(self, at: int) -> None: ...
 
@@ -106,7 +106,7 @@ class Fetches:
 
     def mark(self, waiting: Waiting) -> None:
         if not self._marked:
-            self._turn.touch(self)
+            self._turn.schedule_append(self)
         self._marked[waiting] = None
 
     def ended(self) -> None:
@@ -139,7 +139,7 @@ class Fetches:
     def broken(self) -> None:
         """A turn of it was lost: those that are marked get the next one."""
         if self._marked:
-            self._turn.touch(self)
+            self._turn.schedule_append(self)
 
     @property
     def wake_at(self) -> int:

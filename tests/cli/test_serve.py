@@ -15,7 +15,7 @@ import cli
 from broker.logging import logs
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
-from broker.settings.report import tell_settings
+from broker.settings.report import log_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +64,7 @@ def test_the_broker_gets_the_configuration(serve: Callable[..., int]) -> None:
 
 def test_differences_and_notices_are_logged(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     def starting(config: Config) -> int:
-        tell_settings(config)
+        log_settings(config)
         return 0
 
     serve(starting, "--set", "num.partitions=3", "--set", "num.io.threads=9", "--listen", "10.0.0.1:9092")
@@ -161,7 +161,7 @@ def child(broker: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproc
 def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_behind() -> None:
     broker = """
 import time
-from broker.settings.report import tell_settings
+from broker.settings.report import log_settings
 from broker.runtime.start import asked_to_stop
 
 

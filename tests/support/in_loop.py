@@ -17,12 +17,12 @@ from typing import Any, Self
 from broker.runtime.node import Address
 from broker.server import Server
 from broker.settings.config import load_config
-from broker.settings.descriptors import shared_out
+from broker.settings.descriptors import divide_descriptors
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
 
 ANSWER_SECONDS = 10
-DESCRIPTORS = shared_out(4_096, listening=1)
+DESCRIPTORS = divide_descriptors(4_096, listening=1)
 
 
 class Announcing(Server):

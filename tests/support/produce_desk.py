@@ -123,10 +123,10 @@ class Turn:
     def __init__(self) -> None:
         self._left: dict[Any, None] = {}
 
-    def later(self, connection: Any) -> None:
+    def schedule_end_turn(self, connection: Any) -> None:
         self._left[connection] = None
 
-    def touch(self, what: Any) -> None: ...
+    def schedule_append(self, what: Any) -> None: ...
 
     def wake_by(self, at: int) -> None: ...
 

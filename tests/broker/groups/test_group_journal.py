@@ -273,7 +273,7 @@ def test_who_does_not_wait_for_a_slow_log_sends_everybody_away(world: World) -> 
     held = world.commit()
     left: list[bool] = []
     world.shards.unload(0, lambda: left.append(True))
-    world.journal.leave()
+    world.journal.finish_unload()
     assert (left, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.shards.load(0)
     world.loop.run()
@@ -353,7 +353,7 @@ def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, e
     before = world.commit("g")
     left: list[bool] = []
     world.shards.unload(0, lambda: left.append(True))
-    world.journal.leave()
+    world.journal.finish_unload()
     assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.shards.load(0)
     world.loop.run()

@@ -202,7 +202,7 @@ def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -
     world.commit("g", 8)
     world.journal.broken()
     world.shards.unload(0, lambda: None)
-    world.journal.leave()  # without waiting for the append
+    world.journal.finish_unload()  # without waiting for the append
     assert world.journal.wake_at == NEVER
     world.shards.load(0)
     world.loop.run()
@@ -218,7 +218,7 @@ def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -
 def test_an_append_that_fails_after_the_partition_was_given_up_concerns_nobody(world: World) -> None:
     world.commit("g", 8)
     world.shards.unload(0, lambda: None)
-    world.journal.leave()
+    world.journal.finish_unload()
     changes = list(world.told.changes)
     world.log().refuse()
     assert (world.journal.refusal, world.journal.trouble, world.journal.wake_at) == (NOT_OURS, "", NEVER)

@@ -105,7 +105,7 @@ class Turns:
     def __init__(self, later: list[TurnEnd]) -> None:
         self._later = later
 
-    def later(self, connection: TurnEnd) -> None:
+    def schedule_end_turn(self, connection: TurnEnd) -> None:
         self._later.append(connection)
 
 

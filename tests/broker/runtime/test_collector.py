@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from broker.runtime.collector import LOOK_SECONDS, MEMBERS_MORE, Collector
+from broker.runtime.collector import CHECK_SECONDS, GROWTH_MEMBERS_MIN, Collector
 from tests.support.group_logs import Loop
 
-LOOK_MS = LOOK_SECONDS * 1000
+CHECK_MS = CHECK_SECONDS * 1000
 
 
 class Desk:
@@ -23,7 +23,7 @@ class Desk:
         """Whether anything was taken out of sight meanwhile."""
         keep = [[] for _ in range(10)]  # type: ignore[var-annotated]
         before = gc.get_freeze_count()
-        self.loop.pass_ms(LOOK_MS)
+        self.loop.pass_ms(CHECK_MS)
         assert keep
         return gc.get_freeze_count() > before
 
@@ -40,16 +40,16 @@ def desk() -> Iterator[Desk]:
 def test_nothing_is_collected_while_partitions_load(desk: Desk) -> None:
     desk.collector.pause()
     assert not gc.isenabled()
-    desk.loop.pass_ms(10 * LOOK_MS)
+    desk.loop.pass_ms(10 * CHECK_MS)
     assert not gc.isenabled()
-    desk.collector.go_on()
+    desk.collector.resume()
     assert gc.isenabled()
     assert gc.get_freeze_count() > 0
 
 
 def test_what_grows_by_much_is_taken_out_of_sight_again(desk: Desk) -> None:
     desk.members = 80_000
-    desk.collector.go_on()
+    desk.collector.resume()
     assert not desk.passes()
     desk.members = 89_999
     assert not desk.passes()
@@ -59,22 +59,22 @@ def test_what_grows_by_much_is_taken_out_of_sight_again(desk: Desk) -> None:
 
 
 def test_a_few_members_more_are_no_reason(desk: Desk) -> None:
-    desk.collector.go_on()
-    desk.members = MEMBERS_MORE - 1
+    desk.collector.resume()
+    desk.members = GROWTH_MEMBERS_MIN - 1
     assert not desk.passes()
-    desk.members = MEMBERS_MORE
+    desk.members = GROWTH_MEMBERS_MIN
     assert desk.passes()
 
 
 def test_while_something_loads_again_it_waits(desk: Desk) -> None:
-    desk.collector.go_on()
+    desk.collector.resume()
     desk.collector.pause()
-    desk.members = 10 * MEMBERS_MORE
+    desk.members = 10 * GROWTH_MEMBERS_MIN
     assert not desk.passes()
 
 
 def test_it_looks_no_more_once_it_is_closed(desk: Desk) -> None:
-    desk.collector.go_on()
+    desk.collector.resume()
     desk.collector.close()
-    desk.members = 10 * MEMBERS_MORE
+    desk.members = 10 * GROWTH_MEMBERS_MIN
     assert not desk.passes()

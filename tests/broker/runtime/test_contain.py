@@ -13,7 +13,7 @@ import pytest
 from broker.groups.journal import spoiled
 from broker.net.long_replies import LongReplies
 from broker.runtime.clock import Clock
-from broker.runtime.contain import DEFECTS, Contained, Defects, alone, broken, run, uncontained
+from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
 from broker.runtime.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
@@ -91,7 +91,7 @@ def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, plan
     other = Part()
     for part in (first, bad, last):
         getattr(world.turn, give)(part)
-    world.turn.later(other)
+    world.turn.schedule_end_turn(other)
     world.run()
     assert bad.called == ["end_turn", "broken"]
     assert first.called == last.called == other.called == ["end_turn"]
@@ -103,8 +103,8 @@ def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, plan
 
 def test_what_deals_with_a_fault_may_raise_too(world: World, planted: Callable[[], int]) -> None:
     bad, last = Part("end_turn", "broken"), Part()
-    world.turn.touch(bad)
-    world.turn.touch(last)
+    world.turn.schedule_append(bad)
+    world.turn.schedule_append(last)
     world.run()
     assert (last.called, planted()) == (["end_turn"], 2)
 
@@ -200,7 +200,7 @@ def test_a_long_reply_that_raises_ends_alone(world: World, planted: Callable[[],
     replies = LongReplies(world.turn)
     writers = [Writer(), Writer(True), Writer()]
     for writer in writers:
-        replies.go_on(writer)
+        replies.resume(writer)
     world.run()
     assert [writer.left for writer in writers] == [0, 3, 0]
     assert [writer.ended for writer in writers] == [False, True, False]
@@ -404,9 +404,9 @@ def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> No
         begun.append(number)
 
     async def two() -> None:
-        task = asyncio.ensure_future(alone(work, 1))
+        task = asyncio.ensure_future(contained_task(work, 1))
         task.cancel()
-        await asyncio.gather(task, alone(work, 2), return_exceptions=True)
+        await asyncio.gather(task, contained_task(work, 2), return_exceptions=True)
 
     asyncio.run(two())
     assert begun == [2]
@@ -463,7 +463,7 @@ def test_what_a_task_raises_is_noted_and_ends_nothing(planted: Callable[[], int]
     async def work() -> None:
         raise Planted
 
-    asyncio.run(alone(work))
+    asyncio.run(contained_task(work))
     assert planted() == 1
 
 

@@ -77,7 +77,7 @@ def test_a_broker_of_a_killed_test_run_ends_in_order_and_takes_its_folder_with_i
 def test_a_broker_that_was_put_into_the_background_stays(tmp_path: Path, arguments: list[str]) -> None:
     orphan = Orphan(tmp_path, *arguments, "--data", str(tmp_path / "data"))
     try:
-        time.sleep(3 * parent.LOOK_SECONDS)
+        time.sleep(3 * parent.CHECK_SECONDS)
         assert orphan.runs
     finally:
         os.kill(orphan.pid, signal.SIGTERM)
@@ -126,7 +126,7 @@ def test_a_pipe_on_standard_input_tells_through_a_wrapper_that_outlives_the_test
         assert started.stdout is not None
         shell, word = started.stdout.readline().split()[:2]
         assert word == "listening"
-        time.sleep(2 * parent.LOOK_SECONDS)
+        time.sleep(2 * parent.CHECK_SECONDS)
         assert "stopping" not in log.read_text()
         started.kill()
     until = time.monotonic() + SECONDS
@@ -152,7 +152,7 @@ def test_any_other_standard_input_means_nothing(monkeypatch: pytest.MonkeyPatch,
     gone: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
     watch = ParentWatch(loop, gone.append)
-    watch._look()
+    watch._check()
     watch.close()
     loop.close()
     assert gone == []

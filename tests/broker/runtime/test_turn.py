@@ -99,11 +99,11 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, cra
     story: list[str] = []
     journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
     for journal in journals[:-1]:
-        turn.touch(journal)
-    crank.arrivals = [lambda: turn.touch(journals[0]), lambda: turn.touch(journals[-1])]
+        turn.schedule_append(journal)
+    crank.arrivals = [lambda: turn.schedule_append(journals[0]), lambda: turn.schedule_append(journals[-1])]
     crank.pass_once()
     assert story == []
-    crank.arrivals = [lambda: turn.touch(journals[0])]
+    crank.arrivals = [lambda: turn.schedule_append(journals[0])]
     crank.pass_once()
     assert story == [journal.name for journal in journals]  # what comes now belongs to the next turn
     crank.pass_once()
@@ -113,10 +113,10 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, cra
 def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, crank: Crank) -> None:
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
-    turn.later(connection)
-    turn.touch(journal)
-    turn.touch(journal)
-    turn.later(connection)
+    turn.schedule_end_turn(connection)
+    turn.schedule_append(journal)
+    turn.schedule_append(journal)
+    turn.schedule_end_turn(connection)
     crank.pass_once()
     assert story == ["journal", "connection"]
     crank.pass_once()
@@ -225,8 +225,8 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, crank: Crank) 
     for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
-            turn.touch(Ends(str(number), story))
-        turn.later(Ends("connection", story))
+            turn.schedule_append(Ends(str(number), story))
+        turn.schedule_end_turn(Ends("connection", story))
         crank.pass_once()
         assert bool(story) == (passes == 1)
         crank.pass_once()
@@ -402,8 +402,8 @@ def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, crank: Crank, mon
     turn.attend(raising)
     no_list: Any = None
     journal, connection = Ends("journal", no_list), Ends("connection", no_list)
-    turn.touch(journal)
-    turn.later(connection)
+    turn.schedule_append(journal)
+    turn.schedule_end_turn(connection)
     crank.pass_once()
     assert told == [
         (raising, "a deadline failed inside the broker", {"log": "groups-3"}),

@@ -14,7 +14,7 @@ import pytest
 
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import load_config
-from broker.settings.descriptors import CONNECTION_BYTES, FIXED, memory_bytes, shared_out, with_connections
+from broker.settings.descriptors import CONNECTION_BYTES, FIXED, divide_descriptors, memory_bytes, with_connections
 from protocol.batch import Record, build
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -59,7 +59,7 @@ def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path
             before = cpu_seconds(started)
             at_first, later = later, len(served(peers, 1.3))
         assert cpu_seconds(started) - before < 0.2
-        assert at_first == shared_out(DESCRIPTORS, 2).connections
+        assert at_first == divide_descriptors(DESCRIPTORS, 2).connections
         assert later == at_first, "the reserve is given away bit by bit"
         assert len(entries(started, "accepting pauses")) == 1
         assert f"{at_first} connections are open" in entries(started, "accepting pauses")[0]["reason"]
@@ -102,7 +102,7 @@ def test_a_limit_that_is_too_small_is_said_at_start(tmp_path: Path) -> None:
 
 def test_the_smallest_limit_that_is_allowed_serves_somebody(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
-        clients = [stack.enter_context(Client(started.port)) for _ in range(shared_out(66, 2).connections)]
+        clients = [stack.enter_context(Client(started.port)) for _ in range(divide_descriptors(66, 2).connections)]
         for number, client in enumerate(clients):
             assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
         write_everywhere(clients[0])
@@ -149,7 +149,7 @@ def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) ->
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("limit", [80, 256])
 def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(tmp_path: Path, loop: str, limit: int) -> None:
-    fits = shared_out(limit, 2).connections
+    fits = divide_descriptors(limit, 2).connections
     arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
     with broker(*arguments, command=("prlimit", f"--nofile={limit}:{limit}")) as started, ExitStack() as stack:
         with Client(started.port) as client:
@@ -186,19 +186,19 @@ def test_a_file_is_opened_for_which_another_gives_its_descriptor(tmp_path: Path)
 
 
 def test_what_the_limit_allows_is_shared_out() -> None:
-    assert shared_out(66, 2)[1:] == (8, 12, 46)
-    assert shared_out(1_024, 2)[1:] == (225, 677, 928)
-    assert shared_out(65_536, 2)[1:] == (512, 64_902, 65_440)
+    assert divide_descriptors(66, 2)[1:] == (8, 12, 46)
+    assert divide_descriptors(1_024, 2)[1:] == (225, 677, 928)
+    assert divide_descriptors(65_536, 2)[1:] == (512, 64_902, 65_440)
     for limit in range(66, 3_000):
-        shared = shared_out(limit, 2)
+        shared = divide_descriptors(limit, 2)
         assert shared.connections > 0
         assert FIXED + 2 + shared.logs + shared.connections == shared.reserve_from
     with pytest.raises(StartError, match="65 open files are allowed, and a broker needs 66"):
-        shared_out(65, 2)
+        divide_descriptors(65, 2)
 
 
 def test_by_default_as_many_connections_are_served_as_fit_and_more_are_never_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    shared = shared_out(1_024, 2)
+    shared = divide_descriptors(1_024, 2)
     by_default = with_connections(load_config(), shared, 1 << 40)
     assert (by_default.max_connections, by_default.given["max.connections"]) == (677, "677")
     assert with_connections(load_config(), shared, 100 * CONNECTION_BYTES).max_connections == 100

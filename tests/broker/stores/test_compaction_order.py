@@ -12,7 +12,7 @@ import pytest
 from broker.runtime.contain import DEFECTS
 from broker.stores import compaction as module
 from broker.stores.compaction import Cleaning, CleaningRules
-from broker.stores.compaction_order import LOG, STEP, Due, TopicLogs
+from broker.stores.compaction_order import LOG_COST, STEP_COST, Due, TopicLogs
 from broker.topics.partition import Partition
 from broker.topics.registry import Topic
 from broker.topics.settings import log_settings
@@ -158,7 +158,7 @@ def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
     plain = logs.add("plain", cleanup_policy="delete")
 
     def many() -> Iterator[Partition]:
-        for number in range(10 * STEP):
+        for number in range(10 * STEP_COST):
             asked.append(number)
             yield logs.partitions[0] if number % 2 else plain
 
@@ -167,8 +167,8 @@ def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
     for _ in logs.topics.look(0, 0.0):
         each.append(len(asked))
         asked.clear()
-    assert 10 < len(each) < 10 * (LOG + 10)
-    assert max(each) <= 2 * STEP / (LOG + 2)
+    assert 10 < len(each) < 10 * (LOG_COST + 10)
+    assert max(each) <= 2 * STEP_COST / (LOG_COST + 2)
 
 
 def test_what_is_due_comes_one_after_the_other_and_only_while_it_is(logs: Logs) -> None:

@@ -242,7 +242,7 @@ class Turns:
     def __init__(self) -> None:
         self.noted: list[Any] = []
 
-    def later(self, one: Any) -> None:
+    def schedule_end_turn(self, one: Any) -> None:
         self.noted.append(one)
 
 
