@@ -28,7 +28,7 @@ class Touched:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.touches = 0
         self.wakes: list[int] = []
-        monkeypatch.setattr(world.turn, "touch", self._touch)
+        monkeypatch.setattr(world.turn, "schedule_append", self._touch)
         monkeypatch.setattr(world.turn, "wake_by", self.wakes.append)
 
     def _touch(self, journal: object) -> None:

@@ -99,7 +99,7 @@ def turn_by_hand(clock: Clock, touched: list[TurnEnd]) -> Turn:
     turn: Turn = Turn.__new__(Turn)
     turn.clock = clock
     turn.armed_at = NEVER
-    turn.touch = touched.append  # type: ignore[method-assign, assignment]
+    turn.schedule_append = touched.append  # type: ignore[method-assign, assignment]
     turn.wake_by = lambda at: None  # type: ignore[method-assign]
     return turn
 

@@ -186,7 +186,7 @@ def test_waiting_for_a_held_reply_is_not_idleness(tmp_path: Path) -> None:
         held.send(create("held"), 7)
         assert first.closed()
         assert stack.enter_context(Client(started.port)).closed()  # twice as long as may be waited in idleness
-        disk.resume()
+        disk.go_on()
         assert held.receive(create("held"), 7).topics[0].error_code == 0
 
 
@@ -270,7 +270,7 @@ def test_requests_behind_an_unanswered_one_are_bounded_and_answered_in_order(tmp
         client.send(create("held"), 7)
         assert send_until_stuck(client.socket, NO_TOPIC * 1_000, GREEDY_BYTES, quiet=0.2) < KERNEL_BYTES
         assert started.memory_kib() - before < 12 * 1024
-        disk.resume()
+        disk.go_on()
         client.socket.settimeout(ANSWER_SECONDS)
         assert client.receive(create("held"), 7).topics[0].error_code == 0
         for _ in range(1_000):

@@ -85,7 +85,7 @@ class Part:
         self._call("broken")
 
 
-@pytest.mark.parametrize("give", ["touch", "later"])
+@pytest.mark.parametrize("give", ["schedule_append", "schedule_end_turn"])
 def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
     first, bad, last = Part(), Part("end_turn"), Part()
     other = Part()
