@@ -46,6 +46,7 @@ def serve(config: Config) -> int:
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         server = Server(config, runner.get_loop(), descriptors, buffered)
+        mark("event_loop")
         # Blocked until the loop handles signals: otherwise the old handler and uvloop would both count the same signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:

@@ -23,7 +23,7 @@ Format = Callable[[str, str, str, Details, str, bool], str]
 
 
 class Render:
-    """The structlog processor that adds time and level and renders the line as bytes."""
+    """Renders an event as a line: time, level, event, fields, traceback."""
 
     def __init__(self, form: Format, colour: bool = False) -> None:
         self._format = form

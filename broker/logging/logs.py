@@ -1,7 +1,7 @@
-"""Configure logging through structlog to standard error.
+"""Log lines for people and for machines, on standard error: `log.info("what happened", field=value)`.
 
 The format `console` is for people, coloured on a terminal; `json` is one object per line. Records of the standard library's logging
-and warnings are included. Import structlog through this module: `from broker.logging import logs`, `log = logs.get_logger(NAME)`.
+and warnings are included. structlog is not used: its imports would take 20 ms, a tenth of a start.
 """
 
 from __future__ import annotations
@@ -17,14 +17,9 @@ from broker.logging.line_format import LEVELS, Render, console_line, json_line
 from broker.logging.repeated_lines import Repeats
 from broker.logging.sink import LineSink
 
-# Hide rich from structlog, which imports it if it is installed: 40 ms of every start for unused tracebacks.
-_rich_hidden = "rich" not in sys.modules
-if _rich_hidden:
-    sys.modules["rich"] = None  # type: ignore[assignment]
-import structlog  # noqa: E402
 
 class Log:
-    """Where each part of the broker logs. Until `configure` lines go to standard output."""
+    """The broker's logger. Until `configure` is called, lines go to standard output."""
 
     __slots__ = ("_render", "_repeats", "_sink", "level")
 
@@ -37,7 +32,7 @@ class Log:
         self._repeats: Repeats | None = None
         self._sink: LineSink | None = None
 
-    def lead_to(self, sink: LineSink, level: str, render: Render, repeats: Repeats) -> None:
+    def connect(self, sink: LineSink, level: str, render: Render, repeats: Repeats) -> None:
         self.level, self._render, self._repeats, self._sink = LEVELS[level], render, repeats, sink
 
     def debug(self, event: str, /, **details: Any) -> None:
@@ -53,7 +48,7 @@ class Log:
         self.write("error", event, details)
 
     def exception(self, event: str, /, **details: Any) -> None:
-        """An error with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception being handled."""
         self.write("error", event, {"exc_info": True, **details})
 
     def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
@@ -75,12 +70,12 @@ _show_warning_before = warnings.showwarning
 
 def debug_enabled() -> bool:
     """Whether frames are logged; checked per frame, before a line is built."""
-    return _debug
+    return log.level <= LEVELS["debug"]
 
 
 def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None) -> LineSink:
     """Send all log lines to the descriptor from now on."""
-    global _debug, _sink
+    global _sink
     close()
     render = choose_renderer(form, fd, os.environ if environ is None else environ)
     repeats = Repeats(render)
@@ -89,13 +84,7 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
         lambda count: render("warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
         repeats=repeats,
     )
-    structlog.configure(
-        processors=[once],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=SinkLoggerFactory(sink),
-        cache_logger_on_first_use=False,  # `configure` may be called again
-    )
-    _debug = level == "debug"
+    log.connect(sink, level, render, repeats)
     _sink = sink
     logging.getLogger().addHandler(BRIDGE)
     logging.getLogger().setLevel(LEVELS[level])
@@ -105,7 +94,7 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
 
 def close() -> None:
     """Write the queued lines, within half a second, and detach from the standard library's loggers."""
-    global _debug, _sink
+    global _sink
     if _sink is None:
         return
     logging.getLogger().removeHandler(BRIDGE)
@@ -122,23 +111,6 @@ def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
     # https://no-color.org: set and not empty, whatever the value.
     colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     return Render(console_line, colour)
-
-
-class SinkLogger:
-    """The structlog logger: puts rendered lines into the sink's queue."""
-
-    __slots__ = ("critical", "debug", "error", "info", "warning")
-
-    def __init__(self, sink: LineSink) -> None:
-        self.debug = self.info = self.warning = self.error = self.critical = sink.write
-
-
-class SinkLoggerFactory:
-    def __init__(self, sink: LineSink) -> None:
-        self._logger = SinkLogger(sink)
-
-    def __call__(self, *_: Any) -> SinkLogger:
-        return self._logger
 
 
 class Bridge(logging.Handler):
