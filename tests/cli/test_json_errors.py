@@ -142,7 +142,7 @@ def refuse(code: int) -> FakeBroker:
 @pytest.mark.parametrize("code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_a_cluster_that_answers_with_an_error(tenure: Tenure, name: str, code: int) -> None:
     with refuse(code) as broker:
-        error_of(tenure(*line_of(name), "--bootstrap", broker.address, "--timeout", "1"))
+        error_of(tenure(*line_of(name), "--bootstrap", broker.address, "--timeout", "0.3"))
 
 
 @pytest.mark.parametrize("name", SPEAKING)

@@ -27,6 +27,8 @@ from tests.cli.log_folders import (
     process,
 )
 
+pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 
 # In words

@@ -14,7 +14,7 @@ from tests.cli.log_folders import Command, Folder
 
 pytestmark = pytest.mark.once  # bytes and disks
 
-SEEDS = 40
+SEEDS = 20
 DAMAGE = {"damaged", "damaged-end", "torn-end", "segment-overlap", "read-failed"}
 
 

@@ -18,6 +18,8 @@ from tests.cli.log_folders import (
 )
 from tests.running import environment
 
+pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+
 
 @pytest.mark.parametrize("json", [[], ["--json"]])
 def test_a_reader_that_has_seen_enough_ends_it_quietly(json: list[str], folder: Folder) -> None:

@@ -11,6 +11,8 @@ from storage import DataDirectory, Handles, Log, OsDisk
 from storage.epochs import EPOCHS
 from tests.cli.log_folders import Command
 
+pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+
 RECORDS = 10  # of each epoch, two in a batch
 
 

@@ -13,6 +13,8 @@ from pipeline.ingest import Inputs, ingest
 from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
 from tests.pipeline.scenarios import random_script, write_script
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -26,7 +28,6 @@ def at_once(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return tables(analyzed(tmp_path_factory.mktemp("once") / "out", world, []))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(4))
 def test_slices_make_no_difference(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

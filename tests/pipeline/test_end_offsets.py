@@ -17,6 +17,8 @@ from protocol.errors import ProtocolError
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, PartitionEnds
 from protocol.records import read_note, write_note
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 def note(draw: random.Random) -> bytes:
     """Of one topic, or of some other kind."""

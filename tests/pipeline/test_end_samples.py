@@ -4,11 +4,15 @@ import os
 from pathlib import Path
 from struct import pack
 
+import pytest
+
 from pipeline.end_samples import SAMPLE_MS, answered, from_directory
 from pipeline.rows import EndOffset
 from protocol.batch import Record, build
 from storage.checkpoints import LOG_STARTS, write_offsets
 from storage.disk import OsDisk
+
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
 
 T0 = 1_700_000_000_000
 MTIME = T0 + 500_000

@@ -11,6 +11,8 @@ from tests.coordinator.playbook import T0_T1
 from tests.history.conftest import NotedPlay
 from tests.pipeline.playing import with_notes, without_notes
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 @pytest.fixture
 def play() -> Iterator[NotedPlay]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from history.storms import Stretch, storms
 from pipeline.events import Raw, events_of
 from pipeline.rows import Coverage, Episode
@@ -10,6 +12,8 @@ from protocol.messages.coordinator_notes import NoteKey
 from protocol.records import with_version, write_note
 from tests.pipeline.playing import CLUSTER, GROUP, fold
 from tests.pipeline.scenarios import Played, play
+
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
 
 
 def cover(first: int, last: int, why: str = "") -> Coverage:

@@ -18,7 +18,7 @@ from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 
 pytestmark = pytest.mark.once
 
-SEEDS = (*range(100, 124), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
+SEEDS = (*range(100, 116), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
 SURE = 0.98  # of causes that are said to be strong so many are right at least
 
 
@@ -80,7 +80,7 @@ def test_causes_that_are_strong_are_right() -> None:
     weak = sum(count for (confidence, _, _), count in found.items() if confidence == "weak")
     weakly = sum(count for (confidence, _, truly), count in found.items() if confidence == "weak" and truly)
     print(f"strong: {right} of {strong} right ({right / strong:.2%}); weak: {weakly} of {weak} ({weakly / weak:.2%}); {strong / (strong + weak):.0%} are strong")
-    assert strong > 200
+    assert strong > 100
     assert right / strong >= SURE
     assert not [key for key in found if key[0] == "exact"]
 

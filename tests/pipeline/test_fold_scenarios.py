@@ -9,6 +9,8 @@ from tests.pipeline.playing import fold
 from tests.pipeline.scenarios import SCENARIOS, Played, play
 from tests.pipeline.truths import actual, actual_members, counted, stated
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 KEPT = [name for name in SCENARIOS if "notes are lost" not in name]
 
 

@@ -10,6 +10,8 @@ from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
 from tests.pipeline.scenarios import play, pods
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 @pytest.mark.parametrize(
     ("name", "sources"),
@@ -46,7 +48,6 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
         assert other.gap_lo_ms <= one.gap_lo_ms <= one.gap_hi_ms <= other.gap_hi_ms
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("notes", [True, False])
 def test_nobody_is_back_before_it_went(seed: int, notes: bool) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pytest
 
 from pipeline.hygiene import DAY_MS, Policy, hygiene
 from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
@@ -11,6 +12,8 @@ from pipeline.series import Series, connect
 from pipeline.standing import STANDING, standing_of
 from tests.pipeline.logs import Said, commits_of
 from tests.pipeline.statuses import no_rows, statuses
+
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

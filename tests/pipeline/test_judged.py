@@ -15,6 +15,8 @@ from pipeline.whatif import FOREVER_MS, confirmed
 from tests.pipeline.advising import MINUTE_MS, advised, counted, folded, played, script_of
 from tests.pipeline.scenarios import play, pod, pods
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = True) -> list[str]:
     """Of all rebalances, some of them with other columns."""

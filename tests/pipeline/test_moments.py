@@ -5,9 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from pipeline.report.moments import APART_MS, SHOWN_MAX, worst_moments
 from pipeline.rows import Deploy, Episode
 from tests.pipeline.report_rows import BEGAN, HOUR, MINUTE, episode
+
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
 
 
 def moments(*episodes: Episode, deploys: tuple[Deploy, ...] = ()) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from pipeline.splits import Plan, plan
 from storage.segment import segment_bases
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, note, random_batches, reference, write_segment
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 ID = LogId("unknown", "offsets", 0)
 
 
@@ -50,7 +52,6 @@ def folder(tmp_path: Path) -> Path:
 # Damage
 
 
-@pytest.mark.once
 def test_a_segment_cut_at_any_byte_is_read_up_to_there_and_the_rest_is_counted(folder: Path) -> None:
     batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one())]
     whole = b"".join(batches)
@@ -64,7 +65,6 @@ def test_a_segment_cut_at_any_byte_is_read_up_to_there_and_the_rest_is_counted(f
         assert not any(row.damaged_batches for row in found.segments)
 
 
-@pytest.mark.once
 def test_a_flipped_bit_costs_one_batch_and_is_counted(folder: Path) -> None:
     batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one()), batch_of(6, one())]
     whole = b"".join(batches)
@@ -302,7 +302,6 @@ def grown(folder: Path, batches: list[bytes], upto: int, per_segment: int) -> No
         write_segment(folder, batches[number : min(number + per_segment, upto)])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(8))
 def test_slices_come_to_what_one_run_reads(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

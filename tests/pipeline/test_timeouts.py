@@ -18,6 +18,8 @@ from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
 from tests.pipeline.scenarios import play, pods
 
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
 
 def gap(ms: int, *, lo: int | None = None, source: str = DYNAMIC_PAIR, hi: int | None = None) -> Gap:
     return Gap("c", "g", "m", ms, ms if lo is None else lo, ms if hi is None else hi, source, True, 3, [], "exact")
