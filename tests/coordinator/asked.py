@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
@@ -52,7 +52,7 @@ class Asked:
         """It has no answer: it waits for other members (or for the log)."""
         return not self.answered
 
-    def parks(self) -> Asked:
+    def parks(self) -> Self:
         assert self.parked, f"{self}: answered with {show(self.reply)}"
         return self
 
@@ -168,7 +168,7 @@ class AskedCommit(Asked):
 class AskedOffset(Asked):
     """OffsetFetch of one partition; no offset is -1."""
 
-    def expect(
+    def expect(  # type: ignore[override]
         self, offset: int = -1, *, epoch: int | None = None, metadata: str | None = None, commit_ms: int | None = None, expire_ms: int = -1
     ) -> AskedOffset:
         self.came(None)
@@ -187,7 +187,7 @@ class AskedOffset(Asked):
 class AskedOffsets(Asked):
     """OffsetDelete: an error for the whole, or one code for each."""
 
-    def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> AskedOffsets:
+    def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> AskedOffsets:  # type: ignore[override]
         self.came(None)
         top, codes = self.reply
         self.same("error", top, error)

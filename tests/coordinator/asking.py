@@ -8,7 +8,8 @@ from typing import Any
 
 from coordinator import Commit, Description, JoinRequest, Leaver, ListedGroup, StoredOffset, SyncRequest
 from coordinator.facts import read_offset
-from coordinator.repeats import OFFSET_BYTES, OTHERWISE, RepeatedCommit
+from coordinator.repeats import OTHERWISE, RepeatedCommit
+from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.asked import Asked, AskedCommit, AskedJoin, AskedLeave, AskedOffset, AskedOffsets, AskedSync, Bytes, as_bytes
@@ -64,7 +65,7 @@ class Asking(Stage):
             self._newcomer = actor
         asked = AskedJoin(self, f"join {actor} ({offer.instance or '-'}, v{version})")
         rebalance_ms = offer.session_ms if version == 0 else offer.rebalance_ms
-        words = (group, sent, offer.instance, offer.type, offer.protocols, offer.session_ms, rebalance_ms, client, "/127.0.0.1")
+        words: tuple[Any, ...] = (group, sent, offer.instance, offer.type, offer.protocols, offer.session_ms, rebalance_ms, client, "/127.0.0.1")
         words += (version >= 4, version >= 9, reason)
         # A connection that remembers a JoinGroup hands over the same object each time.
         request = self.joins.get(words) or JoinRequest(*words)

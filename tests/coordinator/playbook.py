@@ -6,7 +6,7 @@
         play.join("b'").expect(generation=1, id="b'", leader="a", members=[])
         play.wrote("W4")
         play.heartbeat("b").expect(FENCED_INSTANCE_ID)
-        play.group_is(STABLE, generation=1, members=["a", "b'"])
+        play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
 **Actors** are names. The first `join` of an actor sends no member id; the id it is given (`ib-b'`: the fresh part is the actor's
 name) is sent by its later requests. A name that never joined stands for itself (`play.heartbeat("x")`: an unknown id).
@@ -45,9 +45,7 @@ from typing import Any, Self
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key
 from coordinator.group import Group
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
 from coordinator.states import State
-from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
 from tests.coordinator.asked import AskedJoin, AskedSync
@@ -55,63 +53,7 @@ from tests.coordinator.asking import Asking, Offered
 from tests.coordinator.scenarios import row, scenario
 from tests.coordinator.stage import BEGIN_MS, T0, T0_T1, subscription
 
-__all__ = [
-    "BEGIN_MS",
-    "COMPLETING",
-    "COORDINATOR_NOT_AVAILABLE",
-    "EMPTY",
-    "FENCED_INSTANCE_ID",
-    "GROUP_ID_NOT_FOUND",
-    "GROUP_MAX_SIZE_REACHED",
-    "GROUP_SUBSCRIBED_TO_TOPIC",
-    "ILLEGAL_GENERATION",
-    "INCONSISTENT_GROUP_PROTOCOL",
-    "INVALID_GROUP_ID",
-    "INVALID_SESSION_TIMEOUT",
-    "MEMBER_ID_REQUIRED",
-    "NONE",
-    "NON_EMPTY_GROUP",
-    "NOT_COORDINATOR",
-    "OFFSET_METADATA_TOO_LARGE",
-    "PREPARING",
-    "REBALANCE_IN_PROGRESS",
-    "STABLE",
-    "T0",
-    "T0_T1",
-    "UNKNOWN_MEMBER_ID",
-    "UNKNOWN_SERVER_ERROR",
-    "Cause",
-    "Coordinator",
-    "How",
-    "Kind",
-    "Play",
-    "Replacement",
-    "Round",
-    "image",
-    "row",
-    "scenario",
-    "subscription",
-]
-
-EMPTY, PREPARING, COMPLETING, STABLE = State.EMPTY, State.PREPARING, State.COMPLETING, State.STABLE
-
-UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR  # -1
-NONE = ErrorCode.NONE
-OFFSET_METADATA_TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE  # 12
-COORDINATOR_NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE  # 15
-NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR  # 16
-ILLEGAL_GENERATION = ErrorCode.ILLEGAL_GENERATION  # 22
-INCONSISTENT_GROUP_PROTOCOL = ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # 23
-INVALID_GROUP_ID = ErrorCode.INVALID_GROUP_ID  # 24
-UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID  # 25
-INVALID_SESSION_TIMEOUT = ErrorCode.INVALID_SESSION_TIMEOUT  # 26
-REBALANCE_IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS  # 27
-NON_EMPTY_GROUP = ErrorCode.NON_EMPTY_GROUP  # 68
-GROUP_ID_NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND  # 69
-MEMBER_ID_REQUIRED = ErrorCode.MEMBER_ID_REQUIRED  # 79
-GROUP_MAX_SIZE_REACHED = ErrorCode.GROUP_MAX_SIZE_REACHED  # 81
-FENCED_INSTANCE_ID = ErrorCode.FENCED_INSTANCE_ID  # 82
-GROUP_SUBSCRIBED_TO_TOPIC = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC  # 86
+__all__ = ["BEGIN_MS", "T0", "T0_T1", "Play", "image", "row", "scenario", "subscription"]
 
 PerActor = int | dict[str, int]
 
@@ -210,7 +152,7 @@ class Play(Asking):
             if self.group(group).state != State.PREPARING:
                 break
             self._until(max(self._serving.wake_at, self.now))
-        self.group_is(COMPLETING, generation=1, leader=names[0], members=list(names), group=group)
+        self.group_is(State.COMPLETING, generation=1, leader=names[0], members=list(names), group=group)
         return self._ready()
 
     def settled(self, *names: str, group: str = "g", synced: Sequence[str] | None = None, **how: Any) -> Self:
@@ -219,7 +161,7 @@ class Play(Asking):
         self.sync(names[0], {name: number for number, name in enumerate(names, 1)}, group=group)
         for name in names[1:] if synced is None else [name for name in synced if name != names[0]]:
             self.sync(name, group=group)
-        self.group_is(STABLE, generation=1, group=group)
+        self.group_is(State.STABLE, generation=1, group=group)
         return self._ready()
 
     def d1(self, **how: Any) -> Self:

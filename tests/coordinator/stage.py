@@ -231,7 +231,8 @@ class Stage:
         for note in reversed(of_kind):
             if all(getattr(note.body, name) == value for name, value in wanted.items()):
                 return note
-        seen = [{name: getattr(note.body, name) for name in note.body.__slots__} for note in of_kind]
+        names: tuple[str, ...] = type(of_kind[0].body).__slots__ if of_kind else ()
+        seen = [{one: getattr(note.body, one) for one in names} for note in of_kind]
         raise AssertionError(f"no note {kind.name} {wanted}, only {seen}")
 
     # Time.

@@ -9,31 +9,17 @@ import pytest
 
 from coordinator import DescribedMember, Description, GroupConfig, ListedGroup, Shard
 from coordinator.facts import group_key
+from coordinator.states import State
+from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.coordinator.playbook import (
-    EMPTY,
-    GROUP_ID_NOT_FOUND,
-    GROUP_SUBSCRIBED_TO_TOPIC,
-    INVALID_GROUP_ID,
-    MEMBER_ID_REQUIRED,
-    NON_EMPTY_GROUP,
-    NONE,
-    PREPARING,
-    STABLE,
-    T0,
-    UNKNOWN_MEMBER_ID,
-    Play,
-    row,
-    scenario,
-    subscription,
-)
+from tests.coordinator.playbook import T0, Play, row, scenario, subscription
 
 
 @scenario("AD-01")
 def test_a_group_that_is_not_there_has_no_offsets_to_delete(play: Play) -> None:
-    play.offset_delete(("t0", 0)).expect(GROUP_ID_NOT_FOUND, each=[])
-    play.offset_delete(("t0", 0), group="").expect(INVALID_GROUP_ID, each=[])
+    play.offset_delete(("t0", 0)).expect(ErrorCode.GROUP_ID_NOT_FOUND, each=[])
+    play.offset_delete(("t0", 0), group="").expect(ErrorCode.INVALID_GROUP_ID, each=[])
     play.wrote()
 
 
@@ -42,7 +28,7 @@ def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
     play.d1()
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
     play.wrote("W5", "W5")
-    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC, NONE])
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])
     (record,) = play.wrote("W6")
     assert (record.topic, record.partition) == ("t1", 0)
     assert play.fetch_all() == {("t0", 0): 5}
@@ -52,7 +38,7 @@ def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
 def test_offsets_of_others_than_consumers_stay_while_the_group_lives(play: Play) -> None:
     play.d1(type="connect")
     play.commit("a")
-    play.offset_delete(("t0", 0)).expect(NON_EMPTY_GROUP, each=[])
+    play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
     play.fetch().expect(1)
 
 
@@ -61,44 +47,44 @@ def test_offsets_of_others_than_consumers_stay_while_the_group_lives(play: Play)
 def test_any_offset_of_an_empty_group_may_go_and_one_that_is_not_there_is_as_good_as_gone(play: Play, type: str) -> None:
     play.d1(type=type)
     play.commit("a", {("t0", 0): 5})
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     play.wrote("W5", "W3")
-    play.offset_delete(("t0", 0), ("t0", 1), ("t1", 0)).expect(NONE, each=[NONE] * 3)
+    play.offset_delete(("t0", 0), ("t0", 1), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.NONE] * 3)
     play.wrote("W6")
     assert play.fetch_all() == {}
-    play.group_is(EMPTY)
+    play.group_is(State.EMPTY)
 
 
 @scenario("AD-04")
 def test_any_offset_of_a_group_that_was_loaded_empty_may_go(play: Play) -> None:
     play.d1()
     play.commit("a", {("t0", 0): 5})
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     play.failover()
-    play.offset_delete(("t0", 0)).expect(NONE, each=[NONE])
+    play.offset_delete(("t0", 0)).expect(ErrorCode.NONE, each=[ErrorCode.NONE])
     assert play.fetch_all() == {}
 
 
 @scenario("AD-05")
 def test_while_a_group_gathers_for_the_first_time_nobody_knows_what_it_subscribes_to(play: Play) -> None:
     play.join("a", instance="ia").parks()
-    play.group_is(PREPARING)
-    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC] * 2)
+    play.group_is(State.PREPARING)
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2)
 
 
 @pytest.mark.parametrize(
     ("state", "code"),
     [
-        row("AD-06", "none", GROUP_ID_NOT_FOUND),
-        row("AD-06", "empty", NONE),
-        row("AD-06", "stable", NON_EMPTY_GROUP),
-        row("AD-06", "preparing", NON_EMPTY_GROUP),
-        row("AD-06", "completing", NON_EMPTY_GROUP),
+        row("AD-06", "none", ErrorCode.GROUP_ID_NOT_FOUND),
+        row("AD-06", "empty", ErrorCode.NONE),
+        row("AD-06", "stable", ErrorCode.NON_EMPTY_GROUP),
+        row("AD-06", "preparing", ErrorCode.NON_EMPTY_GROUP),
+        row("AD-06", "completing", ErrorCode.NON_EMPTY_GROUP),
     ],
 )
 def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code: int) -> None:
     if state == "empty":
-        play.d1().leave("a").expect(NONE)
+        play.d1().leave("a").expect(ErrorCode.NONE)
     elif state == "stable":
         play.d1()
     elif state == "preparing":
@@ -106,16 +92,16 @@ def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code:
     elif state == "completing":
         play.c2()
     play.delete().expect(code)
-    assert ("g" in [one.group_id for one in play.listed()]) == (code == NON_EMPTY_GROUP)
+    assert ("g" in [one.group_id for one in play.listed()]) == (code == ErrorCode.NON_EMPTY_GROUP)
 
 
 @scenario("AD-07")
 def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
     play.d1()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     play.wrote("W5", "W5", "W5", "W3")
-    play.delete().expect(NONE)
+    play.delete().expect(ErrorCode.NONE)
     records = play.wrote("W6", "W6", "W6", "W6 group")
     assert {(record.topic, record.partition) for record in records[:3]} == {("t0", 0), ("t0", 1), ("t1", 0)}
     assert play.describe() == Description("Dead")
@@ -125,9 +111,9 @@ def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
 
 @scenario("AD-07")
 def test_an_id_that_was_handed_out_does_not_protect_its_group(play: Play) -> None:
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.delete().expect(NONE)
-    play.join("p").expect(UNKNOWN_MEMBER_ID)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.delete().expect(ErrorCode.NONE)
+    play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.after(10_000)  # nothing is left of its deadline
 
 
@@ -162,7 +148,7 @@ def test_a_group_that_waits_for_its_first_assignments_shows_none(play: Play) -> 
 
 @scenario("AD-15")
 def test_a_group_that_everybody_left_shows_its_type(play: Play) -> None:
-    play.d1().leave("a").expect(NONE)
+    play.d1().leave("a").expect(ErrorCode.NONE)
     assert play.describe() == Description("Empty", "consumer", "", ())
 
 
@@ -176,12 +162,12 @@ def test_whoever_looks_for_a_group_that_is_not_yet_in_the_log_hears_of_it_when_i
     held = play.heartbeat("nobody", group="another")  # as every reply
     held.parks()
     play.confirm()
-    held.expect(UNKNOWN_MEMBER_ID)
+    held.expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("AD-23")
 def test_an_id_that_was_handed_out_is_not_a_member(play: Play) -> None:
-    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     assert play.describe() == Description("Empty", "", "", ())
 
 
@@ -189,34 +175,34 @@ def test_an_id_that_was_handed_out_is_not_a_member(play: Play) -> None:
 def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
     play.d1(group="stable")
     play.settled("b", group="empty")
-    play.leave("b", group="empty").expect(NONE)
+    play.leave("b", group="empty").expect(ErrorCode.NONE)
     play.commit(None, group="simple")
     assert play.listed() == [
         ListedGroup("stable", "consumer", "Stable"),
         ListedGroup("empty", "consumer", "Empty"),
         ListedGroup("simple", "", "Empty"),
     ]
-    play.group_is(STABLE, group="stable")
+    play.group_is(State.STABLE, group="stable")
 
 
 def test_what_is_subscribed_to_is_that_of_the_newest_generation(play: Play) -> None:
     play.s1(metadata=subscription("t0"))
     play.commit("a", {("t0", 0): 1, ("t1", 0): 1})
-    play.offset_delete(("t0", 0)).expect(each=[GROUP_SUBSCRIBED_TO_TOPIC])
+    play.offset_delete(("t0", 0)).expect(each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     play.join("a", metadata=subscription("t1")).expect()
     play.sync("a", {"a": b"A"}).expect()
-    play.offset_delete(("t0", 0), ("t1", 0)).expect(each=[NONE, GROUP_SUBSCRIBED_TO_TOPIC])
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(each=[ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
 
 
 def test_a_leader_that_is_not_the_first_member_stays_the_leader_when_another_one_leaves(play: Play) -> None:
     members = [MemberMetadata(name, None, "c", "/127.0.0.1", 5_000, 10_000, T0, b"") for name in ("m0", "m1", "m2")]
     stored = GroupMetadataValue("consumer", 7, "range", "m1", play.now, members)
     play.load((group_key("g"), with_version(stored, 3)))
-    play.group_is(STABLE, leader="m1", members=["m0", "m1", "m2"])
-    play.leave("m0").expect(NONE)
-    play.group_is(PREPARING, leader="m1", members=["m1", "m2"])
-    play.leave("m1").expect(NONE)
-    play.group_is(PREPARING, leader="m2", members=["m2"])
+    play.group_is(State.STABLE, leader="m1", members=["m0", "m1", "m2"])
+    play.leave("m0").expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, leader="m1", members=["m1", "m2"])
+    play.leave("m1").expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, leader="m2", members=["m2"])
 
 
 def test_a_group_that_is_not_there_is_described_by_its_state_alone(play: Play) -> None:

@@ -8,30 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    COORDINATOR_NOT_AVAILABLE,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    NOT_COORDINATOR,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_SERVER_ERROR,
-    Cause,
-    Kind,
-    Play,
-    row,
-    scenario,
-)
+from coordinator.notes import Cause, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 # What an append's failure is called: whatever the disk says and a fenced append 16, an undecided one 15.
-FAILURES = [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE]
+FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
 def assigning(play: Play) -> None:
@@ -51,29 +34,29 @@ def test_assignments_that_the_log_refuses_are_told_to_nobody(play: Play, failure
     play.log_fails(failure)
     play.expect("m0", failure)
     play.expect("m1", failure)
-    play.group_is(STABLE, generation=7, members=["m0", "m1"])
-    play.heartbeat("m0", 8).expect(ILLEGAL_GENERATION)
-    play.heartbeat("m0", 7).expect(NONE)
+    play.group_is(State.STABLE, generation=7, members=["m0", "m1"])
+    play.heartbeat("m0", 8).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.heartbeat("m0", 7).expect(ErrorCode.NONE)
     assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
-    play.sync("m0", {"m0": 8, "m1": 9}).expect(NONE, 8)
+    play.sync("m0", {"m0": 8, "m1": 9}).expect(ErrorCode.NONE, 8)
 
 
 def too_much_assigned(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     play.c2b()
-    play.sync("a", {"a": bytes(1_000), "b": 2}).expect(UNKNOWN_SERVER_ERROR)
+    play.sync("a", {"a": bytes(1_000), "b": 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 @scenario("AF-02", "E2E-15")
 def test_assignments_that_are_too_large_for_a_batch_are_refused_and_everybody_joins_again(play: Play) -> None:
     too_much_assigned(play)
-    play.expect("b", UNKNOWN_SERVER_ERROR)
-    play.group_is(PREPARING, generation=1, members=["a", "b"])
+    play.expect("b", ErrorCode.UNKNOWN_SERVER_ERROR)
+    play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     play.wrote()
     play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_FAILED)
-    play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").parks()
     play.join("b").expect(generation=2)
     play.expect("a", generation=2, members=["a", "b"])
@@ -93,7 +76,7 @@ def test_a_group_whose_making_the_log_refuses_is_not_there_and_made_again_by_the
     parked = play.join("a", instance="ia")
     parked.parks()
     play.log_fails()
-    parked.expect(NOT_COORDINATOR, id="a")
+    parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
     play.no_group()
     play.join("a", id="").parks()
     play.wrote("W1")
@@ -106,9 +89,9 @@ def test_an_id_is_handed_out_once_its_group_is_in_the_log(play: Play) -> None:
     held = play.join("p")
     held.parks()
     play.log_fails()
-    held.expect(NOT_COORDINATOR, id="")
+    held.expect(ErrorCode.NOT_COORDINATOR, id="")
     play.no_group()
-    play.join("p").expect(UNKNOWN_MEMBER_ID, id="p")
+    play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="p")
 
 
 @scenario("AF-05")
@@ -118,21 +101,21 @@ def test_a_refusal_too_is_told_once_the_group_that_it_made_is_in_the_log(play: P
     held.parks()
     play.confirm()
     held.expect(23, id="")
-    play.group_is(EMPTY, generation=0)
+    play.group_is(State.EMPTY, generation=0)
 
 
 @scenario("AF-06")
 def test_a_member_whose_end_the_log_refuses_lives_again(play: Play) -> None:
     play.s1()
     play.hold_appends()
-    play.at(10_000).group_is(EMPTY, generation=2)
+    play.at(10_000).group_is(State.EMPTY, generation=2)
     held = play.heartbeat("a", 1)
     held.parks()
     play.log_fails()
-    held.expect(NOT_COORDINATOR)
-    play.group_is(STABLE, generation=1, members=["a"])
+    held.expect(ErrorCode.NOT_COORDINATOR)
+    play.group_is(State.STABLE, generation=1, members=["a"])
     assert play.session_left("a") == 10_000
-    play.heartbeat("a").expect(NONE)
+    play.heartbeat("a").expect(ErrorCode.NONE)
 
 
 @scenario("AF-08")
@@ -144,22 +127,22 @@ def test_a_static_members_return_that_the_log_refuses_leaves_the_old_one_in_its_
     held.parks()
     play.log_fails(failure)
     held.expect(failure, id="", generation=-1)
-    play.group_is(STABLE, generation=1, leader="a", members=["a", "b"])
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
     kept = play.group().members[play.id_of("a")]
     assert (kept.session_timeout_ms, kept.rebalance_timeout_ms, play.session_left("a")) == (10_000, 20_000, 10_000)
-    play.heartbeat("a").expect(NONE)
-    play.heartbeat("a'").expect(FENCED_INSTANCE_ID)
+    play.heartbeat("a").expect(ErrorCode.NONE)
+    play.heartbeat("a'").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("AF-08")
 def test_a_static_members_return_that_is_too_large_for_a_batch_leaves_the_old_one_in_its_place(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     play.s2()
-    play.join("b'", metadata=bytes(1_000)).expect(UNKNOWN_SERVER_ERROR, id="", generation=1, leader="a", type="consumer", protocol="range")
+    play.join("b'", metadata=bytes(1_000)).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="", generation=1, leader="a", type="consumer", protocol="range")
     play.wrote()
-    play.group_is(STABLE, generation=1, members=["a", "b"])
-    play.heartbeat("b").expect(NONE)
-    play.heartbeat("b'").expect(FENCED_INSTANCE_ID)
+    play.group_is(State.STABLE, generation=1, members=["a", "b"])
+    play.heartbeat("b").expect(ErrorCode.NONE)
+    play.heartbeat("b'").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @pytest.mark.parametrize("failure", [row("AF-09", failure) for failure in FAILURES])
@@ -181,16 +164,16 @@ def test_a_commit_that_is_too_large_for_a_batch_is_refused_whole(play: Play) -> 
     play.s1()
     play.commit("a", {("t0", 0): 5})
     play.wrote("W5")
-    play.commit("a", {("t0", partition): 6 for partition in range(100)}).expect(UNKNOWN_SERVER_ERROR)
+    play.commit("a", {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.wrote()
     assert play.fetch_all() == {("t0", 0): 5}
-    play.commit("a", {("t0", 0): 7}).expect(NONE)
+    play.commit("a", {("t0", 0): 7}).expect(ErrorCode.NONE)
 
 
 @scenario("AF-09")
 def test_a_commit_that_is_too_large_makes_no_group(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
-    play.commit(None, {("t0", partition): 6 for partition in range(100)}).expect(UNKNOWN_SERVER_ERROR)
+    play.commit(None, {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group()
     play.wrote()
 
@@ -204,7 +187,7 @@ def test_a_group_whose_end_the_log_refuses_is_there_with_its_offsets(play: Play,
     play.log_fails(failure)
     held.expect(failure)
     assert play.fetch_all() == {("t0", 0): 5}
-    play.delete().expect(NONE)
+    play.delete().expect(ErrorCode.NONE)
     play.no_group()
 
 
@@ -213,7 +196,7 @@ def test_a_group_with_more_offsets_than_one_batch_ends_in_none(play: Play) -> No
     play.configure(batch_bytes_max=1_000)
     for partition in range(30):
         play.commit(None, {("t0", partition): partition})
-    play.delete().expect(UNKNOWN_SERVER_ERROR)
+    play.delete().expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert len(play.fetch_all()) == 30
 
 
@@ -225,9 +208,9 @@ def test_what_is_in_one_batch_fails_together(play: Play) -> None:
     committed = play.commit(None, {("t0", 0): 6}, group="x")
     assigned = play.sync("a", {"a": 1, "b": 2})
     play.log_fails()
-    committed.expect(NOT_COORDINATOR)
-    assigned.expect(NOT_COORDINATOR)
-    play.expect("b", NOT_COORDINATOR)
+    committed.expect(ErrorCode.NOT_COORDINATOR)
+    assigned.expect(ErrorCode.NOT_COORDINATOR)
+    play.expect("b", ErrorCode.NOT_COORDINATOR)
     play.fetch(group="x").expect(5)
 
 
@@ -235,17 +218,17 @@ def test_what_is_in_one_batch_fails_together(play: Play) -> None:
 def test_whoever_asks_behind_an_append_hears_what_would_be_true_after_it(play: Play) -> None:
     """Z17: "in flight" is not a state: the request is answered as if the append had succeeded before it, once it has."""
     assigning(play)
-    assert play.group().state == STABLE
+    assert play.group().state == State.STABLE
     beat = play.heartbeat("m1", 8)
     beat.parks()
     changed = play.join("m1", metadata=T0_T1)
     changed.parks()
     play.confirm()
-    play.expect("m0", NONE, 8)
-    beat.expect(NONE)
+    play.expect("m0", ErrorCode.NONE, 8)
+    beat.expect(ErrorCode.NONE)
     changed.parks()
-    play.group_is(PREPARING, generation=8)
-    assert play.group().state != COMPLETING
+    play.group_is(State.PREPARING, generation=8)
+    assert play.group().state != State.COMPLETING
 
 
 @scenario("AF-01")
@@ -253,6 +236,6 @@ def test_a_newcomer_that_waited_when_the_log_failed_is_sent_away_and_its_id_is_u
     assigning(play)
     play.join("p").parks()  # its id waits for the log too
     play.log_fails()
-    play.expect("p", NOT_COORDINATOR, id="")
-    play.join("q").expect(MEMBER_ID_REQUIRED)
-    play.join("p").expect(UNKNOWN_MEMBER_ID)
+    play.expect("p", ErrorCode.NOT_COORDINATOR, id="")
+    play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -6,24 +6,10 @@ import pytest
 
 from coordinator import Commit
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
+from coordinator.states import State
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    GROUP_ID_NOT_FOUND,
-    ILLEGAL_GENERATION,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_SERVER_ERROR,
-    Play,
-    row,
-    scenario,
-)
+from tests.coordinator.playbook import Play, row, scenario
 
 T00 = ("t0", 0)
 
@@ -39,14 +25,14 @@ def asks(play: Play, generation: int, member: str, instance: str | None, version
 
 @scenario("OC-01")
 def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
-    play.commit(None, {T00: 42}).expect(NONE)
+    play.commit(None, {T00: 42}).expect(ErrorCode.NONE)
     play.wrote("W5")
-    play.group_is(EMPTY, generation=0, members=[])
+    play.group_is(State.EMPTY, generation=0, members=[])
     assert play.group().protocol_type is None
     play.fetch().expect(42)
 
 
-@pytest.mark.parametrize(("version", "code"), [row("OC-02", 9, GROUP_ID_NOT_FOUND), row("OC-02", 8, ILLEGAL_GENERATION)])
+@pytest.mark.parametrize(("version", "code"), [row("OC-02", 9, ErrorCode.GROUP_ID_NOT_FOUND), row("OC-02", 8, ErrorCode.ILLEGAL_GENERATION)])
 def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: int, code: int) -> None:
     assert asks(play, 5, "m", None, version) == code
     play.no_group()
@@ -55,56 +41,56 @@ def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: i
 
 @scenario("OC-04")
 def test_without_a_generation_ids_count_for_nothing_in_an_empty_group(play: Play) -> None:
-    play.d1().leave("a").expect(NONE)
-    assert asks(play, -1, "m", None) == NONE
-    assert asks(play, -1, "", "i") == NONE
-    assert asks(play, -1, "a", "ia") == NONE
+    play.d1().leave("a").expect(ErrorCode.NONE)
+    assert asks(play, -1, "m", None) == ErrorCode.NONE
+    assert asks(play, -1, "", "i") == ErrorCode.NONE
+    assert asks(play, -1, "a", "ia") == ErrorCode.NONE
 
 
 @scenario("OC-05")
 def test_nobody_can_be_of_a_generation_in_an_empty_group(play: Play) -> None:
-    play.d1().leave("a").expect(NONE)
-    assert asks(play, 0, "m", None) == UNKNOWN_MEMBER_ID
-    assert asks(play, 2, "a", None) == UNKNOWN_MEMBER_ID
+    play.d1().leave("a").expect(ErrorCode.NONE)
+    assert asks(play, 0, "m", None) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert asks(play, 2, "a", None) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(
     ("generation", "member", "instance", "code"),
     [
-        row("OC-06", 0, "m", "i", NONE),
-        row("OC-06", 0, "m", None, NONE),
-        row("OC-06", 1, "m", "i", ILLEGAL_GENERATION),
-        row("OC-06", -1, "m", "i", ILLEGAL_GENERATION),
-        row("OC-06", -1, "m", None, ILLEGAL_GENERATION),
-        row("OC-06", -1, "", None, UNKNOWN_MEMBER_ID),
-        row("OC-06", -1, "", "i", FENCED_INSTANCE_ID),
-        row("OC-06", 0, "old", "i", FENCED_INSTANCE_ID),
-        row("OC-06", 0, "m", "unmapped", UNKNOWN_MEMBER_ID),
+        row("OC-06", 0, "m", "i", ErrorCode.NONE),
+        row("OC-06", 0, "m", None, ErrorCode.NONE),
+        row("OC-06", 1, "m", "i", ErrorCode.ILLEGAL_GENERATION),
+        row("OC-06", -1, "m", "i", ErrorCode.ILLEGAL_GENERATION),
+        row("OC-06", -1, "m", None, ErrorCode.ILLEGAL_GENERATION),
+        row("OC-06", -1, "", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        row("OC-06", -1, "", "i", ErrorCode.FENCED_INSTANCE_ID),
+        row("OC-06", 0, "old", "i", ErrorCode.FENCED_INSTANCE_ID),
+        row("OC-06", 0, "m", "unmapped", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_who_may_commit_while_members_join(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
-    play.group_is(PREPARING, generation=0)
+    play.group_is(State.PREPARING, generation=0)
     assert asks(play, generation, member, instance) == code
 
 
 @pytest.mark.parametrize(
     ("generation", "member", "instance", "code"),
     [
-        row("OC-07", 1, "m", "i", REBALANCE_IN_PROGRESS),
-        row("OC-07", 0, "m", "i", ILLEGAL_GENERATION),
-        row("OC-07", 1, "zz", "i", FENCED_INSTANCE_ID),
-        row("OC-07", 1, "m", "q", UNKNOWN_MEMBER_ID),
-        row("OC-07", -1, "", None, UNKNOWN_MEMBER_ID),
-        row("OC-07", -1, "m", None, ILLEGAL_GENERATION),
-        row("OC-07", -1, "", "i", FENCED_INSTANCE_ID),
+        row("OC-07", 1, "m", "i", ErrorCode.REBALANCE_IN_PROGRESS),
+        row("OC-07", 0, "m", "i", ErrorCode.ILLEGAL_GENERATION),
+        row("OC-07", 1, "zz", "i", ErrorCode.FENCED_INSTANCE_ID),
+        row("OC-07", 1, "m", "q", ErrorCode.UNKNOWN_MEMBER_ID),
+        row("OC-07", -1, "", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        row("OC-07", -1, "m", None, ErrorCode.ILLEGAL_GENERATION),
+        row("OC-07", -1, "", "i", ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
 def test_nobody_may_commit_between_joining_and_assignment(
     play: Play, generation: int, member: str, instance: str | None, code: int
 ) -> None:
     play.join("m", instance="i").parks()
-    play.after(3_000).group_is(COMPLETING, generation=1)
+    play.after(3_000).group_is(State.COMPLETING, generation=1)
     assert asks(play, generation, member, instance) == code
     assert play.fetch_all() == {}
 
@@ -112,30 +98,30 @@ def test_nobody_may_commit_between_joining_and_assignment(
 @pytest.mark.parametrize(
     ("generation", "member", "instance", "code"),
     [
-        row("OC-08", 1, "m", "i", NONE),
-        row("OC-08", 1, "m", None, NONE),
-        row("OC-08", 1, "zz", None, UNKNOWN_MEMBER_ID),
-        row("OC-08", 1, "zz", "i", FENCED_INSTANCE_ID),
-        row("OC-08", 0, "m", "i", ILLEGAL_GENERATION),
-        row("OC-08", 1, "m", "unmapped", UNKNOWN_MEMBER_ID),
-        row("OC-08", -1, "m", None, ILLEGAL_GENERATION),
-        row("OC-08", -1, "", "i", FENCED_INSTANCE_ID),
-        row("OC-26", -1, "", None, UNKNOWN_MEMBER_ID),  # an administrator, while the group lives
+        row("OC-08", 1, "m", "i", ErrorCode.NONE),
+        row("OC-08", 1, "m", None, ErrorCode.NONE),
+        row("OC-08", 1, "zz", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        row("OC-08", 1, "zz", "i", ErrorCode.FENCED_INSTANCE_ID),
+        row("OC-08", 0, "m", "i", ErrorCode.ILLEGAL_GENERATION),
+        row("OC-08", 1, "m", "unmapped", ErrorCode.UNKNOWN_MEMBER_ID),
+        row("OC-08", -1, "m", None, ErrorCode.ILLEGAL_GENERATION),
+        row("OC-08", -1, "", "i", ErrorCode.FENCED_INSTANCE_ID),
+        row("OC-26", -1, "", None, ErrorCode.UNKNOWN_MEMBER_ID),  # an administrator, while the group lives
     ],
 )
 def test_who_may_commit_in_a_stable_group(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
-    play.after(3_000).sync("m", {"m": 1}).expect(NONE)
-    play.group_is(STABLE, generation=1)
+    play.after(3_000).sync("m", {"m": 1}).expect(ErrorCode.NONE)
+    play.group_is(State.STABLE, generation=1)
     assert asks(play, generation, member, instance) == code
-    assert play.fetch_all() == ({T00: 1} if code == NONE else {})
+    assert play.fetch_all() == ({T00: 1} if code == ErrorCode.NONE else {})
 
 
 @scenario("OC-09")
 def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
     play.d1()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.commit("p", generation=1).expect(UNKNOWN_MEMBER_ID)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.commit("p", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +136,7 @@ def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
     ],
 )
 def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: bool) -> None:
-    play.commit(None, {T00: 5}, metadata=text * count).expect(NONE, too_large=[] if fits else [T00])
+    play.commit(None, {T00: 5}, metadata=text * count).expect(ErrorCode.NONE, too_large=[] if fits else [T00])
     if fits:
         play.wrote("W5")
         play.fetch().expect(5, metadata=text * count)
@@ -161,7 +147,7 @@ def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: 
 
 @scenario("OC-12")
 def test_one_partition_with_too_much_metadata_does_not_keep_the_others_from_being_written(play: Play) -> None:
-    play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(NONE, too_large=[("t0", 0)])
+    play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(ErrorCode.NONE, too_large=[("t0", 0)])
     (record,) = play.wrote("W5")
     assert (record.topic, record.partition) == ("t0", 1)
 
@@ -188,7 +174,7 @@ def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
 def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
     """Kafka adds as Java does: what would end after the last moment ended long ago, and goes with the next sweep."""
     play.load()  # sweeps are planned when it serves
-    play.commit(None, {T00: 5}, retention=retention).expect(NONE)
+    play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
     play.wrote("W5")
     play.after(play.config.offsets_retention_check_interval_ms)
     play.no_group()
@@ -201,7 +187,7 @@ def test_an_offset_that_expires_and_has_no_metadata_has_empty_ones(play: Play, r
 
 
 def test_a_topic_whose_name_no_key_can_hold_is_refused_and_nothing_beside_it_is_kept(play: Play) -> None:
-    play.commit(None, {T00: 5, ("t" * 32_768, 0): 6}).expect(UNKNOWN_SERVER_ERROR)
+    play.commit(None, {T00: 5, ("t" * 32_768, 0): 6}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.wrote()
     play.fetch().expect(-1)
 
@@ -224,14 +210,14 @@ def test_a_record_with_a_retention_has_no_room_for_the_leader_epoch(play: Play) 
 
 @scenario("OC-20")
 def test_offsets_may_belong_to_the_group_without_a_name(play: Play) -> None:
-    play.commit(None, {T00: 5}, group="").expect(NONE)
+    play.commit(None, {T00: 5}, group="").expect(ErrorCode.NONE)
     play.fetch(group="").expect(5)
 
 
 @scenario("OC-21")
 def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> None:
     twice = [("t0", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(0, 4)])]
-    play.commit_as_is(Commit("g", -1, "", None, twice)).expect(NONE)
+    play.commit_as_is(Commit("g", -1, "", None, twice)).expect(ErrorCode.NONE)
     play.wrote("W5", "W5")
     play.fetch().expect(4)
     play.failover()
@@ -241,21 +227,21 @@ def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> Non
 @scenario("OC-22", "HB-14")
 def test_a_commit_is_a_sign_of_life(play: Play) -> None:
     play.s1()
-    play.at(9_999).commit("a").expect(NONE)
+    play.at(9_999).commit("a").expect(ErrorCode.NONE)
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-22")
 def test_a_commit_of_which_nothing_is_kept_is_a_sign_of_life_too(play: Play) -> None:
     play.s1()
-    play.at(9_999).commit("a", {T00: 5}, metadata="m" * 4_097).expect(NONE, too_large=[T00])
+    play.at(9_999).commit("a", {T00: 5}, metadata="m" * 4_097).expect(ErrorCode.NONE, too_large=[T00])
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-23")
 def test_a_commit_between_joining_and_assignment_is_no_sign_of_life(play: Play) -> None:
     play.c2(session=10_000)
-    play.at(5_000).commit("a").expect(REBALANCE_IN_PROGRESS)
+    play.at(5_000).commit("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("a") == 5_000
 
 
@@ -263,10 +249,10 @@ def test_a_commit_between_joining_and_assignment_is_no_sign_of_life(play: Play) 
 def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play) -> None:
     play.d1()
     play.commit("a", {T00: 42})
-    play.leave("a").expect(NONE)
-    play.commit(None, {T00: 0}).expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
+    play.commit(None, {T00: 0}).expect(ErrorCode.NONE)
     play.fetch().expect(0)
-    play.group_is(EMPTY, generation=2)
+    play.group_is(State.EMPTY, generation=2)
 
 
 @scenario("OF-09")
@@ -284,9 +270,9 @@ def test_a_fetch_behind_a_commit_waits_for_the_log_and_shows_the_new_offset(play
 @pytest.mark.parametrize("retention", [-1, 1_000])
 def test_a_commit_fills_a_batch_to_the_byte_and_one_that_is_larger_is_refused_whole(play: Play, retention: int) -> None:
     offsets = {("t0", 0): 5, ("t0", 1): 6, ("u", 0): 7}
-    play.commit(None, offsets, metadata="m", retention=retention).expect(NONE)
+    play.commit(None, offsets, metadata="m", retention=retention).expect(ErrorCode.NONE)
     size = BATCH_OVERHEAD_BYTES + facts_bytes(play.log)
-    for room, code in ((size, NONE), (size - 1, UNKNOWN_SERVER_ERROR)):
+    for room, code in ((size, ErrorCode.NONE), (size - 1, ErrorCode.UNKNOWN_SERVER_ERROR)):
         other = Play()
         other.configure(batch_bytes_max=room)
         other.commit(None, offsets, metadata="m", retention=retention).expect(code)
@@ -297,5 +283,5 @@ def test_a_commit_fills_a_batch_to_the_byte_and_one_that_is_larger_is_refused_wh
 def test_a_partition_whose_metadata_is_too_large_is_named_beside_others_of_the_same_commit(play: Play) -> None:
     long = "m" * 4_097
     wrong = [("t0", 0), ("t0", 2), ("u", 0)]
-    play.commit(None, {("t0", 0): 5, ("t0", 1): 6, ("t0", 2): 7, ("u", 0): 8}, metadata=dict.fromkeys(wrong, long)).expect(NONE, too_large=wrong)
+    play.commit(None, {("t0", 0): 5, ("t0", 1): 6, ("t0", 2): 7, ("u", 0): 8}, metadata=dict.fromkeys(wrong, long)).expect(ErrorCode.NONE, too_large=wrong)
     assert play.fetch_all() == {("t0", 1): 6}

@@ -87,8 +87,8 @@ def test_everybody_is_called_once_and_in_time(todo: list[tuple[str, int, int]]) 
 def test_whoever_is_due_first_is_called_first(waits: list[int]) -> None:
     wheel = Deadlines()
     waiting = [Timed() for _ in waits]
-    for item, gap in zip(waiting, waits, strict=True):
-        wheel.set(item, BEGIN + gap)
+    for one, gap in zip(waiting, waits, strict=True):
+        wheel.set(one, BEGIN + gap)
     called = []
     while (item := wheel.pop(BEGIN + 20_000)) is not None:
         called.append(waits[waiting.index(item)])
@@ -99,19 +99,19 @@ def test_whoever_is_due_first_is_called_first(waits: list[int]) -> None:
 def test_what_happens_to_the_first_may_give_the_others_more_time(waits: list[int], more: int) -> None:
     wheel = Deadlines()
     items_ = [Timed() for _ in waits]
-    for item, gap in zip(items_, waits, strict=True):
-        wheel.set(item, BEGIN + gap)
+    for one, gap in zip(items_, waits, strict=True):
+        wheel.set(one, BEGIN + gap)
     now = BEGIN + max(waits)
     first = wheel.pop(now)
     assert first is not None
-    for item in items_:
-        if item is not first:
-            item.deadline = now + more + 1
+    for one in items_:
+        if one is not first:
+            one.deadline = now + more + 1
     assert wheel.pop(now) is None
     found = []
     while (item := wheel.pop(now + more + 1)) is not None:
         found.append(item)
-    assert {id(item) for item in found} == {id(item) for item in items_ if item is not first}
+    assert {id(one) for one in found} == {id(one) for one in items_ if one is not first}
 
 
 def test_a_deadline_that_moves_later_schedules_nothing() -> None:

@@ -10,22 +10,13 @@ from coordinator.expiry import GROUPS_AT_ONCE
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
 from coordinator.notes import Kind
+from coordinator.states import State
 from protocol.batch import facts_of
+from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    NOT_COORDINATOR,
-    PREPARING,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    Play,
-    scenario,
-)
+from tests.coordinator.playbook import Play, scenario
 
 RETENTION = 100_000
 SWEEP = 10_000
@@ -51,7 +42,7 @@ def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(k
     kept.d1(session=DAY)
     kept.commit("a", {("t0", 0): 5})
     kept.after(3 * RETENTION)
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     emptied = kept.now
     kept.wrote("W5", "W3")
     while kept.now + SWEEP < emptied + RETENTION:
@@ -80,10 +71,10 @@ def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expire
 @scenario("EX-02")
 def test_a_fresh_commit_to_a_group_that_was_empty_for_long_is_gone_with_the_next_sweep(kept: Play) -> None:
     kept.d1(session=DAY)
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     kept.commit(None, {("t0", 0): 5})
     kept.at(RETENTION - SWEEP)
-    kept.commit(None, {("t0", 1): 6}).expect(NONE)
+    kept.commit(None, {("t0", 1): 6}).expect(ErrorCode.NONE)
     age(kept, SWEEP)
     kept.no_group()
 
@@ -102,7 +93,7 @@ def test_a_simple_group_lives_as_long_as_its_newest_commit(kept: Play) -> None:
 
 def old_offsets(play: Play, **how: object) -> Play:
     """A Stable group whose member subscribes to t0, with offsets of t0 and t1 that are as old as the retention."""
-    play.d1(session=DAY, rebalance=DAY, **how)  # type: ignore[arg-type]
+    play.d1(session=DAY, rebalance=DAY, **how)
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
     play.wrote("W5", "W5")
     return play
@@ -114,16 +105,16 @@ def test_offsets_of_topics_that_nobody_subscribes_to_any_more_expire_though_the_
     (record,) = kept.wrote("W6")
     assert record.topic == "t1"
     assert kept.fetch_all() == {("t0", 0): 5}
-    kept.group_is(STABLE)
+    kept.group_is(State.STABLE)
 
 
 @scenario("EX-05")
 def test_nothing_expires_while_members_join(kept: Play) -> None:
     old_offsets(kept)
     kept.join("b", version=3).parks()
-    kept.group_is(PREPARING)
+    kept.group_is(State.PREPARING)
     age(kept, RETENTION)
-    kept.group_is(PREPARING)
+    kept.group_is(State.PREPARING)
     kept.wrote()
 
 
@@ -131,9 +122,9 @@ def test_nothing_expires_while_members_join(kept: Play) -> None:
 def test_nothing_expires_between_joining_and_assignment(kept: Play) -> None:
     old_offsets(kept)
     kept.join("a").expect(generation=2)
-    kept.group_is(COMPLETING)
+    kept.group_is(State.COMPLETING)
     age(kept, RETENTION)
-    kept.group_is(COMPLETING)
+    kept.group_is(State.COMPLETING)
     kept.wrote()
 
 
@@ -170,7 +161,7 @@ def test_a_retention_of_its_own_keeps_an_offset_beyond_that_of_all(kept: Play) -
 @scenario("EX-09")
 def test_an_empty_group_without_offsets_ends_with_the_first_sweep(kept: Play) -> None:
     kept.d1(session=DAY)
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     kept.wrote("W3")
     kept.after(SWEEP)
     kept.wrote("W6 group")
@@ -179,12 +170,12 @@ def test_an_empty_group_without_offsets_ends_with_the_first_sweep(kept: Play) ->
 
 @scenario("EX-10", "JR-10")
 def test_an_id_that_was_handed_out_does_not_keep_its_group(kept: Play) -> None:
-    kept.join("p", session=60_000).expect(MEMBER_ID_REQUIRED)
+    kept.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     kept.wrote("W1")
     kept.after(SWEEP)
     kept.wrote("W6 group")
     kept.no_group()
-    kept.join("p").expect(UNKNOWN_MEMBER_ID)
+    kept.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     kept.after(60_000)  # nothing is left of its deadline
 
 
@@ -195,7 +186,7 @@ def test_a_group_stays_while_one_offset_is_left(kept: Play) -> None:
     kept.wrote("W5", "W5")
     kept.after(SWEEP)
     kept.wrote("W6")
-    kept.group_is(EMPTY)
+    kept.group_is(State.EMPTY)
     assert kept.fetch_all() == {("t0", 1): 6}
 
 
@@ -223,8 +214,8 @@ def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> No
     records = play.wrote("W6", "W6", "W6")
     assert [(record.group, record.topic, record.partition) for record in records] == [("g", "t0", 0), ("g", "t0", 1), ("simple", "t0", 0)]
     assert play.fetch_all() == {("t1", 0): 3}
-    play.group_is(STABLE)
-    play.group_is(EMPTY, group="simple")
+    play.group_is(State.STABLE)
+    play.group_is(State.EMPTY, group="simple")
 
 
 def test_what_is_committed_after_a_topic_was_deleted_is_for_another_one_of_that_name(play: Play) -> None:
@@ -338,7 +329,7 @@ def test_a_group_with_members_and_no_offsets_is_no_matter_of_a_sweep(kept: Play,
     kept._ready()
     kept.after(3 * SWEEP)
     kept.wrote()
-    kept.group_is({"stable": STABLE, "completing": COMPLETING, "preparing": PREPARING}[state])
+    kept.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
 
 
 def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,8 +359,8 @@ def test_what_expired_is_there_again_when_the_log_refuses_and_goes_with_the_next
     kept.no_group()
     held = kept.delete()
     held.parks()
-    kept.log_fails(NOT_COORDINATOR)
-    held.expect(NOT_COORDINATOR)
+    kept.log_fails(ErrorCode.NOT_COORDINATOR)
+    held.expect(ErrorCode.NOT_COORDINATOR)
     kept.fetch().expect(5, expire_ms=kept.now - SWEEP + 1_000)
     kept.after(SWEEP)
     kept.no_group()
@@ -437,7 +428,7 @@ def test_a_group_that_became_empty_in_the_future_ages_from_when_the_clock_was_pu
     kept.commit("a", {("t0", 0): 5})
     kept.after(2 * RETENTION)
     kept.skew_ms = 8 * DAY
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     kept.skew_ms = 0
     kept.steady_ms = right = kept.now
     while kept.now + SWEEP < right + RETENTION:
@@ -479,7 +470,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(kept: Play) -
     kept.d1(session=DAY)
     kept.skew_ms = -5 * DAY
     kept.after(1_000)
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     assert kept.group().state_ms == kept.now - 5 * DAY
     gone = kept.noted(Kind.MEMBER_GONE)
     assert gone.at_ms == kept.now - 5 * DAY
@@ -491,9 +482,9 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(kept: Play) -
 
 def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
     kept.d1(session=DAY)
-    kept.leave("a").expect(NONE)
+    kept.leave("a").expect(ErrorCode.NONE)
     group = kept.group()
-    kept.delete().expect(NONE)
+    kept.delete().expect(ErrorCode.NONE)
     wheel = kept._serving.deadlines
     assert group not in [item for slot in wheel._slots.values() for item in slot]
     assert group.filed == NEVER

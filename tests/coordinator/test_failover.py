@@ -8,31 +8,12 @@ from __future__ import annotations
 import pytest
 
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
-from protocol.errors import ProtocolError
+from coordinator.notes import How, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    GROUP_SUBSCRIBED_TO_TOPIC,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    NOT_COORDINATOR,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0,
-    UNKNOWN_MEMBER_ID,
-    How,
-    Kind,
-    Play,
-    image,
-    row,
-    scenario,
-)
+from tests.coordinator.playbook import T0, Play, image, row, scenario
 
 KEY = group_key("g")
 
@@ -41,9 +22,9 @@ KEY = group_key("g")
 def test_loaded_members_go_on_as_before_with_a_full_session(play: Play) -> None:
     play.f2()
     assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
-    play.heartbeat("m0", 7).expect(NONE)
-    play.sync("m1", generation=7).expect(NONE, 2)
-    play.group_is(STABLE, generation=7, leader="m0", members=["m0", "m1"])
+    play.heartbeat("m0", 7).expect(ErrorCode.NONE)
+    play.sync("m1", generation=7).expect(ErrorCode.NONE, 2)
+    play.group_is(State.STABLE, generation=7, leader="m0", members=["m0", "m1"])
 
 
 @scenario("FO-02")
@@ -56,14 +37,14 @@ def test_a_loaded_follower_that_rejoins_unchanged_is_answered_at_once(play: Play
 def test_a_loaded_member_is_known_to_support_the_chosen_protocol_alone(play: Play) -> None:
     play.f2()
     play.join("m1", protocols=["range", "roundrobin"]).parks()
-    play.group_is(PREPARING, generation=7)
+    play.group_is(State.PREPARING, generation=7)
 
 
 @scenario("FO-04")
 def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None:
     play.f2()
-    play.join("x", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.join("x", protocols=["range", "roundrobin"]).expect(MEMBER_ID_REQUIRED)
+    play.join("x", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("x", protocols=["range", "roundrobin"]).expect(ErrorCode.MEMBER_ID_REQUIRED)
 
 
 @scenario("FO-05")
@@ -75,8 +56,8 @@ def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Pl
     stored = record.image.members[1]
     assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
     assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
-    play.heartbeat("m1", 7).expect(FENCED_INSTANCE_ID)
-    play.heartbeat("m1'", 7).expect(NONE)
+    play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.heartbeat("m1'", 7).expect(ErrorCode.NONE)
 
 
 @scenario("FO-06")
@@ -84,38 +65,38 @@ def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Pl
 def test_an_old_client_that_leads_a_loaded_group_and_restarts_is_told_that_another_leads(play: Play, version: int) -> None:
     play.f2s()
     play.join("m0'", version=version).expect(generation=7, leader="m0", members=[])
-    play.group_is(STABLE, generation=7, leader="m0'")
+    play.group_is(State.STABLE, generation=7, leader="m0'")
 
 
 @scenario("FO-07")
 def test_loaded_members_that_stay_away_end_their_group(play: Play) -> None:
     play.f2(session={"m1": 12_000})
-    play.at(9_999).group_is(STABLE)
-    play.at(10_000).group_is(PREPARING, generation=7, leader="m1", members=["m1"])
-    play.heartbeat("m1").expect(REBALANCE_IN_PROGRESS)
-    play.at(14_999).group_is(PREPARING)
-    play.at(15_000).group_is(EMPTY, generation=8, members=[])
+    play.at(9_999).group_is(State.STABLE)
+    play.at(10_000).group_is(State.PREPARING, generation=7, leader="m1", members=["m1"])
+    play.heartbeat("m1").expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.at(14_999).group_is(State.PREPARING)
+    play.at(15_000).group_is(State.EMPTY, generation=8, members=[])
     play.wrote("W3")
 
 
 @scenario("FO-08")
 def test_nobody_is_in_a_loaded_group_that_was_empty(play: Play) -> None:
     play.load((KEY, image(3)))
-    play.heartbeat("m0").expect(UNKNOWN_MEMBER_ID)
-    play.join("m0", id="m0").expect(UNKNOWN_MEMBER_ID, id="m0")
-    play.join("x").expect(MEMBER_ID_REQUIRED)
+    play.heartbeat("m0").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.join("m0", id="m0").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="m0")
+    play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("x").parks()
     play.after(3_000).expect("x", generation=4, members=["x"])
 
 
 @scenario("FO-09")
 def test_an_id_that_was_handed_out_before_a_failover_means_nothing_after_it(play: Play) -> None:
-    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("p").parks()
     play.failover()
-    play.group_is(EMPTY, generation=0)
-    play.join("p").expect(UNKNOWN_MEMBER_ID, id="p")
-    play.join("q").expect(MEMBER_ID_REQUIRED)
+    play.group_is(State.EMPTY, generation=0)
+    play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="p")
+    play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def rejoined_but_not_assigned(play: Play) -> None:
@@ -123,17 +104,17 @@ def rejoined_but_not_assigned(play: Play) -> None:
     play.f2()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
-    play.group_is(COMPLETING, generation=8)
+    play.group_is(State.COMPLETING, generation=8)
     play.failover()
 
 
 @scenario("FO-10")
 def test_a_generation_without_assignments_is_forgotten_and_its_number_used_again(play: Play) -> None:
     rejoined_but_not_assigned(play)
-    play.group_is(STABLE, generation=7)
-    play.sync("m0", generation=8).expect(ILLEGAL_GENERATION)
-    play.heartbeat("m0", 8).expect(ILLEGAL_GENERATION)
-    play.heartbeat("m0", 7).expect(NONE)
+    play.group_is(State.STABLE, generation=7)
+    play.sync("m0", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.heartbeat("m0", 8).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.heartbeat("m0", 7).expect(ErrorCode.NONE)
     play.join("m0").parks()
     play.join("m1").expect(generation=8, members=[])
     play.expect("m0", generation=8, leader="m0", members=["m0", "m1"])
@@ -146,8 +127,8 @@ def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
     play.failover()
-    play.sync("x", generation=8).expect(UNKNOWN_MEMBER_ID)
-    play.join("x").expect(UNKNOWN_MEMBER_ID, id="x")
+    play.sync("x", generation=8).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.join("x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
     play.join("x'").parks()
 
 
@@ -162,11 +143,11 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
     assert [member.member_id for member in record.image.members] == ["m0", play.id_of("m1'")]
     assert (record.image.generation, record.image.members[1].assignment) == (7, b"\x02")
     play.failover()
-    play.sync("m1'", generation=8).expect(ILLEGAL_GENERATION)
-    play.heartbeat("m1'", 8).expect(ILLEGAL_GENERATION)
+    play.sync("m1'", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.heartbeat("m1'", 8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.join("m1'").expect(generation=7, leader="m0", members=[])
-    play.sync("m1'", generation=7).expect(NONE, 2)
-    play.heartbeat("m1", 7).expect(FENCED_INSTANCE_ID)
+    play.sync("m1'", generation=7).expect(ErrorCode.NONE, 2)
+    play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("FO-12")
@@ -181,7 +162,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
     assert record.image is not None
     assert record.image.leader == play.id_of("m0''")
     play.failover()
-    play.heartbeat("m0''", 7).expect(NONE)
+    play.heartbeat("m0''", 7).expect(ErrorCode.NONE)
 
 
 @scenario("FO-13")
@@ -191,27 +172,27 @@ def test_assignments_that_reached_the_log_are_there_though_nobody_heard_of_them(
     play.hold_appends()
     play.sync("a", {"a": 1, "b": 2}).parks()
     play.failover(written=True)
-    play.sync(actor, generation=1).expect(NONE, 1 if actor == "a" else 2)
+    play.sync(actor, generation=1).expect(ErrorCode.NONE, 1 if actor == "a" else 2)
 
 
 @scenario("FO-14")
 def test_a_member_that_left_others_behind_is_in_again_after_a_failover_until_its_session_ends(play: Play) -> None:
     play.d2()
-    play.leave("b").expect(NONE)
+    play.leave("b").expect(ErrorCode.NONE)
     play.join("a").expect(generation=2, members=["a"])
     play.wrote()
     play.failover()
-    play.group_is(STABLE, generation=1, members=["a", "b"])
-    play.alive("a").at(9_999).group_is(STABLE)
-    play.at(10_000).group_is(PREPARING, members=["a"])
+    play.group_is(State.STABLE, generation=1, members=["a", "b"])
+    play.alive("a").at(9_999).group_is(State.STABLE)
+    play.at(10_000).group_is(State.PREPARING, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
 
 
 @scenario("FO-15")
 def test_an_empty_group_keeps_its_generation_over_a_failover(play: Play) -> None:
-    play.d1().leave("a").expect(NONE)
+    play.d1().leave("a").expect(ErrorCode.NONE)
     play.failover()
-    play.group_is(EMPTY, generation=2, members=[])
+    play.group_is(State.EMPTY, generation=2, members=[])
 
 
 @scenario("FO-16", "JR-03")
@@ -219,9 +200,9 @@ def test_a_static_members_new_id_survives_a_failover(play: Play) -> None:
     play.s2()
     play.join("b'").expect(generation=1)
     play.failover()
-    play.heartbeat("b").expect(FENCED_INSTANCE_ID)
-    play.heartbeat("b'").expect(NONE)
-    play.sync("b'").expect(NONE, 2)
+    play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.heartbeat("b'").expect(ErrorCode.NONE)
+    play.sync("b'").expect(ErrorCode.NONE, 2)
 
 
 @scenario("FO-17")
@@ -231,11 +212,11 @@ def test_a_static_members_return_that_never_reached_the_log_is_asked_again(play:
     held = play.join("b'")
     held.parks()
     play.log_fails()
-    held.expect(NOT_COORDINATOR, id="")
-    play.heartbeat("b").expect(NONE)
+    held.expect(ErrorCode.NOT_COORDINATOR, id="")
+    play.heartbeat("b").expect(ErrorCode.NONE)
     play.join("b''").expect(generation=1, id="b''", members=[])
     play.wrote("W4")
-    play.heartbeat("b").expect(FENCED_INSTANCE_ID)
+    play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 def member(id: str, instance: str | None) -> MemberMetadata:
@@ -263,7 +244,7 @@ OFFSET = offset_key(offset_key_prefix("g", "t0"), 0)
 @scenario("FO-20")
 def test_offsets_without_a_group_record_make_a_simple_group(play: Play) -> None:
     play.load((OFFSET, offset_value(42, -1, b"", 1)))
-    play.group_is(EMPTY, generation=0, members=[])
+    play.group_is(State.EMPTY, generation=0, members=[])
     assert play.listed()[0].protocol_type == ""
     play.fetch().expect(42, commit_ms=1)
 
@@ -271,7 +252,7 @@ def test_offsets_without_a_group_record_make_a_simple_group(play: Play) -> None:
 @scenario("FO-21")
 def test_an_offset_after_a_groups_tombstone_makes_it_a_simple_group(play: Play) -> None:
     play.load((KEY, image(7, [member("m", None)])), (KEY, None), (OFFSET, offset_value(42, -1, b"", 1)))
-    play.group_is(EMPTY, generation=0, members=[])
+    play.group_is(State.EMPTY, generation=0, members=[])
     assert play.group().protocol_type is None
     play.fetch().expect(42)
 
@@ -279,8 +260,8 @@ def test_an_offset_after_a_groups_tombstone_makes_it_a_simple_group(play: Play) 
 @scenario("FO-21")
 def test_an_offset_that_was_committed_after_its_group_had_ended_is_not_lost(play: Play) -> None:
     play.commit(None, {("t0", 0): 5, ("t0", 1): 5})
-    play.delete().expect(NONE)
-    play.commit(None, {("t0", 0): 6}).expect(NONE)
+    play.delete().expect(ErrorCode.NONE)
+    play.commit(None, {("t0", 0): 6}).expect(ErrorCode.NONE)
     play.failover()
     assert play.fetch_all() == {("t0", 0): 6}
 
@@ -312,14 +293,14 @@ def test_records_that_cannot_be_understood_are_an_error(play: Play, key: bytes, 
 def test_a_parked_join_is_sent_away_with_its_own_id_when_the_shard_is_unloaded(play: Play) -> None:
     parked = play.p2()
     play.unload()
-    parked.expect(NOT_COORDINATOR, id="a")
+    parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
 
 
 @scenario("FO-27")
 def test_a_parked_sync_is_sent_away_when_the_shard_is_unloaded(play: Play) -> None:
     parked = play.c2b()
     play.unload()
-    parked.expect(NOT_COORDINATOR)
+    parked.expect(ErrorCode.NOT_COORDINATOR)
 
 
 @scenario("FO-28")
@@ -332,31 +313,31 @@ def test_a_leader_whose_assignments_are_on_their_way_is_answered_once_when_the_s
     held.parks()
     if orderly:
         play.unload()
-        held.expect(NONE, 1)
+        held.expect(ErrorCode.NONE, 1)
     else:
         play.log_fails()
-        held.expect(NOT_COORDINATOR)
+        held.expect(ErrorCode.NOT_COORDINATOR)
 
 
 @scenario("FO-30")
 def test_after_unloading_and_loading_time_begins_anew(play: Play) -> None:
     play.s2()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(9_000).unload()
     play.load()
     assert (play.session_left("a"), play.session_left("b")) == (10_000, 10_000)
-    play.at(18_999).group_is(STABLE, generation=1, members=["a", "b"], pending=[])
-    play.at(19_000).group_is(EMPTY, members=[])
+    play.at(18_999).group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
+    play.at(19_000).group_is(State.EMPTY, members=[])
 
 
 @scenario("FO-31")
 def test_a_loaded_member_that_is_heard_in_time_stays_and_the_other_goes(play: Play) -> None:
     play.f2()
-    play.at(9_999).heartbeat("m0").expect(NONE)
-    play.at(10_000).group_is(PREPARING, members=["m0"])
+    play.at(9_999).heartbeat("m0").expect(ErrorCode.NONE)
+    play.at(10_000).group_is(State.PREPARING, members=["m0"])
 
 
 @scenario("FO-32")
 def test_what_members_subscribe_to_is_read_from_the_log(play: Play) -> None:
     play.f2()
-    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[GROUP_SUBSCRIBED_TO_TOPIC, NONE])
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import FENCED_INSTANCE_ID, NONE, STABLE, UNKNOWN_MEMBER_ID, Play, row, scenario
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, row, scenario
 
-FENCED, UNKNOWN = FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID
+FENCED, UNKNOWN = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_the_old_process_cannot_sync(restarted: Play, instance: str | None, erro
         row("FE-07", "", "ib", 1, FENCED),
         row("FE-08", "b'", "zz", 1, UNKNOWN),
         row("FE-09", "b'", "ia", 1, FENCED),
-        row("FE-10", "b'", None, 1, NONE),
+        row("FE-10", "b'", None, 1, ErrorCode.NONE),
     ],
 )
 def test_a_heartbeat_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
@@ -48,12 +50,12 @@ def test_a_heartbeat_is_answered_by_who_sends_it(restarted: Play, id: str, insta
     [
         row("FE-11", "b", "ib", FENCED),
         row("FE-12", "b", None, UNKNOWN),
-        row("FE-24", "b'", None, NONE),
+        row("FE-24", "b'", None, ErrorCode.NONE),
     ],
 )
 def test_a_leave_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, error: int) -> None:
     restarted.leave((id, instance)).expect(error)
-    assert (restarted.group().state == STABLE) == (error != NONE)
+    assert (restarted.group().state == State.STABLE) == (error != ErrorCode.NONE)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_leave_is_answered_by_who_sends_it(restarted: Play, id: str, instance:
         row("FE-15", "b", None, 1, UNKNOWN),
         row("FE-16", "b", "ib", -1, FENCED),
         row("FE-17", "", "ib", -1, FENCED),
-        row("FE-23", "b'", "ib", 1, NONE),
+        row("FE-23", "b'", "ib", 1, ErrorCode.NONE),
     ],
 )
 def test_a_commit_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:

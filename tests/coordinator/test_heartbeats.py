@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INVALID_GROUP_ID,
-    NONE,
-    NOT_COORDINATOR,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    Cause,
-    How,
-    Kind,
-    Play,
-    row,
-    scenario,
-)
+from coordinator.notes import Cause, How, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import MemberGone
+from tests.coordinator.playbook import Play, row, scenario
 
 
 @pytest.mark.parametrize(
     ("id", "instance", "generation", "error"),
     [
-        row("HB-01", "a", "ia", 1, NONE),
-        row("HB-01", "a", None, 1, NONE),
-        row("HB-02", "a", "zz", 1, UNKNOWN_MEMBER_ID),
-        row("HB-02", "b", "ia", 1, FENCED_INSTANCE_ID),
-        row("HB-02", "", "ia", 1, FENCED_INSTANCE_ID),
-        row("HB-02", "x", None, 1, UNKNOWN_MEMBER_ID),
-        row("HB-03", "a", "ia", 0, ILLEGAL_GENERATION),
-        row("HB-03", "a", "ia", 2, ILLEGAL_GENERATION),
-        row("HB-03", "a", "ia", -1, ILLEGAL_GENERATION),
+        row("HB-01", "a", "ia", 1, ErrorCode.NONE),
+        row("HB-01", "a", None, 1, ErrorCode.NONE),
+        row("HB-02", "a", "zz", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        row("HB-02", "b", "ia", 1, ErrorCode.FENCED_INSTANCE_ID),
+        row("HB-02", "", "ia", 1, ErrorCode.FENCED_INSTANCE_ID),
+        row("HB-02", "x", None, 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        row("HB-03", "a", "ia", 0, ErrorCode.ILLEGAL_GENERATION),
+        row("HB-03", "a", "ia", 2, ErrorCode.ILLEGAL_GENERATION),
+        row("HB-03", "a", "ia", -1, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
 def test_identity_comes_before_the_generation(play: Play, id: str, instance: str | None, generation: int, error: int) -> None:
@@ -51,57 +37,57 @@ def test_while_assignments_are_awaited_members_are_told_nothing(play: Play) -> N
     play.s2()
     play.join("a")
     play.join("b")
-    play.group_is(COMPLETING, generation=2)
+    play.group_is(State.COMPLETING, generation=2)
     play.heartbeat("b", 2).expect()
-    play.heartbeat("b", 1).expect(ILLEGAL_GENERATION)
+    play.heartbeat("b", 1).expect(ErrorCode.ILLEGAL_GENERATION)
 
 
 @scenario("HB-05")
 def test_in_a_join_phase_members_are_called_back(play: Play) -> None:
     play.p2()
-    play.heartbeat("b", 1).expect(REBALANCE_IN_PROGRESS)
-    play.heartbeat("b", 2).expect(ILLEGAL_GENERATION)
+    play.heartbeat("b", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
 
 
 @scenario("HB-06")
 def test_in_an_empty_group_nobody_lives(play: Play) -> None:
     play.d1()
     play.leave("a")
-    play.group_is(EMPTY, generation=2)
-    play.heartbeat("a", 2).expect(UNKNOWN_MEMBER_ID)
+    play.group_is(State.EMPTY, generation=2)
+    play.heartbeat("a", 2).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("HB-07")
 def test_where_no_group_is_nobody_lives(play: Play) -> None:
-    play.heartbeat("x", 0).expect(UNKNOWN_MEMBER_ID)
-    play.heartbeat("x", 0, group="").expect(INVALID_GROUP_ID)
+    play.heartbeat("x", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
     play.no_group()
 
 
 @scenario("HB-09")
 def test_a_static_member_that_is_silent_expires_as_any_other(play: Play) -> None:
     play.s2()
-    play.alive("a").at(9_999).group_is(STABLE, members=["a", "b"])
-    play.at(10_000).group_is(PREPARING, generation=1, members=["a"])
-    play.heartbeat("b", 1).expect(UNKNOWN_MEMBER_ID)
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.alive("a").at(9_999).group_is(State.STABLE, members=["a", "b"])
+    play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
+    play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.noted(Kind.MEMBER_GONE, member_id="b", instance_id="ib", how=How.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
-    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
+    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
     play.wrote()
 
 
 @scenario("HB-10")
 def test_a_leader_that_is_silent_is_followed_by_another(play: Play) -> None:
     play.s2()
-    play.alive("b").at(10_000).group_is(PREPARING, leader="b", members=["b"])
+    play.alive("b").at(10_000).group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
 
 
 @scenario("HB-11")
 def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
     play.s1()
-    play.at(9_999).group_is(STABLE)
-    play.at(10_000).group_is(EMPTY, generation=2)
+    play.at(9_999).group_is(State.STABLE)
+    play.at(10_000).group_is(State.EMPTY, generation=2)
     (record,) = play.wrote("W3")
     assert record.image is not None
     assert (record.image.protocol_type, record.image.generation, record.image.current_state_timestamp) == ("consumer", 2, play.now)
@@ -111,9 +97,9 @@ def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
 def test_a_heartbeat_in_the_last_moment_is_in_time(play: Play) -> None:
     play.s1()
     play.at(9_999).heartbeat("a", 1).expect()
-    play.at(10_000).group_is(STABLE)
-    play.at(19_998).group_is(STABLE)
-    play.at(19_999).group_is(EMPTY)
+    play.at(10_000).group_is(State.STABLE)
+    play.at(19_998).group_is(State.STABLE)
+    play.at(19_999).group_is(State.EMPTY)
 
 
 @scenario("HB-13")
@@ -134,8 +120,8 @@ def test_a_member_that_commits_lives(play: Play) -> None:
     play.alive("a")
     for ms in (9_000, 18_000, 27_000):
         play.at(ms).commit("b", generation=1).expect()
-    play.at(36_999).group_is(STABLE, members=["a", "b"])
-    play.at(37_000).group_is(PREPARING, members=["a"])
+    play.at(36_999).group_is(State.STABLE, members=["a", "b"])
+    play.at(37_000).group_is(State.PREPARING, members=["a"])
 
 
 @scenario("HB-15")
@@ -146,31 +132,31 @@ def test_fetching_and_syncing_are_no_signs_of_life(play: Play) -> None:
         play.at(ms)
         play.fetch().expect(-1)
         play.sync("b", generation=1).expect(assignment=2)
-    play.at(10_000).group_is(PREPARING, members=["a"])
+    play.at(10_000).group_is(State.PREPARING, members=["a"])
 
 
 @scenario("HB-16")
 def test_the_end_of_a_replaced_members_session_is_nobodys(play: Play) -> None:
     play.s2()
     play.alive("a").at(5_000).join("b'").expect(generation=1)
-    play.at(14_999).group_is(STABLE, generation=1, members=["a", "b'"])
-    play.at(15_000).group_is(PREPARING, members=["a"])
-    assert [note.body.member_id for note in play.notes if note.kind == Kind.MEMBER_GONE] == [play.id_of("b'")]
+    play.at(14_999).group_is(State.STABLE, generation=1, members=["a", "b'"])
+    play.at(15_000).group_is(State.PREPARING, members=["a"])
+    assert [note.body.member_id for note in play.notes if isinstance(note.body, MemberGone)] == [play.id_of("b'")]
 
 
 def test_a_refused_heartbeat_is_no_sign_of_life(play: Play) -> None:
     play.s1()
-    play.at(9_000).heartbeat("a", 0).expect(ILLEGAL_GENERATION)
-    play.at(10_000).group_is(EMPTY)
+    play.at(9_000).heartbeat("a", 0).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.at(10_000).group_is(State.EMPTY)
 
 
 def test_a_log_that_is_slow_gives_a_member_one_more_session(play: Play) -> None:
     play.s2()
     assert play.shard is not None
     play.shard.stalled = True
-    play.at(10_000).group_is(STABLE, members=["a", "b"])
+    play.at(10_000).group_is(State.STABLE, members=["a", "b"])
     assert play.session_left("a") == play.session_left("b") == 10_000
-    play.at(20_000).group_is(EMPTY)  # once: what is slow may stay so
+    play.at(20_000).group_is(State.EMPTY)  # once: what is slow may stay so
 
 
 def test_a_member_that_gave_a_sign_of_life_gets_another_session_on_a_slow_log(play: Play) -> None:
@@ -179,27 +165,27 @@ def test_a_member_that_gave_a_sign_of_life_gets_another_session_on_a_slow_log(pl
     play.shard.stalled = True
     play.at(19_000)
     play.heartbeat("a")
-    play.at(29_000).group_is(PREPARING, members=["a"])
+    play.at(29_000).group_is(State.PREPARING, members=["a"])
     assert play.session_left("a") == 10_000
-    play.at(39_000).group_is(EMPTY)
+    play.at(39_000).group_is(State.EMPTY)
 
 
 def test_a_log_that_is_slow_costs_nobody_its_time_to_sync(play: Play) -> None:
     play.c2(rebalance=5_000)
     assert play.shard is not None
     play.shard.stalled = True
-    play.alive("a", "b").at(5_000).group_is(COMPLETING, members=["a", "b"])
+    play.alive("a", "b").at(5_000).group_is(State.COMPLETING, members=["a", "b"])
     assert play.phase_left() == 5_000
-    play.at(10_000).group_is(EMPTY)
+    play.at(10_000).group_is(State.EMPTY)
 
 
 def test_a_log_that_is_slow_costs_nobody_the_id_it_was_given(play: Play) -> None:
     play.join("p", session=6_000)
     assert play.shard is not None
     play.shard.stalled = True
-    play.at(6_000).group_is(EMPTY, pending=["p"])
-    play.at(11_999).group_is(EMPTY, pending=["p"])
-    play.at(12_000).group_is(EMPTY, pending=[])
+    play.at(6_000).group_is(State.EMPTY, pending=["p"])
+    play.at(11_999).group_is(State.EMPTY, pending=["p"])
+    play.at(12_000).group_is(State.EMPTY, pending=[])
 
 
 @pytest.mark.parametrize("skew_ms", [-691_200_000, 691_200_000])
@@ -207,14 +193,14 @@ def test_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(play: Play, ske
     play.s2()
     play.at(3_000)
     play.skew_ms = skew_ms
-    play.at(9_999).group_is(STABLE)
-    play.at(10_000).group_is(EMPTY)
+    play.at(9_999).group_is(State.STABLE)
+    play.at(10_000).group_is(State.EMPTY)
 
 
 def test_a_suspended_shard_gives_everybody_a_full_session(play: Play) -> None:
     play.s2()
     play.at(9_000)
-    play.log_fails(NOT_COORDINATOR)
+    play.log_fails(ErrorCode.NOT_COORDINATOR)
     assert play.session_left("a") == play.session_left("b") == 10_000
 
 
@@ -223,5 +209,5 @@ def test_a_session_that_is_made_shorter_ends_in_time(play: Play) -> None:
     play.join("b'", session=6_000)
     assert play.session_left("b'") == 60_000
     play.alive("a").after(1_000).heartbeat("b'", 1).expect()
-    play.after(5_999).group_is(STABLE)
-    play.after(1).group_is(PREPARING, members=["a"])
+    play.after(5_999).group_is(State.STABLE)
+    play.after(1).group_is(State.PREPARING, members=["a"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import EMPTY, MEMBER_ID_REQUIRED, PREPARING, T0_T1, UNKNOWN_MEMBER_ID, Play, row, scenario
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 
 @scenario("IR-01")
 def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:
     joining = play.join("a", instance="ia")
-    play.at(2_999).group_is(PREPARING)
+    play.at(2_999).group_is(State.PREPARING)
     joining.parks()
     play.at(3_000)
     joining.expect(generation=1)
@@ -55,7 +57,7 @@ def test_without_a_delay_members_of_one_moment_are_still_one_generation(play: Pl
 @scenario("IR-06")
 def test_an_id_that_was_handed_out_extends_nothing_and_survives(play: Play) -> None:
     first = play.join("a", instance="ia")
-    play.at(100).join("p").expect(MEMBER_ID_REQUIRED)
+    play.at(100).join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(3_000)
     first.expect(generation=1, members=["a"], at=3_000)
     play.group_is(play.group().state, pending=["p"])
@@ -85,8 +87,8 @@ def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) ->
     a = play.join("a", instance="ia")
     b = play.join("b", instance="ib")
     play.leave(("", "ia")).expect()
-    a.expect(UNKNOWN_MEMBER_ID, id="", at=0)
-    play.group_is(PREPARING, leader="b", members=["b"])
+    a.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
     play.at(20_000)
     b.expect(generation=1, leader="b", members=["b"], at=6_000)
 
@@ -96,9 +98,9 @@ def test_a_phase_that_everybody_left_ends_all_the_same(play: Play) -> None:
     play.join("a", instance="ia")
     play.wrote("W1")
     play.leave(("", "ia")).expect()
-    play.at(2_999).group_is(PREPARING, generation=0, members=[])
+    play.at(2_999).group_is(State.PREPARING, generation=0, members=[])
     play.wrote()
-    play.at(3_000).group_is(EMPTY, generation=1)
+    play.at(3_000).group_is(State.EMPTY, generation=1)
     play.wrote("W3")
 
 
@@ -117,7 +119,7 @@ def test_a_phase_that_could_not_be_extended_any_more_extends_the_next_one(play: 
     play.configure(group_initial_rebalance_delay_ms=1_000)
     play.joined("a", "b", rebalance=1_000)
     play.leave("a", "b").expect(0, 0)
-    play.group_is(EMPTY)
+    play.group_is(State.EMPTY)
     joining = play.join("c", rebalance=5_000, version=3)
     play.at(1_999)
     joining.parks()
@@ -130,7 +132,7 @@ def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: P
     play.join("a", version=3)
     play.at(1_000)
     again = play.join("a", metadata=T0_T1).parks()
-    play.group_is(PREPARING, generation=0)
+    play.group_is(State.PREPARING, generation=0)
     play.at(20_000)
     again.expect(generation=1, at=3_000)
     assert again.reply.members[0][2] == T0_T1
@@ -140,7 +142,7 @@ def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: P
 def test_an_empty_group_that_is_joined_waits_again(play: Play) -> None:
     play.d1()
     play.leave("a")
-    play.group_is(EMPTY, generation=2)
+    play.group_is(State.EMPTY, generation=2)
     joining = play.join("b", instance="ib").parks()
     play.at(20_000)
     joining.expect(generation=3, at=3_000)

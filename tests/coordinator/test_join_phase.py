@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    ILLEGAL_GENERATION,
-    MEMBER_ID_REQUIRED,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    Cause,
-    How,
-    Kind,
-    Play,
-    Round,
-    scenario,
-)
+from coordinator.notes import Cause, How, Kind, Round
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
+from tests.coordinator.playbook import T0_T1, Play, scenario
 
 
 @scenario("RB-01")
@@ -30,10 +18,10 @@ def test_a_dynamic_member_that_only_heartbeats_is_out_when_the_join_phase_ends(p
     assert play.phase_left() == 20_000
     play.alive("a").at(19_999)
     b.parks()
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.at(20_000)
     b.expect(generation=2, leader="b", members=["b"], at=20_000)
-    play.heartbeat("a", 1).expect(UNKNOWN_MEMBER_ID)
+    play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.noted(Kind.MEMBER_GONE, member_id="a", how=How.REBALANCE_TIMEOUT)
     play.wrote()
 
@@ -50,7 +38,7 @@ def absent_leader(play: Play) -> Play:
 @scenario("RB-02")
 def test_a_static_member_that_only_heartbeats_stays(play: Play) -> None:
     absent_leader(play)
-    play.group_is(COMPLETING, generation=2, leader="b", members=["a", "b"])
+    play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
     (record,) = play.wrote("W2")
     assert record.image is not None
@@ -65,14 +53,14 @@ def test_a_leader_leads_on_when_another_one_leaves_wherever_they_stand(play: Pla
     b.expect(generation=2, leader="b", members=["a", "b", "c"])
     play.sync("b", {"a": 1, "b": 2, "c": 3})
     play.leave("c")
-    play.group_is(PREPARING, leader="b", members=["a", "b"])
+    play.group_is(State.PREPARING, leader="b", members=["a", "b"])
     play.join("a")
     play.join("b").expect(generation=3, leader="b", members=["a", "b"])
 
 
 def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
     """It may end before its time, when the last id that was handed out is not used; what it had left counts for no later phase."""
-    play.join("p", session=6_000, rebalance=60_000).expect(MEMBER_ID_REQUIRED)
+    play.join("p", session=6_000, rebalance=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(100).join("a", version=3, rebalance=60_000)
     b = play.at(2_900).join("b", version=3, rebalance=60_000)
     play.at(5_000).join("c", version=3, rebalance=60_000)
@@ -85,17 +73,17 @@ def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
     play.join("a").parks()
     play.alive("a", "b", "c").at(66_000)
     again.expect(generation=2, at=66_000)
-    play.group_is(COMPLETING, members=["a", "b"])
+    play.group_is(State.COMPLETING, members=["a", "b"])
 
 
 @scenario("RB-03")
 def test_a_static_member_that_missed_a_generation_finds_its_way_back_into_it(play: Play) -> None:
     absent_leader(play)
     play.sync("b", {"a": 7, "b": 8})
-    play.heartbeat("a", 1).expect(ILLEGAL_GENERATION)
+    play.heartbeat("a", 1).expect(ErrorCode.ILLEGAL_GENERATION)
     play.join("a").expect(generation=2, leader="b", members=[], at=20_000)
     play.sync("a", generation=2).expect(assignment=7)
-    play.alive("b").at(60_000).group_is(STABLE, generation=2, members=["a", "b"])
+    play.alive("b").at(60_000).group_is(State.STABLE, generation=2, members=["a", "b"])
 
 
 @scenario("RB-04")
@@ -134,11 +122,11 @@ def test_a_newcomers_rebalance_timeout_counts_for_the_rebalance_it_begins(play: 
 def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(play: Play) -> None:
     play.s3(rebalance=5_000, session=12_000)
     play.leave("c")
-    play.at(5_000).group_is(PREPARING, generation=1, members=["a", "b"])
+    play.at(5_000).group_is(State.PREPARING, generation=1, members=["a", "b"])
     assert play.phase_left() == 5_000
-    play.at(10_000).group_is(PREPARING, generation=1, members=["a", "b"])
+    play.at(10_000).group_is(State.PREPARING, generation=1, members=["a", "b"])
     play.at(11_999).wrote()
-    play.at(12_000).group_is(EMPTY, generation=2)
+    play.at(12_000).group_is(State.EMPTY, generation=2)
     play.wrote("W3")
     play.noted(Kind.ROUND_END, result=Round.EMPTY)
 
@@ -146,7 +134,7 @@ def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(pla
 @scenario("RB-09")
 def test_an_id_that_was_handed_out_is_waited_for_until_it_expires(play: Play) -> None:
     play.d1(rebalance=30_000)
-    play.join("p", session=6_000).expect(MEMBER_ID_REQUIRED)
+    play.join("p", session=6_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     a = play.join("a").parks()
     play.at(30_000)
     a.expect(generation=2, members=["a"], at=6_000)
@@ -159,9 +147,9 @@ def test_an_id_that_was_handed_out_does_not_hold_the_join_phase_beyond_its_end(p
     a = play.join("a").parks()
     play.at(3_000)
     a.expect(generation=2, members=["a"], at=3_000)
-    play.group_is(COMPLETING, pending=["p"])
+    play.group_is(State.COMPLETING, pending=["p"])
     play.join("p").parks()
-    play.group_is(PREPARING, generation=2, pending=[])
+    play.group_is(State.PREPARING, generation=2, pending=[])
 
 
 @scenario("RB-11")
@@ -180,7 +168,7 @@ def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_en
     for ms in range(3_000, 20_000, 3_000):
         play.at(ms)
         if by == "heartbeats":
-            play.heartbeat("b", 1).expect(REBALANCE_IN_PROGRESS)
+            play.heartbeat("b", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
         else:
             play.commit("b", generation=1).expect()
         a.parks()
@@ -201,7 +189,7 @@ def test_a_member_that_leaves_while_it_is_parked_is_answered(play: Play) -> None
     play.d2()
     b = play.join("b", metadata=T0_T1)
     play.leave("b").expect()
-    b.expect(UNKNOWN_MEMBER_ID, id="")
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")
     play.join("a").expect(generation=2, members=["a"])
 
 
@@ -222,8 +210,8 @@ def test_a_group_of_which_only_an_id_is_left_becomes_empty_at_once(play: Play) -
     play.d1()
     play.join("p", session=30_000)
     play.leave("a").expect()
-    play.group_is(PREPARING, generation=1, members=[], pending=["p"])
-    play.after(0).group_is(EMPTY, generation=2, pending=["p"])
+    play.group_is(State.PREPARING, generation=1, members=[], pending=["p"])
+    play.after(0).group_is(State.EMPTY, generation=2, pending=["p"])
     play.wrote("W3")
     p = play.join("p").parks()
     play.at(3_000)
@@ -237,7 +225,7 @@ def test_a_newcomer_that_is_parked_is_given_up_after_five_minutes(play: Play) ->
     play.alive("a").at(299_999)
     b.parks()
     play.at(300_000)
-    b.expect(UNKNOWN_MEMBER_ID, id="", at=300_000)
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
     play.join("a").expect(generation=2, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
 
@@ -245,7 +233,7 @@ def test_a_newcomer_that_is_parked_is_given_up_after_five_minutes(play: Play) ->
 @scenario("RB-18")
 def test_a_parked_member_may_heartbeat(play: Play) -> None:
     play.p2()
-    play.after(4_000).heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.after(4_000).heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("a") == 10_000
 
 
@@ -263,7 +251,7 @@ def test_a_parked_member_does_not_expire(play: Play) -> None:
 @scenario("RB-20")
 def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(play: Play) -> None:
     play.d2()
-    play.join("b2").expect(MEMBER_ID_REQUIRED)
+    play.join("b2").expect(ErrorCode.MEMBER_ID_REQUIRED)
     b2 = play.join("b2").parks()
     a = play.join("a").parks()
     play.at(30_000)
@@ -281,9 +269,9 @@ def test_without_a_rebalance_timeout_nobody_has_time_to_sync(play: Play, rebalan
     play.at(3_000)
     a.expect(generation=1, members=["a", "b"], at=3_000)
     b.expect(generation=1)
-    play.after(0).group_is(EMPTY, generation=2)
+    play.after(0).group_is(State.EMPTY, generation=2)
     play.wrote("W3")
-    play.sync("a", generation=1).expect(UNKNOWN_MEMBER_ID)
+    play.sync("a", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("RB-22")
@@ -291,7 +279,7 @@ def test_a_join_whose_answer_was_lost_is_repeated(play: Play) -> None:
     play.p2()  # its connection closes, which nobody here notices
     play.join("b").expect(generation=2)
     play.join("a").expect(generation=2, leader="a", members=["a", "b"])
-    play.group_is(COMPLETING, generation=2)
+    play.group_is(State.COMPLETING, generation=2)
 
 
 @scenario("RB-23")
@@ -303,7 +291,7 @@ def test_of_two_newcomers_given_up_in_one_moment_the_second_is_alone_and_joins(p
         one.parks()
     play.at(300_000)
     gone, stays = sorted(both, key=lambda one: one.reply.error == 0)
-    gone.expect(UNKNOWN_MEMBER_ID, id="", at=300_000)
+    gone.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
     stays.expect(generation=1, at=300_000)
     assert len(stays.reply.members) == 1
     assert play.session_left("b" if gone is both[0] else "a") == 600_000
@@ -314,8 +302,8 @@ def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_anoth
     play.joined("a", "b", "c", static=True)
     b = play.sync("b").parks()
     play.leave("a").expect()
-    b.expect(REBALANCE_IN_PROGRESS)
-    play.group_is(PREPARING, members=["b", "c"])
+    b.expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING, members=["b", "c"])
     assert play.group().leader in (play.id_of("b"), play.id_of("c"))
     play.join("b").parks()
     play.join("c").expect(generation=2)
@@ -326,20 +314,20 @@ def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_anoth
 def test_a_state_change_tells_why(play: Play) -> None:
     play.d2()
     play.leave("b")
-    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.MEMBER_LEFT)
+    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT)
     play.join("a")
-    play.noted(Kind.STATE_CHANGE, from_state=PREPARING, to_state=COMPLETING, reason=Cause.EVERYONE_JOINED)
+    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.EVERYONE_JOINED)
     play.sync("a", {"a": 1})
-    play.noted(Kind.STATE_CHANGE, from_state=COMPLETING, to_state=STABLE, reason=Cause.ASSIGNED)
+    play.noted(Kind.STATE_CHANGE, from_state=State.COMPLETING, to_state=State.STABLE, reason=Cause.ASSIGNED)
     play.at(10_000)
-    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
+    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
 
 
 def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> None:
     play.d1()
     play.join("p")
     play.leave("p")
-    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
+    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
     play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT)
 
 
@@ -347,14 +335,14 @@ def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> No
     play.d2()
     play.join("p")
     play.leave("b", "p").expect(0, 0)
-    play.noted(Kind.STATE_CHANGE, from_state=STABLE, to_state=PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
 
 
 def test_a_group_that_nobody_is_left_in_was_emptied(play: Play) -> None:
     play.d1()
     play.after(1_000)
     play.leave("a")
-    play.noted(Kind.STATE_CHANGE, from_state=PREPARING, to_state=EMPTY, reason=Cause.GROUP_EMPTIED)
+    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.EMPTY, reason=Cause.GROUP_EMPTIED)
 
 
 def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) -> None:
@@ -364,6 +352,7 @@ def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) ->
     play.after(300)
     play.sync("b", {"a": 1, "b": 2}).expect()
     note = play.noted(Kind.ROUND_END, result=Round.STABLE, join_ms=20_000, sync_ms=300)
+    assert isinstance(note.body, RoundEnd)
     assert note.body.laggards == [play.id_of("a")]
 
 
@@ -378,7 +367,7 @@ def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
 def test_a_members_offer_is_told_as_a_number_that_a_note_can_hold(play: Play) -> None:
     for number in range(20):
         play.join(f"m{number}", metadata=bytes([number]) * 3, version=3)
-    told = {note.body.subscription_hash for note in play.notes if note.kind == Kind.MEMBER_JOIN}
+    told = {note.body.subscription_hash for note in play.notes if isinstance(note.body, MemberJoin)}
     assert len(told) == 20
     assert all(-(1 << 63) <= one < 1 << 63 for one in told)
 

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import ABOUT_CHARS_MAX, allowed
-from tests.coordinator.playbook import (
-    COORDINATOR_NOT_AVAILABLE,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    Cause,
-    How,
-    Kind,
-    Play,
-    scenario,
-)
+from coordinator.notes import ABOUT_CHARS_MAX, Cause, How, Kind, allowed
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, scenario
 
 
 @scenario("LV-01")
 def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
     play.d2()
-    play.leave("b").expect(NONE)
-    play.group_is(PREPARING, generation=1, members=["a"])
+    play.leave("b").expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, generation=1, members=["a"])
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
-    play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, leader="a", members=["a"])
     play.wrote()
 
 
 def test_what_a_client_says_of_its_leaving_is_told_beside_its_id(play: Play) -> None:
     play.d2()
-    play.leave("b", reason="the deployment is over").expect(NONE)
+    play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
 
 
 def test_what_it_says_is_cut_where_it_would_be_too_long_for_a_note(play: Play) -> None:
     play.d2()
-    play.leave("b", reason="x" * 32_767).expect(NONE)
+    play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:ABOUT_CHARS_MAX])
 
 
 @scenario("LV-02")
 def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
     play.d2()
-    play.leave("a").expect(NONE)
-    play.group_is(PREPARING, leader="b", members=["b"])
+    play.leave("a").expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
 
 
@@ -61,8 +48,8 @@ def test_the_last_to_leave_hears_of_it_when_the_empty_group_is_in_the_log(play: 
     left = play.leave("a")
     left.parks()
     play.confirm()
-    left.expect(NONE)
-    play.group_is(EMPTY, generation=2, members=[])
+    left.expect(ErrorCode.NONE)
+    play.group_is(State.EMPTY, generation=2, members=[])
     (record,) = play.wrote("W3")
     assert record.image is not None
     assert (record.image.protocol_type, record.image.protocol, record.image.leader) == ("consumer", None, None)
@@ -72,8 +59,8 @@ def test_the_last_to_leave_hears_of_it_when_the_empty_group_is_in_the_log(play: 
 def test_who_leaves_in_one_request_leaves_one_after_the_other_and_causes_one_rebalance(play: Play) -> None:
     play.s3()
     asked = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
-    asked.expect(NONE, NONE, *[UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id belongs to nobody
-    play.group_is(PREPARING, generation=1, leader="c", members=["c"])
+    asked.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id belongs to nobody
+    play.group_is(State.PREPARING, generation=1, leader="c", members=["c"])
     play.wrote()
     play.join("c").expect(generation=2, leader="c", members=["c"])
 
@@ -81,40 +68,40 @@ def test_who_leaves_in_one_request_leaves_one_after_the_other_and_causes_one_reb
 @scenario("LV-05")
 def test_an_instance_that_is_named_twice_leaves_once(play: Play) -> None:
     play.s3()
-    play.leave(("", "ia"), ("", "ib"), ("", "ic"), ("", "ic")).expect(NONE, NONE, NONE, UNKNOWN_MEMBER_ID)
-    play.group_is(EMPTY, generation=2, members=[])
+    play.leave(("", "ia"), ("", "ib"), ("", "ic"), ("", "ic")).expect(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+    play.group_is(State.EMPTY, generation=2, members=[])
     play.wrote("W3")
 
 
 @scenario("LV-06")
 def test_a_static_member_leaves_under_its_own_instance_id_or_none(play: Play) -> None:
     play.s2()
-    play.leave(("a", "ib")).expect(FENCED_INSTANCE_ID)
-    play.leave(("a", "zz")).expect(UNKNOWN_MEMBER_ID)
-    play.group_is(STABLE, members=["a", "b"])
-    play.leave(("a", None)).expect(NONE)
-    play.group_is(PREPARING, leader="b", members=["b"])
+    play.leave(("a", "ib")).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.leave(("a", "zz")).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.group_is(State.STABLE, members=["a", "b"])
+    play.leave(("a", None)).expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
 
 
 @scenario("LV-07")
 def test_a_stranger_cannot_leave_for_an_instance(play: Play) -> None:
     play.s2()
-    play.leave(("x", "ib")).expect(FENCED_INSTANCE_ID)
-    play.group_is(STABLE, members=["a", "b"])
+    play.leave(("x", "ib")).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.group_is(State.STABLE, members=["a", "b"])
 
 
 @scenario("LV-08")
 def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play: Play) -> None:
     play.s2()
-    play.leave(("", "ib")).expect(NONE)
-    play.group_is(PREPARING, members=["a"])
+    play.leave(("", "ib")).expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.ADMIN_REMOVED)
     play.noted(Kind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
 
 
 @scenario("LV-09")
 def test_nobody_leaves_a_group_that_is_not_there(play: Play) -> None:
-    play.leave(("x", None), ("y", "iy")).expect(UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID)
+    play.leave(("x", None), ("y", "iy")).expect(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
     play.wrote()
 
@@ -123,26 +110,26 @@ def test_nobody_leaves_a_group_that_is_not_there(play: Play) -> None:
 def test_nobody_leaves_an_empty_group(play: Play) -> None:
     play.d1().leave("a")
     play.wrote("W3")
-    play.leave("a").expect(UNKNOWN_MEMBER_ID)
-    play.group_is(EMPTY, generation=2)
+    play.leave("a").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.group_is(State.EMPTY, generation=2)
     play.wrote()
 
 
 @scenario("LV-11")
 def test_an_id_that_never_joined_still_causes_a_rebalance_when_it_leaves(play: Play) -> None:
     play.d2()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.leave("p").expect(NONE)
-    play.group_is(PREPARING, members=["a", "b"], pending=[])
-    play.heartbeat("a").expect(REBALANCE_IN_PROGRESS)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.leave("p").expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, members=["a", "b"], pending=[])
+    play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 @scenario("LV-12")
 def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
     play.d1()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.leave(("p", "bogus")).expect(NONE)
-    play.group_is(PREPARING, members=["a"], pending=[])
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.leave(("p", "bogus")).expect(ErrorCode.NONE)
+    play.group_is(State.PREPARING, members=["a"], pending=[])
 
 
 @scenario("LV-13")
@@ -151,20 +138,20 @@ def test_who_left_is_in_again_when_the_log_refuses_the_empty_group(play: Play) -
     play.d1()
     play.hold_appends()
     left = play.leave("a")
-    play.log_fails(COORDINATOR_NOT_AVAILABLE)
-    left.expect_refused(COORDINATOR_NOT_AVAILABLE)
-    play.group_is(STABLE, generation=1, members=["a"])
+    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    left.expect_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    play.group_is(State.STABLE, generation=1, members=["a"])
     play.join("b", version=3).parks()
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     play.expect("b", generation=2, leader="b", members=["b"])
 
 
 @scenario("LV-17")
 def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play: Play) -> None:
     parked = play.p2()
-    play.leave(("", "ia")).expect(NONE)
-    parked.expect(UNKNOWN_MEMBER_ID, id="")
-    play.group_is(PREPARING, leader="b", members=["b"])
+    play.leave(("", "ia")).expect(ErrorCode.NONE)
+    parked.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")
+    play.group_is(State.PREPARING, leader="b", members=["b"])
 
 
 @scenario("LV-18")
@@ -174,17 +161,17 @@ def test_an_administrator_removes_everybody(play: Play) -> None:
     play.join("a").parks()
     play.join("b")
     play.expect("d", generation=2, members=[])
-    play.leave(("", "ia"), ("", "ib"), ("d", None)).expect(NONE, NONE, NONE)
-    play.group_is(EMPTY, generation=3, members=[])
+    play.leave(("", "ia"), ("", "ib"), ("d", None)).expect(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE)
+    play.group_is(State.EMPTY, generation=3, members=[])
 
 
 @scenario("LV-19")
 def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its_session_ends(play: Play) -> None:
     play.s2()
     play.alive("a").at(9_999)
-    play.group_is(STABLE, generation=1, members=["a", "b"])
+    play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.at(10_000)
-    play.group_is(PREPARING, members=["a"])
+    play.group_is(State.PREPARING, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
 
 
@@ -204,18 +191,18 @@ def test_of_several_that_leave_at_once_the_last_member_is_the_cause(
     play: Play, leavers: list[str | tuple[str, str | None]], cause: Cause, about: str
 ) -> None:
     play.settled("a", "b", "c", static={"c"})
-    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(*leavers)
     play.noted(Kind.STATE_CHANGE, reason=cause, reason_text=about)
 
 
 def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: Play) -> None:
     play.d1()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.at(2_000).leave("p", reason="not needed").expect(NONE)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
     nothing = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
     play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT, client_reason="not needed", **nothing)
-    play.join("q").expect(MEMBER_ID_REQUIRED)
+    play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a").after(10_000)
     play.noted(Kind.MEMBER_GONE, member_id="q", how=How.PENDING_EXPIRED, client_reason=None, **nothing)
 
@@ -223,15 +210,15 @@ def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: P
 def test_a_group_that_has_told_too_much_tells_of_no_departure_and_counts_it(play: Play) -> None:
     play.settled("a", "b")
     for name in ("p", "q"):
-        play.join(name).expect(MEMBER_ID_REQUIRED)
+        play.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a", "b").at(9_999)
     while allowed(play.group(), play.now):
         pass
     dropped = play.group().notes_dropped
-    play.leave("p").expect(NONE)
+    play.leave("p").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 2  # who left, and the change of state
     play.at(10_000)  # q's time is over
     assert play.group().notes_dropped == dropped + 3
-    play.leave("b").expect(NONE)
+    play.leave("b").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 4
     assert [note.kind for note in play.notes if note.kind == Kind.MEMBER_GONE] == []

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    FENCED_INSTANCE_ID,
-    GROUP_MAX_SIZE_REACHED,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    How,
-    Kind,
-    Play,
-    scenario,
-)
+from coordinator.notes import How, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, scenario
 
 
 @pytest.fixture
@@ -37,11 +26,11 @@ def one(play: Play) -> Play:
 @scenario("MX-01")
 def test_who_comes_too_late_with_its_id_finds_no_room_and_is_no_longer_expected(two: Play) -> None:
     for name in ("a", "b", "c"):
-        two.join(name).expect(MEMBER_ID_REQUIRED)
+        two.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     two.join("a").parks()
     two.join("b").parks()
-    two.join("c").expect(GROUP_MAX_SIZE_REACHED, id="")
-    two.group_is(PREPARING, members=["a", "b"], pending=[])
+    two.join("c").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    two.group_is(State.PREPARING, members=["a", "b"], pending=[])
     two.at(6_000)  # b extended the initial delay once
     two.expect("a", generation=1, leader="a", members=["a", "b"], at=6_000)
     two.expect("b", generation=1, members=[])
@@ -49,37 +38,37 @@ def test_who_comes_too_late_with_its_id_finds_no_room_and_is_no_longer_expected(
 
 @scenario("MX-02")
 def test_a_full_group_refuses_an_id_that_it_has_already_given_up(one: Play) -> None:
-    one.join("a").expect(MEMBER_ID_REQUIRED)
-    one.join("b").expect(MEMBER_ID_REQUIRED)
+    one.join("a").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    one.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     one.join("a").parks()
-    one.at(3_000).group_is(COMPLETING, members=["a"], pending=["b"])
-    one.join("b").expect(GROUP_MAX_SIZE_REACHED, id="")
-    one.group_is(COMPLETING, members=["a"], pending=[])
-    one.join("b").expect(GROUP_MAX_SIZE_REACHED, id="")
-    one.group_is(COMPLETING, members=["a"], pending=[])
+    one.at(3_000).group_is(State.COMPLETING, members=["a"], pending=["b"])
+    one.join("b").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    one.group_is(State.COMPLETING, members=["a"], pending=[])
+    one.join("b").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    one.group_is(State.COMPLETING, members=["a"], pending=[])
 
 
 @scenario("MX-03")
 def test_a_full_group_hands_out_no_ids(two: Play) -> None:
     two.s2()
-    two.join("x").expect(GROUP_MAX_SIZE_REACHED, id="")
-    two.group_is(STABLE, generation=1, members=["a", "b"], pending=[])
+    two.join("x").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    two.group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
     two.wrote()
 
 
 @scenario("MX-04")
 def test_a_full_group_refuses_a_new_instance(two: Play) -> None:
     two.s2()
-    two.join("c", instance="ic").expect(GROUP_MAX_SIZE_REACHED, id="")
-    two.group_is(STABLE, generation=1, members=["a", "b"])
+    two.join("c", instance="ic").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    two.group_is(State.STABLE, generation=1, members=["a", "b"])
 
 
 @scenario("MX-05", "JR-14")
 def test_a_full_group_refuses_even_a_static_member_that_restarts(two: Play) -> None:
     two.s2()
-    two.join("b'").expect(GROUP_MAX_SIZE_REACHED, id="")
-    two.heartbeat("b").expect(NONE)
-    two.group_is(STABLE, generation=1, members=["a", "b"])
+    two.join("b'").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    two.heartbeat("b").expect(ErrorCode.NONE)
+    two.group_is(State.STABLE, generation=1, members=["a", "b"])
     two.wrote()
 
 
@@ -99,26 +88,26 @@ def test_a_static_member_may_restart_while_a_full_group_rebalances_and_not_all_a
 def one_restarted_while_parked(play: Play) -> None:
     parked = play.p2()
     play.join("a'").parks()
-    parked.expect(FENCED_INSTANCE_ID, id="a")
+    parked.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
 
 
 @scenario("MX-08")
 def test_a_static_member_that_waits_may_restart_while_a_full_group_rebalances(two: Play) -> None:
     one_restarted_while_parked(two)
-    two.group_is(PREPARING, leader="a'", members=["a'", "b"])
+    two.group_is(State.PREPARING, leader="a'", members=["a'", "b"])
 
 
 def b_came_too_late(play: Play) -> None:
     one_restarted_while_parked(play)
     play.join("x", instance="ix").parks()
-    play.join("y", instance="iy").expect(GROUP_MAX_SIZE_REACHED, id="")
-    play.join("b").expect(GROUP_MAX_SIZE_REACHED, id="")
+    play.join("y", instance="iy").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    play.join("b").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
 
 
 @scenario("MX-09", "JR-09")
 def test_a_member_for_which_newcomers_left_no_room_is_put_out_with_its_instance(two: Play) -> None:
     b_came_too_late(two)
-    two.group_is(PREPARING, members=["a'", "x"])
+    two.group_is(State.PREPARING, members=["a'", "x"])
     assert set(two.group().statics) == {"ia", "ix"}
     two.noted(Kind.MEMBER_GONE, member_id="b", how=How.OVER_MAX_SIZE)
 
@@ -126,7 +115,7 @@ def test_a_member_for_which_newcomers_left_no_room_is_put_out_with_its_instance(
 @scenario("MX-10")
 def test_putting_out_the_last_one_missing_does_not_end_the_join_phase(two: Play) -> None:
     b_came_too_late(two)
-    two.at(19_999).group_is(PREPARING, generation=1)
+    two.at(19_999).group_is(State.PREPARING, generation=1)
     two.at(20_000)
     two.expect("a'", generation=2, leader="a'", members=["a'", "x"], at=20_000)
     two.expect("x", generation=2, members=[])
@@ -135,29 +124,29 @@ def test_putting_out_the_last_one_missing_does_not_end_the_join_phase(two: Play)
 @scenario("MX-11")
 def test_there_is_room_once_somebody_has_left(one: Play) -> None:
     one.s1()
-    one.join("b", instance="ib").expect(GROUP_MAX_SIZE_REACHED, id="")
-    one.leave(("", "ia")).expect(NONE)
+    one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    one.leave(("", "ia")).expect(ErrorCode.NONE)
     one.join("b", id="").parks()
 
 
 @scenario("MX-12")
 def test_newcomers_are_counted_while_a_new_group_waits_for_them(one: Play) -> None:
     one.join("a", instance="ia").parks()
-    one.join("b", instance="ib").expect(GROUP_MAX_SIZE_REACHED, id="")
+    one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     one.at(3_000).expect("a", generation=1, members=["a"])
 
 
 @scenario("MX-13", "JR-09")
 def test_a_loaded_group_above_the_maximum_calls_its_members_back_and_has_room_for_the_first(two: Play) -> None:
     two.f2(count=3)
-    two.group_is(PREPARING, generation=7, members=["m0", "m1", "m2"])
+    two.group_is(State.PREPARING, generation=7, members=["m0", "m1", "m2"])
     assert two.phase_left() == 5_000
-    two.heartbeat("m0").expect(REBALANCE_IN_PROGRESS)
+    two.heartbeat("m0").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     two.join("m0").parks()
     two.join("m1").parks()
-    two.join("m2").expect(GROUP_MAX_SIZE_REACHED, id="")
-    two.heartbeat("m2").expect(UNKNOWN_MEMBER_ID)
-    two.at(4_999).group_is(PREPARING)
+    two.join("m2").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
+    two.heartbeat("m2").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    two.at(4_999).group_is(State.PREPARING)
     two.at(5_000)
     two.expect("m0", generation=8, leader="m0", members=["m0", "m1"], at=5_000)
     two.expect("m1", generation=8, members=[])
@@ -166,7 +155,7 @@ def test_a_loaded_group_above_the_maximum_calls_its_members_back_and_has_room_fo
 @scenario("MX-13")
 def test_a_loaded_group_of_just_the_greatest_size_calls_nobody_back(two: Play) -> None:
     two.f2(count=2)
-    two.group_is(STABLE, generation=7)
+    two.group_is(State.STABLE, generation=7)
 
 
 @scenario("MX-14")
@@ -181,7 +170,7 @@ def test_static_members_that_stay_away_leave_a_loaded_group_above_the_maximum(tw
 
 @scenario("MX-15")
 def test_an_empty_group_has_room_whoever_is_pending(one: Play) -> None:
-    one.d1().leave("a").expect(NONE)
+    one.d1().leave("a").expect(ErrorCode.NONE)
     for name in ("p", "q", "r"):
-        one.join(name).expect(MEMBER_ID_REQUIRED)
+        one.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     one.join("q").parks()

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    INCONSISTENT_GROUP_PROTOCOL,
-    INVALID_GROUP_ID,
-    INVALID_SESSION_TIMEOUT,
-    MEMBER_ID_REQUIRED,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_SERVER_ERROR,
-    Cause,
-    How,
-    Kind,
-    Play,
-    row,
-    scenario,
-)
+from coordinator.notes import Cause, How, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 
 @scenario("DJ-01")
 def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Play) -> None:
-    play.join("p", version=4).expect(MEMBER_ID_REQUIRED, id="p", generation=-1, leader="", members=[])
-    play.group_is(EMPTY, generation=0, members=[], pending=["p"])
+    play.join("p", version=4).expect(ErrorCode.MEMBER_ID_REQUIRED, id="p", generation=-1, leader="", members=[])
+    play.group_is(State.EMPTY, generation=0, members=[], pending=["p"])
     (record,) = play.wrote("W1")
     assert record.image is not None
     assert (record.image.protocol_type, record.image.generation, record.image.protocol, record.image.leader) == ("", 0, None, None)
@@ -42,13 +25,13 @@ def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Pl
     play.join("p", version=4)
     play.wrote("W1")
     joining = play.join("p").parks()
-    play.group_is(PREPARING, pending=[])
+    play.group_is(State.PREPARING, pending=[])
     play.at(10_000)
     joining.expect(generation=1, leader="p", id="p", members=["p"], protocol="range", type="consumer", at=3_000)
     play.wrote()
     play.noted(Kind.MEMBER_JOIN, member_id="p")
-    play.noted(Kind.STATE_CHANGE, from_state=EMPTY, to_state=PREPARING, reason=Cause.NEW_MEMBER)
-    play.noted(Kind.STATE_CHANGE, from_state=PREPARING, to_state=COMPLETING, reason=Cause.JOIN_TIMEOUT)
+    play.noted(Kind.STATE_CHANGE, from_state=State.EMPTY, to_state=State.PREPARING, reason=Cause.NEW_MEMBER)
+    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.JOIN_TIMEOUT)
 
 
 @scenario("DJ-03")
@@ -63,7 +46,7 @@ def test_an_old_client_is_added_at_once(play: Play) -> None:
 
 @scenario("DJ-04")
 def test_an_unknown_id_makes_no_group(play: Play) -> None:
-    play.join("x", id="x").expect(UNKNOWN_MEMBER_ID, id="x")
+    play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
     play.no_group()
     play.wrote()
 
@@ -71,15 +54,15 @@ def test_an_unknown_id_makes_no_group(play: Play) -> None:
 @scenario("DJ-05")
 def test_an_unknown_id_is_told_so_by_a_group_that_is_there(play: Play) -> None:
     play.d1()
-    play.join("x", id="x").expect(UNKNOWN_MEMBER_ID, id="x")
-    play.group_is(STABLE, generation=1, members=["a"])
+    play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
+    play.group_is(State.STABLE, generation=1, members=["a"])
 
 
 @scenario("DJ-06")
 def test_an_id_that_nobody_joins_with_lives_for_one_session_of_its_request(play: Play) -> None:
     play.join("p", version=4, session=6_000)
-    play.at(5_999).group_is(EMPTY, generation=0, pending=["p"])
-    play.at(6_000).group_is(EMPTY, generation=0, pending=[])
+    play.at(5_999).group_is(State.EMPTY, generation=0, pending=["p"])
+    play.at(6_000).group_is(State.EMPTY, generation=0, pending=[])
     play.noted(Kind.MEMBER_GONE, member_id="p", how=How.PENDING_EXPIRED)
 
 
@@ -88,7 +71,7 @@ def test_a_second_join_takes_the_place_of_the_first_which_is_told_to_start_over_
     play.join("p", version=4)
     first = play.join("p")
     second = play.join("p").parks()
-    first.expect(UNKNOWN_MEMBER_ID, id="", at=0)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Z2: Kafka never answers it
     play.at(3_000)
     second.expect(generation=1, members=["p"], at=3_000)
 
@@ -96,33 +79,33 @@ def test_a_second_join_takes_the_place_of_the_first_which_is_told_to_start_over_
 @scenario("DJ-08")
 def test_an_id_that_has_not_joined_is_no_member(play: Play) -> None:
     play.join("p", version=4)
-    play.heartbeat("p", 0).expect(UNKNOWN_MEMBER_ID)
-    play.sync("p", generation=0).expect(UNKNOWN_MEMBER_ID)
-    play.heartbeat("p", -1).expect(UNKNOWN_MEMBER_ID)
+    play.heartbeat("p", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("p", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.heartbeat("p", -1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("DJ-09")
 def test_an_id_that_has_not_joined_is_no_member_of_a_stable_group_either(play: Play) -> None:
     play.d1()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.heartbeat("p", 1).expect(UNKNOWN_MEMBER_ID)
-    play.sync("p", generation=1).expect(UNKNOWN_MEMBER_ID)
-    play.group_is(STABLE, generation=1, members=["a"], pending=["p"])
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.heartbeat("p", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("p", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.group_is(State.STABLE, generation=1, members=["a"], pending=["p"])
 
 
 @scenario("DJ-10")
 def test_an_id_of_a_dynamic_member_cannot_become_static_z8(play: Play) -> None:
     play.join("p", version=4)
-    play.join("p", instance="ip").expect(UNKNOWN_SERVER_ERROR)
-    play.group_is(EMPTY, pending=["p"])
+    play.join("p", instance="ip").expect(ErrorCode.UNKNOWN_SERVER_ERROR)
+    play.group_is(State.EMPTY, pending=["p"])
     play.join("p", instance=None).parks()
-    play.group_is(PREPARING, members=["p"], pending=[])
+    play.group_is(State.PREPARING, members=["p"], pending=[])
 
 
 @scenario("DJ-11")
 def test_a_join_without_protocols_is_refused_but_makes_the_group(play: Play) -> None:
-    play.join("p", protocols=[]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.group_is(EMPTY, generation=0, members=[], pending=[])
+    play.join("p", protocols=[]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(State.EMPTY, generation=0, members=[], pending=[])
     play.wrote("W1")
 
 
@@ -130,7 +113,7 @@ def test_a_join_without_protocols_is_refused_but_makes_the_group(play: Play) -> 
 def test_a_join_without_a_protocol_type_is_refused(play: Play) -> None:
     play.join("p", protocols=[])
     play.wrote("W1")
-    play.join("q", type="").expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("q", type="").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.wrote()
 
 
@@ -147,23 +130,23 @@ def test_an_empty_group_may_become_one_of_another_type(play: Play) -> None:
 @scenario("DJ-14")
 def test_another_type_is_refused_while_members_are_there(play: Play) -> None:
     play.d1()
-    play.join("b", type="connect").expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("b", type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
 
 
 @scenario("DJ-15")
 def test_the_protocol_is_checked_before_an_id_is_handed_out(play: Play) -> None:
     play.d1()
-    play.join("b", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.group_is(STABLE, members=["a"], pending=[])
+    play.join("b", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(State.STABLE, members=["a"], pending=[])
 
 
 @scenario("DJ-16")
 def test_a_newcomer_calls_back_who_is_there_and_both_are_told_of_the_new_generation(play: Play) -> None:
     play.d1()
-    play.join("b").expect(MEMBER_ID_REQUIRED)
+    play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     b = play.join("b").parks()
-    play.group_is(PREPARING, generation=1)
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING, generation=1)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     a = play.join("a")
     b.expect(generation=2, leader="a", members=[], id="b")
     a.expect(generation=2, leader="a", members=["a", "b"], id="a")
@@ -182,7 +165,7 @@ def test_the_record_of_a_generation_has_the_time_at_which_everybody_had_joined(p
     a = play.sync("a", {"a": 1, "b": 2}, generation=2)
     a.expect(assignment=1)
     b.expect(assignment=2)
-    play.group_is(STABLE, generation=2)
+    play.group_is(State.STABLE, generation=2)
     (record,) = play.wrote("W2")
     assert record.image is not None
     assert (record.image.generation, record.image.current_state_timestamp) == (2, joined_ms)
@@ -195,14 +178,14 @@ def test_a_leader_that_joins_again_unchanged_begins_a_rebalance(play: Play) -> N
     a = play.join("a").parks()
     play.join("b").expect(generation=2, members=[])
     a.expect(generation=2, members=["a", "b"])
-    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.LEADER_REJOINED)
+    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.LEADER_REJOINED)
 
 
 @scenario("DJ-19")
 def test_a_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -> None:
     play.d2()
     play.join("b").expect(generation=1, leader="a", members=[], id="b", protocol="range", type="consumer", at=0)
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
     play.wrote()
 
 
@@ -210,16 +193,16 @@ def test_a_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -
 def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
     play.d2()
     play.join("b", metadata=T0_T1).parks()
-    play.group_is(PREPARING)
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
-    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
+    play.group_is(State.PREPARING)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
 
 
 @scenario("DJ-21")
 def test_another_order_of_protocols_is_a_change(play: Play) -> None:
     play.d2(protocols=["range", "roundrobin"])
     play.join("b", protocols=["roundrobin", "range"]).parks()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
 
 
 @scenario("DJ-22")
@@ -227,15 +210,15 @@ def test_members_that_lost_their_answer_are_told_the_generation_again(play: Play
     play.c2(static=False)
     play.join("a").expect(generation=1, leader="a", members=["a", "b"], at=0)
     play.join("b").expect(generation=1, leader="a", members=[], at=0)
-    play.group_is(COMPLETING, generation=1)
+    play.group_is(State.COMPLETING, generation=1)
 
 
 @scenario("DJ-23")
 def test_changed_metadata_while_assignments_are_awaited_calls_everybody_back(play: Play) -> None:
     waiting = play.c2b(static=False)
     b = play.join("b", metadata=T0_T1)
-    waiting.expect(REBALANCE_IN_PROGRESS)
-    play.group_is(PREPARING)
+    waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING)
     play.join("a").expect(generation=2, members=["a", "b"])
     b.expect(generation=2)
 
@@ -244,8 +227,8 @@ def test_changed_metadata_while_assignments_are_awaited_calls_everybody_back(pla
 def test_a_member_that_left_cannot_come_back_under_its_id(play: Play) -> None:
     play.d1()
     play.leave("a")
-    play.group_is(EMPTY, generation=2)
-    play.join("a").expect(UNKNOWN_MEMBER_ID, id="a")
+    play.group_is(State.EMPTY, generation=2)
+    play.join("a").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="a")
 
 
 @scenario("DJ-25")
@@ -254,7 +237,7 @@ def test_of_two_joins_of_a_member_the_second_is_answered_with_the_generation_z2(
     play.join("c", version=3).parks()
     first = play.join("b")
     second = play.join("b", metadata=T0_T1)
-    first.expect(UNKNOWN_MEMBER_ID, id="")  # Z2: Kafka never answers it
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Z2: Kafka never answers it
     play.join("a")
     second.expect(generation=2)
 
@@ -262,7 +245,7 @@ def test_of_two_joins_of_a_member_the_second_is_answered_with_the_generation_z2(
 @scenario("DJ-26")
 def test_a_members_own_old_offer_counts_when_it_changes_protocols(play: Play) -> None:
     play.d1()
-    play.join("a", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="a")
+    play.join("a", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
 
 
 @scenario("DJ-27")
@@ -288,8 +271,8 @@ def test_ids_that_were_handed_out_are_waited_for(play: Play) -> None:
 def test_an_id_that_expires_does_not_disturb_a_stable_group(play: Play) -> None:
     play.d1()
     play.join("p", session=6_000)
-    play.alive("a").at(5_999).group_is(STABLE, pending=["p"])
-    play.at(6_000).group_is(STABLE, generation=1, members=["a"], pending=[])
+    play.alive("a").at(5_999).group_is(State.STABLE, pending=["p"])
+    play.at(6_000).group_is(State.STABLE, generation=1, members=["a"], pending=[])
 
 
 @scenario("DJ-30")
@@ -321,8 +304,8 @@ def test_a_leader_takes_its_new_timeouts_into_the_next_generation(play: Play) ->
 def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
     play.d2()
     b = play.join("b", metadata=T0_T1).parks()
-    play.join("a", protocols=["sticky"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="a")
-    play.join("a", protocols=["range"], type="connect").expect(INCONSISTENT_GROUP_PROTOCOL, id="a")
+    play.join("a", protocols=["sticky"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
+    play.join("a", protocols=["range"], type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
     b.parks()
     play.join("a", type="consumer").expect(generation=2, members=["a", "b"])
     b.expect(generation=2)
@@ -331,18 +314,18 @@ def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
 @scenario("DJ-34")
 def test_a_dynamic_member_that_claims_an_instance_is_unknown(play: Play) -> None:
     play.d2()
-    play.heartbeat("b", instance="ib").expect(UNKNOWN_MEMBER_ID)
-    play.sync("b", instance="ib").expect(UNKNOWN_MEMBER_ID)
-    play.leave(("b", "ib")).expect(UNKNOWN_MEMBER_ID)
-    play.join("b", instance="ib").expect(UNKNOWN_MEMBER_ID, id="b")
+    play.heartbeat("b", instance="ib").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("b", instance="ib").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.leave(("b", "ib")).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.join("b", instance="ib").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
     play.heartbeat("b", instance=None).expect()
 
 
 @scenario("DJ-35")
 def test_an_id_handed_out_while_assignments_are_awaited_disturbs_nobody(play: Play) -> None:
     waiting = play.c2b()
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.group_is(COMPLETING, generation=1)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.group_is(State.COMPLETING, generation=1)
     waiting.parks()
 
 
@@ -351,7 +334,7 @@ def test_a_newcomer_while_assignments_are_awaited_calls_everybody_back(play: Pla
     waiting = play.c2b()
     play.join("p")
     p = play.join("p").parks()
-    waiting.expect(REBALANCE_IN_PROGRESS)
+    waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").parks()
     play.join("b").expect(generation=2)
     play.expect("a", generation=2, members=["a", "b", "p"])
@@ -364,42 +347,42 @@ def test_a_second_sync_takes_the_place_of_the_first_which_is_called_back_z2(play
     play.join("b").expect(generation=1, at=0)
     first.parks()
     second = play.sync("b").parks()
-    first.expect(REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     second.expect(assignment=2)
 
 
 @pytest.mark.parametrize("session", [row("DJ-38", 5_999), row("DJ-38", 1_800_001)])
 def test_session_timeouts_have_bounds(play: Play, session: int) -> None:
-    play.join("p", session=session).expect(INVALID_SESSION_TIMEOUT, id="")
+    play.join("p", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")
     play.no_group()
     play.d1()
-    play.join("x", id="x", session=session).expect(INVALID_SESSION_TIMEOUT, id="x")
-    play.join("q", session=session).expect(INVALID_SESSION_TIMEOUT, id="")
-    play.group_is(STABLE, members=["a"], pending=[])
+    play.join("x", id="x", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="x")
+    play.join("q", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")
+    play.group_is(State.STABLE, members=["a"], pending=[])
 
 
 @pytest.mark.parametrize("session", [row("DJ-38", 6_000), row("DJ-38", 1_800_000)])
 def test_the_bounds_of_session_timeouts_are_allowed(play: Play, session: int) -> None:
-    play.join("p", session=session).expect(MEMBER_ID_REQUIRED)
+    play.join("p", session=session).expect(ErrorCode.MEMBER_ID_REQUIRED)
 
 
 @scenario("DJ-39")
 def test_a_group_without_a_name_cannot_be_joined(play: Play) -> None:
-    play.join("p", group="").expect(INVALID_GROUP_ID, id="")
-    play.join("x", id="x", group="").expect(INVALID_GROUP_ID, id="x")
-    play.join("x", id="x", group="", session=1).expect(INVALID_GROUP_ID, id="x")  # before its session timeout is looked at
+    play.join("p", group="").expect(ErrorCode.INVALID_GROUP_ID, id="")
+    play.join("x", id="x", group="").expect(ErrorCode.INVALID_GROUP_ID, id="x")
+    play.join("x", id="x", group="", session=1).expect(ErrorCode.INVALID_GROUP_ID, id="x")  # before its session timeout is looked at
     assert not play.listed()
 
 
 @scenario("DJ-40")
 def test_a_client_without_a_name_gets_an_id_that_begins_with_a_dash(play: Play) -> None:
     joining = play.join("p", client="")
-    joining.expect(MEMBER_ID_REQUIRED)
+    joining.expect(ErrorCode.MEMBER_ID_REQUIRED)
     assert joining.member_id == "-p"
 
 
 def test_an_instance_id_is_looked_at_before_the_group_is_called_back(play: Play) -> None:
     play.s2()
-    play.join("x", id="x", instance="ia").expect(FENCED_INSTANCE_ID, id="x")
-    play.group_is(STABLE, generation=1)
+    play.join("x", id="x", instance="ia").expect(ErrorCode.FENCED_INSTANCE_ID, id="x")
+    play.group_is(State.STABLE, generation=1)

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from broker.security.authorizer import Operation, Resource
+from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.coordinator.playbook import FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, NONE, T0, UNKNOWN_MEMBER_ID, row, scenario
+from tests.coordinator.playbook import T0, row, scenario
 from tests.support.group_desk import Desk, Peer, Refusing
 
 LOADING = 14
@@ -36,7 +37,7 @@ def peer(desk: Desk) -> Peer:
 
 @scenario("DJ-41")
 def test_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
-    assert join(peer, desk, None, 0, session=8_000, rebalance=-1).error_code == NONE
+    assert join(peer, desk, None, 0, session=8_000, rebalance=-1).error_code == ErrorCode.NONE
     (member,) = desk.shards.of("g").shard.groups["g"].members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (8_000, 8_000)
 
@@ -44,7 +45,7 @@ def test_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: P
 def restarted(desk: Desk, peer: Peer) -> tuple[str, str]:
     """A static member and who has replaced it, in a stable group."""
     old = join(peer, desk, "ib", 5).member_id
-    assert peer.ask(SyncGroupRequest("g", 1, old, "ib", "consumer", "range"), 5).error_code == NONE
+    assert peer.ask(SyncGroupRequest("g", 1, old, "ib", "consumer", "range"), 5).error_code == ErrorCode.NONE
     new = join(peer, desk, "ib", 5).member_id
     assert new != old
     return old, new
@@ -53,11 +54,11 @@ def restarted(desk: Desk, peer: Peer) -> tuple[str, str]:
 @scenario("FE-13")
 def test_an_old_version_of_leaving_has_one_code_for_everything(desk: Desk, peer: Peer) -> None:
     old, new = restarted(desk, peer)
-    assert peer.ask(LeaveGroupRequest("g", None, old), 2).error_code == UNKNOWN_MEMBER_ID
-    assert peer.ask(LeaveGroupRequest("g", None, new), 2).error_code == NONE
+    assert peer.ask(LeaveGroupRequest("g", None, old), 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert peer.ask(LeaveGroupRequest("g", None, new), 2).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("topic", "error"), [row("FE-22", "nowhere", 3), row("FE-14", "t", FENCED_INSTANCE_ID)])
+@pytest.mark.parametrize(("topic", "error"), [row("FE-22", "nowhere", 3), row("FE-14", "t", ErrorCode.FENCED_INSTANCE_ID)])
 def test_who_commits_to_no_topic_that_is_there_is_not_fenced(desk: Desk, peer: Peer, topic: str, error: int) -> None:
     old, _ = restarted(desk, peer)
     wanted = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 5)])]
@@ -69,7 +70,7 @@ def test_who_commits_to_no_topic_that_is_there_is_not_fenced(desk: Desk, peer: P
 def test_a_sync_that_names_no_protocol_is_refused_before_rights_are_looked_at(type: str | None, protocol: str | None) -> None:
     authorizer = Refusing((Operation.READ, Resource.GROUP, None))
     peer = Peer(Desk(authorizer))
-    assert peer.ask(SyncGroupRequest("g", 1, "me", None, type, protocol), 5).error_code == INCONSISTENT_GROUP_PROTOCOL
+    assert peer.ask(SyncGroupRequest("g", 1, "me", None, type, protocol), 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not authorizer.asked
     assert peer.ask(SyncGroupRequest("g", 1, "me", None, "consumer", "range"), 5).error_code == 30
 
@@ -78,4 +79,4 @@ def test_a_sync_that_names_no_protocol_is_refused_before_rights_are_looked_at(ty
 def test_while_the_partition_loads_every_heartbeat_is_fine(desk: Desk, peer: Peer) -> None:
     desk.shards.of("g").refusal = LOADING
     for version in range(5):
-        assert peer.ask(HeartbeatRequest("g", 7, "me", "im" if version >= 3 else None), version).error_code == NONE
+        assert peer.ask(HeartbeatRequest("g", 7, "me", "im" if version >= 3 else None), version).error_code == ErrorCode.NONE

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    GROUP_SUBSCRIBED_TO_TOPIC,
-    INCONSISTENT_GROUP_PROTOCOL,
-    MEMBER_ID_REQUIRED,
-    NON_EMPTY_GROUP,
-    NONE,
-    PREPARING,
-    STABLE,
-    T0_T1,
-    Play,
-    row,
-    scenario,
-)
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 
 @scenario("PR-01")
 def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:
     others = ["sticky", "range"]
     play.joined("a", "b", "c", protocols={"a": ["range", "sticky"], "b": others, "c": others})
-    play.group_is(COMPLETING, protocol="sticky")
+    play.group_is(State.COMPLETING, protocol="sticky")
 
 
 @scenario("PR-02")
 def test_a_vote_goes_to_the_first_that_everybody_supports(play: Play) -> None:
     play.joined("a", "b", "c", protocols={"a": ["range", "sticky", "rr"], "b": ["rr", "sticky"], "c": ["sticky", "rr"]})
-    play.group_is(COMPLETING, protocol="sticky")
+    play.group_is(State.COMPLETING, protocol="sticky")
 
 
 def test_a_leader_is_told_what_each_member_says_of_the_selected_protocol(play: Play) -> None:
@@ -45,10 +34,10 @@ def test_a_leader_is_told_what_each_member_says_of_the_selected_protocol(play: P
 
 def test_who_was_given_an_id_may_join_when_all_others_have_left_meanwhile(play: Play) -> None:
     """A group that prepares and has no member has no protocol that everybody supports either."""
-    play.join("p").expect(MEMBER_ID_REQUIRED)
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("a", protocols=["range"], version=3).parks()
     play.leave("a")
-    play.group_is(PREPARING, members=[], pending=["p"])
+    play.group_is(State.PREPARING, members=[], pending=["p"])
     p = play.join("p", protocols=["sticky"]).parks()
     play.at(6_000)
     p.expect(generation=1, leader="p", members=["p"], at=6_000)
@@ -57,8 +46,8 @@ def test_who_was_given_an_id_may_join_when_all_others_have_left_meanwhile(play: 
 @scenario("PR-03")
 def test_a_newcomer_must_know_a_protocol_that_everybody_supports(play: Play) -> None:
     play.joined("a", "b", protocols={"a": ["range", "sticky"], "b": ["sticky", "rr"]})
-    play.join("c", protocols=["range", "rr"], version=3).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.group_is(COMPLETING, members=["a", "b"], protocol="sticky")
+    play.join("c", protocols=["range", "rr"], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(State.COMPLETING, members=["a", "b"], protocol="sticky")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +66,7 @@ def test_a_newcomer_must_know_a_protocol_that_everybody_supports(play: Play) -> 
 def test_a_tie_is_decided_by_the_order_of_javas_map(play: Play, first: str, second: str, chosen: str, leader_first: bool) -> None:
     forth, back = [first, second], [second, first]
     play.joined("a", "b", protocols={"a": forth if leader_first else back, "b": back if leader_first else forth})
-    play.group_is(COMPLETING, protocol=chosen)
+    play.group_is(State.COMPLETING, protocol=chosen)
 
 
 def the_leader_knows_one_more(play: Play) -> None:
@@ -89,7 +78,7 @@ def the_leader_knows_one_more(play: Play) -> None:
 def test_the_first_of_a_rolling_upgrade_to_a_protocol_disturbs_nobody(play: Play) -> None:
     the_leader_knows_one_more(play)
     play.wrote("W4")
-    play.group_is(STABLE, generation=1, protocol="range")
+    play.group_is(State.STABLE, generation=1, protocol="range")
 
 
 def all_know_one_more(play: Play) -> None:
@@ -101,7 +90,7 @@ def all_know_one_more(play: Play) -> None:
 def test_the_last_of_a_rolling_upgrade_to_a_protocol_causes_a_rebalance(play: Play) -> None:
     all_know_one_more(play)
     play.wrote("W4")
-    play.group_is(PREPARING, generation=1, members=["a'", "b'"])
+    play.group_is(State.PREPARING, generation=1, members=["a'", "b'"])
 
 
 @scenario("PR-07", "E2E-10")
@@ -114,7 +103,7 @@ def test_once_all_know_a_protocol_the_old_one_may_be_dropped(play: Play) -> None
 @scenario("PR-08")
 def test_when_the_leader_leaves_one_of_the_others_leads(play: Play) -> None:
     play.settled("a", "b", "c")
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     others = {play.id_of("b"), play.id_of("c")}
     assert play.group().leader in others
     play.join("b").parks()
@@ -147,8 +136,8 @@ def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back
     play.join("b", metadata=T0_T1).parks()
     play.at(20_000).expect("b", generation=2, leader="b", members=["a", "b"])
     play.join("a").expect(generation=2, leader="b", members=[])
-    play.sync("b", {"a": 1, "b": 2}).expect(NONE, 2)
-    play.sync("a").expect(NONE, 1)
+    play.sync("b", {"a": 1, "b": 2}).expect(ErrorCode.NONE, 2)
+    play.sync("a").expect(ErrorCode.NONE, 1)
     play.join("b").parks()
     play.join("a").expect(generation=3, leader="b", members=[])
 
@@ -157,10 +146,10 @@ def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back
 def test_a_protocol_that_is_offered_twice_is_refused(play: Play) -> None:
     """Z7: Kafka finds out when the join phase ends, and leaves the group without an answer."""
     play.d1()
-    play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.join("a", protocols=["range", "range"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="a")
-    play.group_is(STABLE, generation=1, members=["a"])
-    play.join("c", instance="ic", protocols=["range", "range"], group="new").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("a", protocols=["range", "range"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
+    play.group_is(State.STABLE, generation=1, members=["a"])
+    play.join("c", instance="ic", protocols=["range", "range"], group="new").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 NOTHING_READ = "subscription unknown: deletion is refused"
@@ -185,8 +174,8 @@ NOTHING_READ = "subscription unknown: deletion is refused"
 )
 def test_whatever_a_consumer_says_of_its_topics_the_join_phase_ends(play: Play, metadata: bytes, unknown: str) -> None:
     play.d1(metadata=metadata)
-    expected = GROUP_SUBSCRIBED_TO_TOPIC if unknown else NONE
-    play.offset_delete(("t0", 0), ("t1", 0)).expect(NONE, each=[expected, expected])
+    expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if unknown else ErrorCode.NONE
+    play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[expected, expected])
     play.join("b", version=3, metadata=metadata).parks()
     play.join("a").expect(generation=2, members=["a", "b"])
 
@@ -195,7 +184,7 @@ def test_whatever_a_consumer_says_of_its_topics_the_join_phase_ends(play: Play, 
 @pytest.mark.parametrize("metadata", [b"", b"\xff" * 9, bytes.fromhex("0000ffffffff")])
 def test_what_others_than_consumers_say_is_not_read(play: Play, metadata: bytes) -> None:
     play.d1(type="connect", metadata=metadata)
-    play.offset_delete(("t0", 0)).expect(NON_EMPTY_GROUP, each=[])
+    play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
     assert play.group().subscribed is None
 
 
@@ -203,7 +192,7 @@ def test_what_others_than_consumers_say_is_not_read(play: Play, metadata: bytes)
 def test_when_the_first_member_of_a_new_group_leaves_one_of_those_who_wait_leads(play: Play) -> None:
     for name in ("a", "b", "c"):
         play.join(name, instance=f"i{name}").parks()
-    play.leave("a").expect(NONE)
+    play.leave("a").expect(ErrorCode.NONE)
     play.at(6_000)
     leader = play.group().leader
     assert leader in {play.id_of("b"), play.id_of("c")}

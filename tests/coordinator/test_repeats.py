@@ -16,11 +16,11 @@ from coordinator import Commit, Fact, Hold, facts_bytes
 from coordinator.deadlines import NEVER
 from coordinator.facts import offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from coordinator.notes import Kind
 from coordinator.repeats import KEPT, OTHERWISE, STEP, RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import Heartbeats
 from tests.coordinator.asking import Nobody
 from tests.coordinator.playbook import Play, subscription
 
@@ -64,7 +64,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     for _ in range(2):  # the second one goes the short way, and is known to be allowed
         committed(play, actor, True, SEVERAL, **how)
     assert play.repeated
-    (repeat,) = play.repeats.values() if play.repeats else ()
+    (repeat,) = (play.repeats or {}).values()
     shard = play._serving
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
@@ -134,7 +134,12 @@ def test_not_for_a_group_that_is_gone(play: Play) -> None:
 
 def test_not_in_a_group_that_was_opened_anew(play: Play) -> None:
     play.s1()
-    refused_short(play, lambda play: play.log_fails() or play.leave("a"))
+
+    def open_again(play: Play) -> None:
+        play.log_fails()
+        play.leave("a")
+
+    refused_short(play, open_again)
 
 
 GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
@@ -371,7 +376,7 @@ def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_c
         assert beat.ask(shard, play.now) == ErrorCode.NONE
     play._end_step(what)
     play.alive("a").at(70_000)
-    found = [(one.max_gap_ms, one.count) for note in play.notes if note.kind == Kind.HEARTBEATS for one in note.body.members]
+    found = [(one.max_gap_ms, one.count) for note in play.notes if isinstance(note.body, Heartbeats) for one in note.body.members]
     assert found == ([(gap_ms, 1)] if noted else [])
 
 
@@ -527,7 +532,7 @@ def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tupl
 def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
     play.configure(batch_bytes_max=300)
     committed(play, None, True, {("t0", 0): 0})
-    (repeat,) = play.repeats.values() if play.repeats else ()
+    (repeat,) = (play.repeats or {}).values()
     shard = play._serving
     for offset in range(10):
         assert repeat.again(shard, pack(">q", offset), Nobody(), play.now, play.wall) != OTHERWISE

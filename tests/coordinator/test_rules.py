@@ -10,17 +10,8 @@ import pytest
 from coordinator.calls import Commit
 from coordinator.rules import RULES, Row
 from coordinator.states import State
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    NONE,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    Play,
-)
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play
 
 STATES = [state for state in State if state != State.DEAD]  # no group is ever DEAD
 
@@ -39,160 +30,160 @@ def cell(state: State, column: str) -> Callable[[Case], Case]:
 
 def bring(play: Play, state: State) -> None:
     """Members a (leader) and b, static, in a group of this state; EMPTY: they have left it."""
-    if state == EMPTY:
+    if state == State.EMPTY:
         play.s2()
         play.leave("a", "b").expect(0, 0)
-    elif state == PREPARING:
+    elif state == State.PREPARING:
         play.p2()
-    elif state == COMPLETING:
+    elif state == State.COMPLETING:
         play.c2()
     else:
         play.s2()
     play.group_is(state)
-    play.wrote(*(["W3"] if state == EMPTY else []))
+    play.wrote(*(["W3"] if state == State.EMPTY else []))
 
 
-@cell(EMPTY, "rejoin")
-@cell(EMPTY, "come_back")
+@cell(State.EMPTY, "rejoin")
+@cell(State.EMPTY, "come_back")
 def nobody_is_known_to_come_back(play: Play) -> None:
     """An empty group knows no member and no instance, so the cell cannot be met; what a client hears is the same."""
-    assert RULES[EMPTY].rejoin == RULES[EMPTY].come_back == UNKNOWN_MEMBER_ID
-    play.join("b").expect(UNKNOWN_MEMBER_ID, id="b")
-    play.group_is(EMPTY)
+    assert RULES[State.EMPTY].rejoin == RULES[State.EMPTY].come_back == ErrorCode.UNKNOWN_MEMBER_ID
+    play.join("b").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
+    play.group_is(State.EMPTY)
 
 
-@cell(EMPTY, "sync")
+@cell(State.EMPTY, "sync")
 def nobody_is_there_to_sync(play: Play) -> None:
-    assert RULES[EMPTY].sync == UNKNOWN_MEMBER_ID
-    play.sync("b").expect(UNKNOWN_MEMBER_ID)
+    assert RULES[State.EMPTY].sync == ErrorCode.UNKNOWN_MEMBER_ID
+    play.sync("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-@cell(EMPTY, "heartbeat")
+@cell(State.EMPTY, "heartbeat")
 def nobody_is_there_to_live(play: Play) -> None:
-    assert RULES[EMPTY].heartbeat == UNKNOWN_MEMBER_ID
-    play.heartbeat("b").expect(UNKNOWN_MEMBER_ID)
+    assert RULES[State.EMPTY].heartbeat == ErrorCode.UNKNOWN_MEMBER_ID
+    play.heartbeat("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-@cell(EMPTY, "departed")
+@cell(State.EMPTY, "departed")
 def an_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:
     play.join("p")
     play.leave("p").expect()
-    play.group_is(EMPTY, generation=2, pending=[])
+    play.group_is(State.EMPTY, generation=2, pending=[])
 
 
-@cell(EMPTY, "commit")
+@cell(State.EMPTY, "commit")
 def anybody_commits_to_an_empty_group(play: Play) -> None:
-    assert RULES[EMPTY].commit == NONE
+    assert RULES[State.EMPTY].commit == ErrorCode.NONE
     play.commit("x", generation=-1).expect()
 
 
-@cell(PREPARING, "rejoin")
+@cell(State.PREPARING, "rejoin")
 def the_last_one_missing_ends_the_join_phase(play: Play) -> None:
     play.join("b").expect(generation=2)
-    play.group_is(COMPLETING)
+    play.group_is(State.COMPLETING)
 
 
-@cell(PREPARING, "come_back")
+@cell(State.PREPARING, "come_back")
 def a_restarted_member_takes_its_place_in_the_join_phase(play: Play) -> None:
     play.join("b'").expect(generation=2, id="b'")
-    play.group_is(COMPLETING, members=["a", "b'"])
+    play.group_is(State.COMPLETING, members=["a", "b'"])
 
 
-@cell(PREPARING, "sync")
+@cell(State.PREPARING, "sync")
 def who_syncs_in_a_join_phase_is_called_back(play: Play) -> None:
-    play.sync("b").expect(REBALANCE_IN_PROGRESS)
+    play.sync("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-@cell(PREPARING, "heartbeat")
+@cell(State.PREPARING, "heartbeat")
 def who_heartbeats_in_a_join_phase_is_called_back_and_lives(play: Play) -> None:
-    play.after(1_000).heartbeat("b").expect(REBALANCE_IN_PROGRESS)
+    play.after(1_000).heartbeat("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("b") == 10_000
 
 
-@cell(PREPARING, "departed")
+@cell(State.PREPARING, "departed")
 def the_last_one_missing_goes(play: Play) -> None:
     play.leave("b").expect()
-    play.group_is(COMPLETING, generation=2, members=["a"])
+    play.group_is(State.COMPLETING, generation=2, members=["a"])
 
 
-@cell(PREPARING, "commit")
+@cell(State.PREPARING, "commit")
 def members_may_commit_before_they_rejoin_and_live(play: Play) -> None:
     play.after(1_000).commit("b").expect()
     assert play.session_left("b") == 10_000
 
 
-@cell(COMPLETING, "rejoin")
+@cell(State.COMPLETING, "rejoin")
 def only_a_change_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> None:
     play.join("a").expect(generation=1, members=["a", "b"])
     play.join("b").expect(generation=1, members=[])
-    play.group_is(COMPLETING)
+    play.group_is(State.COMPLETING)
     play.join("b", metadata=T0_T1).parks()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
 
 
-@cell(COMPLETING, "come_back")
+@cell(State.COMPLETING, "come_back")
 def a_restart_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> None:
     play.join("b'").parks()
-    play.group_is(PREPARING, members=["a", "b'"])
+    play.group_is(State.PREPARING, members=["a", "b'"])
 
 
-@cell(COMPLETING, "sync")
+@cell(State.COMPLETING, "sync")
 def the_leader_settles_it(play: Play) -> None:
     b = play.sync("b").parks()
     play.sync("a", {"b": 2}).expect()
     b.expect(assignment=2)
-    play.group_is(STABLE)
+    play.group_is(State.STABLE)
 
 
-@cell(COMPLETING, "heartbeat")
+@cell(State.COMPLETING, "heartbeat")
 def who_heartbeats_while_assignments_are_awaited_lives(play: Play) -> None:
     play.after(1_000).heartbeat("b").expect()
     assert play.session_left("b") == 10_000
 
 
-@cell(COMPLETING, "departed")
-@cell(STABLE, "departed")
+@cell(State.COMPLETING, "departed")
+@cell(State.STABLE, "departed")
 def whoever_is_left_is_called_back(play: Play) -> None:
     play.leave("b").expect()
-    play.group_is(PREPARING, members=["a"])
+    play.group_is(State.PREPARING, members=["a"])
 
 
-@cell(COMPLETING, "commit")
+@cell(State.COMPLETING, "commit")
 def nobody_commits_while_assignments_are_awaited_nor_lives_by_trying(play: Play) -> None:
-    play.after(1_000).commit("b").expect(REBALANCE_IN_PROGRESS)
+    play.after(1_000).commit("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("b") == 9_000
     play.fetch().expect(-1)
 
 
-@cell(STABLE, "rejoin")
+@cell(State.STABLE, "rejoin")
 def the_leader_or_a_change_begins_a_rebalance(play: Play) -> None:
     play.join("b").expect(generation=1)
-    play.group_is(STABLE)
+    play.group_is(State.STABLE)
     play.join("a").parks()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
 
 
-@cell(STABLE, "come_back")
+@cell(State.STABLE, "come_back")
 def a_restart_disturbs_nobody(play: Play) -> None:
     play.join("b'").expect(generation=1, id="b'")
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
     play.wrote("W4")
 
 
-@cell(STABLE, "sync")
+@cell(State.STABLE, "sync")
 def an_assignment_is_told_again(play: Play) -> None:
     play.sync("b").expect(assignment=2)
     play.sync("a", {"a": 9, "b": 9}).expect(assignment=1)
     play.wrote()
 
 
-@cell(STABLE, "heartbeat")
+@cell(State.STABLE, "heartbeat")
 def who_heartbeats_lives(play: Play) -> None:
     play.after(1_000).heartbeat("b").expect()
     assert play.session_left("b") == 10_000
 
 
-@cell(STABLE, "commit")
+@cell(State.STABLE, "commit")
 def members_commit_and_live(play: Play) -> None:
     play.after(1_000).commit("b").expect()
     assert play.session_left("b") == 10_000
@@ -220,7 +211,7 @@ def test_a_cell(play: Play, state: State, column: str) -> None:
 def test_a_newcomer_is_parked_in_every_state(play: Play, state: State, static: bool) -> None:
     bring(play, state)
     play.join("c", instance="ic" if static else None, version=9 if static else 3).parks()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
     assert play.id_of("c") in play.group().members
 
 

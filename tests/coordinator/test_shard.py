@@ -11,17 +11,10 @@ from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.notes import Kind
 from coordinator.shard import GROUPS_AT_ONCE
+from coordinator.states import State
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
-from tests.coordinator.playbook import (
-    EMPTY,
-    INCONSISTENT_GROUP_PROTOCOL,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    PREPARING,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_SERVER_ERROR,
-    Play,
-)
+from tests.coordinator.playbook import Play
 from tests.coordinator.stage import T0
 
 LONG = "x" * 32_768
@@ -64,29 +57,29 @@ def joining(member_id: str = "", group: str = "g", instance: str | None = None, 
     "how", [{"group": LONG}, {"client": LONG}, {"type": LONG}, {"protocols": (LONG,)}, {"instance": LONGEST}, {"client": LONGEST, "version": 3}]
 )
 def test_a_join_with_a_name_that_no_record_can_hold_is_refused_and_makes_nothing(play: Play, how: dict[str, Any]) -> None:
-    play.join("a", **how).expect(UNKNOWN_SERVER_ERROR, id="")
+    play.join("a", **how).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="")
     group = how.get("group", "g")
     if group == LONG:
         play.no_group(group)
         play.wrote()
     else:
-        play.group_is(EMPTY, members=[], pending=[])
+        play.group_is(State.EMPTY, members=[], pending=[])
 
 
 def test_the_longest_names_that_a_record_can_hold_are_taken(play: Play) -> None:
     play.join("a", group=LONGEST, instance="x" * 32_765).parks()  # its id has a dash and one character more
-    play.group_is(PREPARING, members=["a"], group=LONGEST)
+    play.group_is(State.PREPARING, members=["a"], group=LONGEST)
 
 
 def test_a_commit_to_a_group_whose_name_no_record_can_hold_is_refused_and_makes_nothing(play: Play) -> None:
-    play.commit(None, group=LONG).expect(UNKNOWN_SERVER_ERROR)
+    play.commit(None, group=LONG).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group(LONG)
-    play.commit(None, group=LONGEST).expect(NONE)
-    play.group_is(EMPTY, group=LONGEST)
+    play.commit(None, group=LONGEST).expect(ErrorCode.NONE)
+    play.group_is(State.EMPTY, group=LONGEST)
 
 
 def test_a_commit_to_a_topic_whose_name_no_record_can_hold_is_refused_whole(play: Play) -> None:
-    play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(UNKNOWN_SERVER_ERROR)
+    play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group()
     play.wrote()
 
@@ -94,8 +87,8 @@ def test_a_commit_to_a_topic_whose_name_no_record_can_hold_is_refused_whole(play
 def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
     play.commit("a", generation=0).expect(69)
     play.no_group()
-    play.commit("a", generation=-1).expect(NONE)
-    play.group_is(EMPTY)
+    play.commit("a", generation=-1).expect(ErrorCode.NONE)
+    play.group_is(State.EMPTY)
 
 
 # Moments.
@@ -139,9 +132,9 @@ def test_neither_way_of_asking_calls_a_third_of_the_session_late(play: Play, wha
     play.after(gap)
     shard, id = play._serving, play.id_of("a")
     if what == "heartbeat":
-        assert shard.heartbeat("g", 1, id, None, play.now) == NONE
+        assert shard.heartbeat("g", 1, id, None, play.now) == ErrorCode.NONE
     else:
-        assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == NONE
+        assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == ErrorCode.NONE
     play.alive("a").after(70_000)
     assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
 
@@ -166,15 +159,15 @@ def test_a_join_that_was_answered_as_it_was_is_looked_at_again_when_it_counts(pl
 
 
 def test_an_id_that_was_handed_out_is_not_for_a_static_member(play: Play) -> None:
-    play.join("p").expect(MEMBER_ID_REQUIRED)
-    play.join("p", instance="ip").expect(UNKNOWN_SERVER_ERROR, id="")
+    play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.join("p", instance="ip").expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="")
 
 
 @pytest.mark.parametrize(("type", "protocol"), [("consumer", "other"), ("other", "range")])
 def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: Play, type: str, protocol: str) -> None:
     play.s2()
     play.sync("b", type="consumer", protocol="range").expect()
-    play.sync("b", type=type, protocol=protocol).expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", type=type, protocol=protocol).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def test_commits_to_a_group_that_is_not_there_are_not_told_of_the_next_one_of_its_name(play: Play) -> None:
@@ -219,7 +212,7 @@ def test_offsets_that_outlived_their_group_are_those_of_the_next_one_of_that_nam
 def test_a_group_that_is_larger_than_allowed_is_called_back_by_the_load_itself(play: Play) -> None:
     play.configure(group_max_size=1)
     play.f2()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
     assert play.shard is not None
     assert not play.shard._out.notes
 
@@ -247,4 +240,4 @@ def test_a_shard_that_was_given_up_waits_for_nothing_and_answers_each_once() -> 
     assert not shard.groups
     shard.abandon()
     assert [waiter.released for waiter in waiters] == [1, 1]
-    assert shard.heartbeat("g", 0, "1", None, 0) == UNKNOWN_MEMBER_ID
+    assert shard.heartbeat("g", 0, "1", None, 0) == ErrorCode.UNKNOWN_MEMBER_ID

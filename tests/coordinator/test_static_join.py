@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from tests.coordinator.playbook import (
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    INCONSISTENT_GROUP_PROTOCOL,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    Play,
-    scenario,
-)
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, scenario
 
 
 @scenario("SJ-01")
@@ -29,21 +21,21 @@ def test_a_static_member_joins_at_once_under_an_id_made_from_its_instance(play: 
 def test_a_static_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -> None:
     play.s2()
     play.join("b").expect(generation=1, leader="a", id="b", members=[], at=0)
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SJ-03")
 def test_a_static_leader_that_joins_again_begins_a_rebalance(play: Play) -> None:
     play.s2()
     play.join("a").parks()
-    play.group_is(PREPARING)
+    play.group_is(State.PREPARING)
 
 
 @scenario("SJ-04")
 def test_a_static_member_may_leave_its_instance_out(play: Play) -> None:
     play.s2()
     play.join("b", instance=None).expect(generation=1, id="b", at=0)
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 def test_a_leader_is_told_of_static_members_first_in_the_order_in_which_they_joined(play: Play) -> None:
@@ -80,19 +72,19 @@ def test_members_stay_static_through_a_round_in_which_nobody_names_an_instance(p
 @scenario("SJ-06")
 def test_a_member_that_names_anothers_instance_is_fenced(play: Play) -> None:
     play.s2()
-    play.join("b", instance="ia").expect(FENCED_INSTANCE_ID, id="b")
+    play.join("b", instance="ia").expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
 
 
 @scenario("SJ-07")
 def test_a_member_that_names_an_instance_of_nobody_is_unknown(play: Play) -> None:
     play.s2()
-    play.join("b", instance="zz").expect(UNKNOWN_MEMBER_ID, id="b")
+    play.join("b", instance="zz").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
 
 
 @scenario("SJ-08")
 def test_an_old_id_with_an_instance_of_somebody_is_fenced(play: Play) -> None:
     play.s2()
-    play.join("gone", id="gone", instance="ib").expect(FENCED_INSTANCE_ID, id="gone")
+    play.join("gone", id="gone", instance="ib").expect(ErrorCode.FENCED_INSTANCE_ID, id="gone")
 
 
 @scenario("SJ-09")
@@ -100,8 +92,8 @@ def test_the_empty_string_is_an_instance(play: Play) -> None:
     first = play.join("a", instance="").parks()
     assert play.id_of("a") == "-a"
     second = play.join("a'", instance="").parks()
-    first.expect(FENCED_INSTANCE_ID, id="a")
-    play.group_is(PREPARING, members=["a'"])
+    first.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
+    play.group_is(State.PREPARING, members=["a'"])
     play.at(3_000)
     second.expect(generation=1, id="a'", members=["a'"])
     assert second.reply.members[0][1] == ""
@@ -111,7 +103,7 @@ def test_the_empty_string_is_an_instance(play: Play) -> None:
 def test_an_instance_that_an_administrator_removed_joins_as_new(play: Play) -> None:
     play.s1()
     play.leave(("", "ia")).expect()
-    play.group_is(EMPTY, generation=2)
+    play.group_is(State.EMPTY, generation=2)
     play.wrote("W3")
     joining = play.join("a'").parks()
     play.at(3_000)
@@ -122,7 +114,7 @@ def test_an_instance_that_an_administrator_removed_joins_as_new(play: Play) -> N
 def test_a_new_instance_begins_a_rebalance(play: Play) -> None:
     play.s2()
     c = play.join("c", instance="ic").parks()
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b", "c"])
     c.expect(generation=2, members=[])
@@ -131,7 +123,7 @@ def test_a_new_instance_begins_a_rebalance(play: Play) -> None:
 @scenario("SJ-12")
 def test_a_restart_with_a_protocol_of_its_own_is_refused_and_the_member_untouched(play: Play) -> None:
     play.s2()
-    play.join("b'", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.join("b'", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.heartbeat("b", 1).expect()
-    play.group_is(STABLE, generation=1, members=["a", "b"])
+    play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.wrote()

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COORDINATOR_NOT_AVAILABLE,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    NOT_COORDINATOR,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    Kind,
-    Play,
-    Replacement,
-    row,
-    scenario,
-)
+from coordinator.notes import Kind, Replacement
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.asked import Bytes
+from tests.coordinator.playbook import T0, T0_T1, Play, row, scenario
 
 
 @scenario("SR-01")
@@ -30,7 +17,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     since_ms = play.group().state_ms
     play.after(1_000)
     play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
-    play.group_is(STABLE, generation=1, leader="a", members=["a", "b'"])
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b'"])
     (record,) = play.wrote("W4")
     assert record.image is not None
     assert (record.image.generation, record.image.leader, record.image.current_state_timestamp) == (1, "ia-a", since_ms)
@@ -40,7 +27,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     ]
     play.heartbeat("a", 1).expect()
     note = play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
-    assert note.state == STABLE
+    assert note.state == State.STABLE
 
 
 @scenario("SR-02")
@@ -52,7 +39,7 @@ def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z
     new = play.heartbeat("b'", 1).parks()
     play.confirm()
     restart.expect(generation=1, id="b'", leader="a")
-    old.expect(FENCED_INSTANCE_ID)
+    old.expect(ErrorCode.FENCED_INSTANCE_ID)
     new.expect()
 
 
@@ -67,20 +54,20 @@ def test_a_restarted_follower_gets_its_assignment_back(play: Play) -> None:
 def test_the_old_process_is_fenced_in_every_request(play: Play) -> None:
     play.s2()
     play.join("b'")
-    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
-    play.sync("b", generation=1).expect(FENCED_INSTANCE_ID)
-    play.join("b").expect(FENCED_INSTANCE_ID, id="b")
-    play.leave("b").expect(FENCED_INSTANCE_ID)
-    play.group_is(STABLE, generation=1, members=["a", "b'"])
+    play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.sync("b", generation=1).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.join("b").expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
+    play.leave("b").expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
 
 @scenario("SR-05")
 def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) -> None:
     play.s2()
     play.join("b'")
-    play.heartbeat("b", 1, instance=None).expect(UNKNOWN_MEMBER_ID)
-    play.sync("b", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
-    play.join("b", instance=None).expect(UNKNOWN_MEMBER_ID, id="b")
+    play.heartbeat("b", 1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("b", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.join("b", instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
 
 
 @scenario("SR-06")
@@ -94,7 +81,7 @@ def test_a_restarted_leader_leads_and_is_told_to_skip_the_assignment(play: Play)
 
 @scenario("SR-07")
 @pytest.mark.parametrize("assignments", [None, {"a'": 7, "b": 8}])
-def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignments: dict[str, int] | None) -> None:
+def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignments: dict[str, Bytes] | None) -> None:
     play.s2()
     play.join("a'")
     play.wrote("W4")
@@ -107,7 +94,7 @@ def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignmen
 def test_an_old_client_that_led_is_told_that_its_old_id_leads(play: Play, version: int) -> None:
     play.s2()
     play.join("a'", version=version).expect(generation=1, id="a'", leader="a", members=[])
-    play.group_is(STABLE, leader="a'")
+    play.group_is(State.STABLE, leader="a'")
     play.wrote("W4")
 
 
@@ -140,7 +127,7 @@ def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) ->
 def test_a_restart_with_other_metadata_is_stored_and_disturbs_nobody(play: Play) -> None:
     play.s2()
     play.join("b'", metadata=T0_T1).expect(generation=1)
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
     (record,) = play.wrote("W4")
     assert record.image is not None
     assert [one.subscription for one in record.image.members] == [T0, T0_T1]
@@ -151,14 +138,14 @@ def test_a_restarted_leader_with_other_metadata_sees_it_among_the_members(play: 
     play.s2()
     restart = play.join("a'", metadata=T0_T1).expect(generation=1, members=["a'", "b"], skip=True)
     assert [one[2] for one in restart.reply.members] == [T0_T1, T0]
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-14")
 def test_a_restart_that_offers_more_protocols_disturbs_nobody_while_the_choice_is_the_same(play: Play) -> None:
     play.s2()
     play.join("b'", protocols=["range", "roundrobin"]).expect(generation=1, protocol="range")
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-15")
@@ -166,16 +153,16 @@ def test_what_a_restart_offered_is_what_its_next_join_is_compared_with(play: Pla
     play.s2()
     play.join("b'", protocols=["range", "roundrobin"])
     play.join("b'").expect(generation=1, at=0)
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-16")
 def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play) -> None:
     play.s2(protocols=["range", "roundrobin"])
-    play.group_is(STABLE, protocol="range")
+    play.group_is(State.STABLE, protocol="range")
     restart = play.join("b'", protocols=["roundrobin"]).parks()
     play.wrote()
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
     (record,) = play.wrote("W7")  # Z13: Kafka writes nothing before the leader's assignments
@@ -190,7 +177,7 @@ def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play:
     play.alive("a").at(5_000)
     play.join("b'", session=30_000)
     assert play.session_left("b'") == 10_000
-    play.at(12_000).group_is(STABLE, members=["a", "b'"])  # the old id's session is over: nothing happens
+    play.at(12_000).group_is(State.STABLE, members=["a", "b'"])  # the old id's session is over: nothing happens
     play.heartbeat("b'", 1).expect()
     assert play.session_left("b'") == 30_000
 
@@ -205,7 +192,7 @@ def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17
     play.wrote("W4", "W4")
     first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: 82 at once
     second.expect(generation=1, id="a''", leader="a''", skip=True, members=["a''"])
-    play.heartbeat("a'", 1).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("a'", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.heartbeat("a''", 1).expect()
 
 
@@ -214,14 +201,14 @@ def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(pla
     play.s2()
     play.hold_appends()
     restart = play.join("a'", rebalance=7_000, session=6_500).parks()
-    play.log_fails(COORDINATOR_NOT_AVAILABLE)
-    restart.expect(COORDINATOR_NOT_AVAILABLE, id="", generation=-1)  # Kafka: generation 1, leader a
-    play.group_is(STABLE, generation=1, leader="a", members=["a", "b"])
+    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="", generation=-1)  # Kafka: generation 1, leader a
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
     member = play.group().members[play.id_of("a")]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 20_000)
     assert play.session_left("a") == 10_000
     play.heartbeat("a", 1).expect()
-    play.heartbeat("a'", 1).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("a'", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("SR-20")
@@ -229,8 +216,8 @@ def test_a_restart_on_a_broken_disk_is_sent_to_look_for_the_coordinator_z17(play
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
-    play.log_fails(NOT_COORDINATOR)
-    restart.expect(NOT_COORDINATOR, id="", generation=-1)
+    play.log_fails(ErrorCode.NOT_COORDINATOR)
+    restart.expect(ErrorCode.NOT_COORDINATOR, id="", generation=-1)
     play.heartbeat("b", 1).expect()
 
 
@@ -239,10 +226,10 @@ def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16
     play.s1()
     play.hold_appends()
     first, second = play.join("a'").parks(), play.join("a''").parks()
-    play.log_fails(COORDINATOR_NOT_AVAILABLE)
-    first.expect(COORDINATOR_NOT_AVAILABLE, id="")
-    second.expect(COORDINATOR_NOT_AVAILABLE, id="")
-    play.group_is(STABLE, members=["a"])  # Kafka: a', which nobody owns
+    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    first.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    second.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    play.group_is(State.STABLE, members=["a"])  # Kafka: a', which nobody owns
     play.join("a'''").expect(generation=1, skip=True)
 
 
@@ -252,7 +239,7 @@ def test_a_newcomer_behind_a_restart_in_flight_finds_it_done_z17(play: Play) -> 
     play.hold_appends()
     restart = play.join("b'").parks()
     c = play.join("c", instance="ic").parks()
-    play.group_is(PREPARING, generation=1)
+    play.group_is(State.PREPARING, generation=1)
     play.confirm()
     restart.expect(generation=1, id="b'")
     a = play.join("a").parks()
@@ -280,10 +267,10 @@ def test_a_newcomer_behind_a_restart_that_could_not_be_stored_is_sent_away_too_z
     play.hold_appends()
     restart = play.join("b'").parks()
     c = play.join("c", instance="ic").parks()
-    play.log_fails(COORDINATOR_NOT_AVAILABLE)
-    restart.expect(COORDINATOR_NOT_AVAILABLE, id="")
-    c.expect(NOT_COORDINATOR, id="c")
-    play.group_is(STABLE, generation=1, members=["a", "b"])
+    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    c.expect(ErrorCode.NOT_COORDINATOR, id="c")
+    play.group_is(State.STABLE, generation=1, members=["a", "b"])
     a = play.join("a").parks()
     play.join("b").expect(generation=2)
     a.expect(generation=2, members=["a", "b"])
@@ -297,11 +284,11 @@ def test_nobody_hears_of_a_generation_behind_a_restart_that_could_not_be_stored_
     play.join("a")
     again = play.join("b'").parks()
     assert play.group().generation == 2
-    play.log_fails(COORDINATOR_NOT_AVAILABLE)
-    restart.expect(COORDINATOR_NOT_AVAILABLE, id="")
-    again.expect(COORDINATOR_NOT_AVAILABLE, id="")
-    play.expect("a", COORDINATOR_NOT_AVAILABLE, id="")
-    play.heartbeat("b'", 2).expect(FENCED_INSTANCE_ID)
+    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    again.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    play.expect("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    play.heartbeat("b'", 2).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.heartbeat("b", 1).expect()
 
 
@@ -311,11 +298,11 @@ def test_an_administrator_removes_a_restart_in_flight_which_was_answered_before_
     play.hold_appends()
     restart = play.join("b'").parks()
     removed = play.leave(("", "ib")).parks()
-    play.group_is(PREPARING, members=["a"])
+    play.group_is(State.PREPARING, members=["a"])
     play.confirm()
     restart.expect(generation=1, id="b'")  # Kafka: 25
     removed.expect()
-    play.heartbeat("b'", 1).expect(UNKNOWN_MEMBER_ID)
+    play.heartbeat("b'", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("SR-27")
@@ -327,7 +314,7 @@ def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None
     restart.expect(generation=1, id="b'")  # Kafka: 16
     play.load()
     play.heartbeat("b'", 1).expect()
-    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("SR-28")
@@ -338,9 +325,9 @@ def test_a_restart_in_flight_does_not_count_as_joined_when_the_other_leaves_z17(
     play.leave("b").parks()
     play.confirm()
     restart.expect(generation=1, id="a'", leader="a'", skip=True)  # Kafka: generation 2 at once
-    play.heartbeat("a'", 1).expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("a'", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a'").expect(generation=2, members=["a'"], at=0)
-    play.heartbeat("a'", 1).expect(ILLEGAL_GENERATION)
+    play.heartbeat("a'", 1).expect(ErrorCode.ILLEGAL_GENERATION)
 
 
 @scenario("SR-29")
@@ -360,7 +347,7 @@ def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
 def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play) -> None:
     play.s3()
     play.alive("a", "b").at(10_000)
-    play.group_is(PREPARING, generation=1, members=["a", "b"])
+    play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     c = play.join("c'").parks()
     play.join("a").parks()
     play.join("b").expect(generation=2)
@@ -378,7 +365,7 @@ def test_a_member_that_restarts_before_it_synced_is_not_waited_for_under_its_old
     play.join("b'").expect(generation=1)
     play.sync("b'", generation=1).expect(assignment=2)
     play.alive("a", "b'").at(30_000)
-    play.group_is(STABLE, generation=1, members=["a", "b'"])  # Kafka: a rebalance when the sync timer fires
+    play.group_is(State.STABLE, generation=1, members=["a", "b'"])  # Kafka: a rebalance when the sync timer fires
 
 
 @scenario("SR-31")
@@ -386,12 +373,12 @@ def test_a_member_that_restarts_and_never_syncs_is_removed_all_the_same(play: Pl
     play.c2()
     play.sync("a", {"a": 1, "b": 2})
     play.join("b'")
-    play.alive("a", "b'").at(19_999).group_is(STABLE, members=["a", "b'"])
-    play.at(20_000).group_is(PREPARING, members=["a"])
+    play.alive("a", "b'").at(19_999).group_is(State.STABLE, members=["a", "b'"])
+    play.at(20_000).group_is(State.PREPARING, members=["a"])
 
 
 def test_an_unknown_instance_in_an_empty_group_is_a_newcomer(play: Play) -> None:
     play.s1().at(10_000)
-    play.group_is(EMPTY, generation=2)
+    play.group_is(State.EMPTY, generation=2)
     play.join("a'").parks()
-    play.group_is(PREPARING, members=["a'"])
+    play.group_is(State.PREPARING, members=["a'"])

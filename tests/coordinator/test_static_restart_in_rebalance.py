@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    INCONSISTENT_GROUP_PROTOCOL,
-    NOT_COORDINATOR,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    Kind,
-    Play,
-    Replacement,
-    scenario,
-)
+from coordinator.notes import Kind, Replacement
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, scenario
 
 
 @scenario("SR-40")
@@ -36,7 +26,7 @@ def test_a_restart_fences_the_parked_join_of_the_old_process(play: Play) -> None
     play.join("a").parks()
     old = play.join("b").parks()
     new = play.join("b'").parks()
-    old.expect(FENCED_INSTANCE_ID, id="b")
+    old.expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
     play.join("c").expect(generation=2)
     new.expect(generation=2, id="b'")
     play.expect("a", generation=2, members=["a", "b'", "c"])
@@ -47,7 +37,7 @@ def test_a_restarted_leader_leads_the_next_generation(play: Play) -> None:
     play.s3()
     old = play.join("a").parks()
     new = play.join("a'").parks()
-    old.expect(FENCED_INSTANCE_ID, id="a")
+    old.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
     play.join("b").parks()
     play.join("c").expect(generation=2, leader="a'")
     new.expect(generation=2, leader="a'", members=["a'", "b", "c"])
@@ -59,7 +49,7 @@ def test_a_restart_in_the_initial_phase_neither_extends_nor_shortens_it(play: Pl
     first = play.join("a", instance="ia").parks()
     play.at(1_000)
     second = play.join("a'").parks()
-    first.expect(FENCED_INSTANCE_ID, id="a", at=1_000)
+    first.expect(ErrorCode.FENCED_INSTANCE_ID, id="a", at=1_000)
     play.at(10_000)
     second.expect(generation=1, id="a'", leader="a'", members=["a'"], at=3_000)
     assert play.session_left("a'") == 3_000
@@ -91,8 +81,8 @@ def test_a_restart_and_a_newcomer_meet_in_one_generation(play: Play) -> None:
 def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> None:
     waiting = play.c2b()
     restart = play.join("b'").parks()
-    waiting.expect(FENCED_INSTANCE_ID)
-    play.group_is(PREPARING)
+    waiting.expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.group_is(State.PREPARING)
     play.join("a").expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'")
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.COMPLETING)
@@ -102,8 +92,8 @@ def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> N
 def test_a_restarted_leader_while_assignments_are_awaited_calls_the_others_back(play: Play) -> None:
     waiting = play.c2b()
     restart = play.join("a'").parks()
-    waiting.expect(REBALANCE_IN_PROGRESS)
-    play.group_is(PREPARING, leader="a'")
+    waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING, leader="a'")
     play.join("b").expect(generation=2, leader="a'")
     restart.expect(generation=2, leader="a'", members=["a'", "b"])
 
@@ -127,25 +117,25 @@ def test_a_restart_behind_assignments_that_could_not_be_stored_is_sent_away_z17(
     play.hold_appends()
     leader = play.sync("a", {"a": 1, "b": 2}).parks()
     restart = play.join("b'").parks()
-    play.log_fails(NOT_COORDINATOR)
-    leader.expect(NOT_COORDINATOR)
-    restart.expect(NOT_COORDINATOR, id="")
-    play.group_is(EMPTY, generation=0)
+    play.log_fails(ErrorCode.NOT_COORDINATOR)
+    leader.expect(ErrorCode.NOT_COORDINATOR)
+    restart.expect(ErrorCode.NOT_COORDINATOR, id="")
+    play.group_is(State.EMPTY, generation=0)
 
 
 @scenario("SR-54")
 def test_a_member_alone_that_restarts_while_it_is_awaited_begins_a_generation_at_once(play: Play) -> None:
     play.joined("a", static=True)
     play.join("a'").expect(generation=2, id="a'", leader="a'", members=["a'"], skip=False, at=0)
-    play.group_is(COMPLETING, generation=2)
+    play.group_is(State.COMPLETING, generation=2)
     play.wrote()
 
 
 @scenario("SR-55")
 def test_a_restart_with_a_protocol_of_its_own_changes_nothing_while_assignments_are_awaited(play: Play) -> None:
     play.c2()
-    play.join("b'", protocols=["roundrobin"]).expect(INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.group_is(COMPLETING, generation=1, members=["a", "b"])
+    play.join("b'", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
+    play.group_is(State.COMPLETING, generation=1, members=["a", "b"])
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
 
 
@@ -155,8 +145,8 @@ def test_only_the_newest_of_many_restarts_is_in_the_next_generation(play: Play) 
     play.join("b'").parks()
     play.join("b''").parks()
     newest = play.join("b'''").parks()
-    play.expect("b'", FENCED_INSTANCE_ID, id="b'")
-    play.expect("b''", FENCED_INSTANCE_ID, id="b''")
+    play.expect("b'", ErrorCode.FENCED_INSTANCE_ID, id="b'")
+    play.expect("b''", ErrorCode.FENCED_INSTANCE_ID, id="b''")
     play.join("c").expect(generation=2)
     a.expect(generation=2, members=["a", "b'''", "c"])
     newest.expect(generation=2, id="b'''")
@@ -168,9 +158,9 @@ def test_who_takes_over_after_a_restart_during_a_rebalance_knows_the_new_process
     a.expect(generation=2)
     play.wrote("W7")
     play.failover()
-    play.group_is(STABLE, generation=1, members=["a", "b'"])
+    play.group_is(State.STABLE, generation=1, members=["a", "b'"])
     play.join("b'").expect(generation=1, at=0)
-    play.heartbeat("b", 1).expect(FENCED_INSTANCE_ID)
+    play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 def test_the_leaders_new_id_is_stored_as_the_leaders_z13(play: Play) -> None:

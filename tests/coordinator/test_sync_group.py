@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    EMPTY,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    NONE,
-    PREPARING,
-    REBALANCE_IN_PROGRESS,
-    STABLE,
-    T0_T1,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_SERVER_ERROR,
-    Cause,
-    How,
-    Kind,
-    Play,
-    scenario,
-)
+from coordinator.notes import Cause, How, Kind
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, scenario
 
 
 @scenario("SY-01")
@@ -38,7 +25,7 @@ def test_a_follower_waits_for_the_leader_and_both_are_told_when_it_is_stored(pla
     b.expect(assignment=2)
     assert (a.reply.protocol_type, a.reply.protocol_name) == ("consumer", "range")
     play.wrote("W2")
-    play.group_is(STABLE, generation=1)
+    play.group_is(State.STABLE, generation=1)
 
 
 def test_each_generation_is_stored_with_what_its_leader_brought(play: Play) -> None:
@@ -60,7 +47,7 @@ def test_each_generation_is_stored_with_what_its_leader_brought(play: Play) -> N
 def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) -> None:
     play.c2()
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
-    play.group_is(STABLE)
+    play.group_is(State.STABLE)
     play.sync("b").expect(assignment=2)
 
 
@@ -69,7 +56,7 @@ def test_of_two_syncs_of_a_member_the_second_gets_the_assignment_z2(play: Play) 
     play.c2()
     first = play.sync("b").parks()
     second = play.sync("b").parks()
-    first.expect(REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
     play.sync("a", {"a": 1, "b": 2})
     second.expect(assignment=2)
 
@@ -79,7 +66,7 @@ def test_a_leader_that_assigns_nothing_gives_everybody_nothing(play: Play) -> No
     b = play.c2b()
     play.sync("a").expect(assignment=b"")
     b.expect(assignment=b"")
-    play.group_is(STABLE)
+    play.group_is(State.STABLE)
 
 
 @scenario("SY-05")
@@ -104,8 +91,8 @@ def test_whom_the_leader_invents_is_dropped_and_whom_it_forgets_gets_nothing(pla
 @scenario("SY-07")
 def test_a_sync_that_names_another_protocol_is_refused_and_still_awaited(play: Play) -> None:
     play.c2()
-    play.sync("b", type="connect").expect(INCONSISTENT_GROUP_PROTOCOL)
-    play.sync("b", protocol="foo").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", protocol="foo").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assert play.id_of("b") in play.group().pending_sync
     play.sync("b", type="consumer", protocol="range").parks()
     assert play.id_of("b") not in play.group().pending_sync
@@ -114,37 +101,37 @@ def test_a_sync_that_names_another_protocol_is_refused_and_still_awaited(play: P
 @scenario("SY-08")
 def test_in_a_join_phase_generation_and_protocol_are_checked_first(play: Play) -> None:
     play.p2()
-    play.sync("b", generation=1).expect(REBALANCE_IN_PROGRESS)
-    play.sync("b", generation=0).expect(ILLEGAL_GENERATION)
-    play.sync("b", generation=2).expect(ILLEGAL_GENERATION)
-    play.sync("b", generation=1, type="connect").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", generation=1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.sync("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.sync("b", generation=2).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.sync("b", generation=1, type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 @scenario("SY-09")
 def test_in_a_join_phase_identity_is_checked_first(play: Play) -> None:
     play.p2()
-    play.sync("x", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
-    play.sync("b", generation=1, instance="zz").expect(UNKNOWN_MEMBER_ID)
-    play.sync("x", generation=1, instance="ib").expect(FENCED_INSTANCE_ID)
+    play.sync("x", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("b", generation=1, instance="zz").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("x", generation=1, instance="ib").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("SY-10")
 def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play) -> None:
     play.s2()
-    play.sync("b", generation=0).expect(ILLEGAL_GENERATION)
-    play.sync("b", generation=1, protocol="zzz").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.sync("b", generation=1, protocol="zzz").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     play.sync("b", generation=1).expect(assignment=2)
 
 
 @scenario("SY-11")
 def test_nobody_can_sync_where_no_member_is(play: Play) -> None:
-    play.sync("x", generation=0).expect(UNKNOWN_MEMBER_ID)
+    play.sync("x", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
     play.d1()
     play.leave("a")
-    play.group_is(EMPTY, generation=2)
-    play.sync("a", generation=2).expect(UNKNOWN_MEMBER_ID)
-    play.sync("x", generation=2).expect(UNKNOWN_MEMBER_ID)
+    play.group_is(State.EMPTY, generation=2)
+    play.sync("a", generation=2).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.sync("x", generation=2).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("SY-12")
@@ -153,13 +140,13 @@ def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> No
     play.alive("a").at(4_999)
     b.parks()
     play.at(5_000)
-    b.expect(REBALANCE_IN_PROGRESS, at=5_000)
-    play.group_is(PREPARING, leader="b", members=["b"])
-    play.heartbeat("a", 1).expect(UNKNOWN_MEMBER_ID)
+    b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=5_000)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
+    play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     assert play.phase_left() == 5_000
     play.join("b").expect(generation=2, members=["b"])
     play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
-    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.SYNC_TIMEOUT)
+    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_TIMEOUT)
 
 
 @scenario("SY-13")
@@ -170,8 +157,8 @@ def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> Non
     for ms in (1_000, 3_000, 4_999):
         play.at(ms).heartbeat("b", 1).expect()
     play.at(5_000)
-    play.heartbeat("b", 1).expect(UNKNOWN_MEMBER_ID)
-    play.heartbeat("a", 1).expect(REBALANCE_IN_PROGRESS)
+    play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 @scenario("SY-14")
@@ -182,23 +169,23 @@ def test_nobody_is_waited_for_when_all_have_asked(play: Play) -> None:
     assert play.phase_left() == 20_000
     play.sync("a", {"a": 1, "b": 2})
     assert play.phase_left() is None
-    play.alive("a", "b").at(60_000).group_is(STABLE, generation=1, members=["a", "b"])
+    play.alive("a", "b").at(60_000).group_is(State.STABLE, generation=1, members=["a", "b"])
 
 
 def absent_leader(play: Play) -> None:
     play.s2()
     play.join("b", metadata=T0_T1)
     play.alive("a", "b").at(20_000)
-    play.group_is(COMPLETING, generation=2, leader="b", members=["a", "b"])
+    play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
 
 
 @scenario("SY-15")
 def test_a_static_member_that_never_joins_is_removed_one_rebalance_timeout_later(play: Play) -> None:
     absent_leader(play)
     play.sync("b", {"a": 1, "b": 2})
-    play.at(39_999).group_is(STABLE, generation=2, members=["a", "b"])
+    play.at(39_999).group_is(State.STABLE, generation=2, members=["a", "b"])
     play.heartbeat("a", 2).expect()
-    play.at(40_000).group_is(PREPARING, generation=2, members=["b"])
+    play.at(40_000).group_is(State.PREPARING, generation=2, members=["b"])
     play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
 
 
@@ -209,7 +196,7 @@ def test_a_static_member_that_joins_late_and_asks_is_not_removed(play: Play) -> 
     a = play.sync("a", generation=2).parks()
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
     a.expect(assignment=7)
-    play.at(60_000).group_is(STABLE, generation=2, members=["a", "b"])
+    play.at(60_000).group_is(State.STABLE, generation=2, members=["a", "b"])
 
 
 @scenario("SY-17")
@@ -222,7 +209,7 @@ def test_a_change_behind_assignments_in_flight_finds_them_decided_z17(play: Play
     play.confirm()
     a.expect(assignment=1)  # Kafka: 27 to both
     b.expect(assignment=2)
-    play.group_is(PREPARING, generation=1)
+    play.group_is(State.PREPARING, generation=1)
     play.join("a").expect(generation=2)
     rejoin.expect(generation=2)
     play.wrote("W2")
@@ -239,7 +226,7 @@ def test_a_leave_behind_assignments_in_flight_finds_them_decided_z17(play: Play)
     play.confirm()
     a.expect(assignment=1)  # Kafka: 27
     left.expect()
-    play.group_is(PREPARING, generation=1, members=["a"])
+    play.group_is(State.PREPARING, generation=1, members=["a"])
 
 
 @scenario("SY-19")
@@ -269,32 +256,32 @@ def test_a_member_that_waits_for_its_assignment_does_not_expire(play: Play) -> N
 def test_a_leader_that_expires_before_it_assigns_calls_the_others_back(play: Play) -> None:
     b = play.c2b(session={"a": 6_000})
     play.at(6_000)
-    b.expect(REBALANCE_IN_PROGRESS, at=6_000)
-    play.group_is(PREPARING, leader="b", members=["b"])
+    b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=6_000)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
 
 
 @scenario("SY-22")
 def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
     b = play.c2b()
     play.leave("b").expect()
-    b.expect(UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
-    play.group_is(PREPARING, members=["a"])
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    play.group_is(State.PREPARING, members=["a"])
 
 
 @scenario("SY-23")
 def test_a_leader_that_leaves_before_it_assigns_calls_the_others_back(play: Play) -> None:
     b = play.c2b()
     play.leave("a").expect()
-    b.expect(REBALANCE_IN_PROGRESS)
-    play.group_is(PREPARING, leader="b", members=["b"])
+    b.expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING, leader="b", members=["b"])
 
 
 @scenario("SY-24")
 def test_when_all_leave_while_one_waits_it_is_answered_and_the_group_empty_z1(play: Play) -> None:
     b = play.c2b()
     play.leave(("", "ia"), ("", "ib")).expect(0, 0)
-    b.expect(UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
-    play.group_is(EMPTY, generation=2)
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    play.group_is(State.EMPTY, generation=2)
     play.wrote("W3")
 
 
@@ -308,12 +295,12 @@ def test_a_sync_in_a_stable_group_is_no_sign_of_life(play: Play) -> None:
 def test_assignments_that_no_batch_can_take_are_refused_and_the_group_called_back(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     b = play.c2b()
-    play.sync("a", {"a": b"x" * 1_000, "b": 2}).expect(UNKNOWN_SERVER_ERROR)
-    b.expect(UNKNOWN_SERVER_ERROR)
-    play.group_is(PREPARING, generation=1, members=["a", "b"])
+    play.sync("a", {"a": b"x" * 1_000, "b": 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
+    b.expect(ErrorCode.UNKNOWN_SERVER_ERROR)
+    play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     assert all(not member.assignment for member in play.group().members.values())
     play.wrote()
-    play.noted(Kind.STATE_CHANGE, to_state=PREPARING, reason=Cause.SYNC_FAILED)
+    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_FAILED)
     a = play.join("a").parks()
     play.join("b").expect(generation=2)
     a.expect(generation=2)
@@ -333,7 +320,7 @@ def test_a_member_that_is_called_back_while_it_waits_has_a_full_session_to_come(
     b = play.c2b()
     play.at(4_000)
     play.join("a", metadata=T0_T1)
-    b.expect(REBALANCE_IN_PROGRESS, at=4_000)
+    b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=4_000)
     assert play.session_left("b") == 10_000
     play.at(14_000)
     play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
@@ -357,13 +344,13 @@ def test_asking_for_an_assignment_is_a_sign_of_life(play: Play) -> None:
 
 
 @pytest.mark.parametrize("said", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
-def test_a_sync_that_names_the_type_or_the_protocol_alone_is_right_where_that_one_is(play: Play, said: dict[str, str]) -> None:
+def test_a_sync_that_names_the_type_or_the_protocol_alone_is_right_where_that_one_is(play: Play, said: dict[str, Any]) -> None:
     play.c2()
-    play.sync("a", {"a": 1, "b": 2}, **said).expect(NONE, 1)
-    play.sync("b", **said).expect(NONE, 2)
+    play.sync("a", {"a": 1, "b": 2}, **said).expect(ErrorCode.NONE, 1)
+    play.sync("b", **said).expect(ErrorCode.NONE, 2)
 
 
 def test_before_a_protocol_is_chosen_none_can_be_the_wrong_one(play: Play) -> None:
     play.join("a", version=3).parks()
-    play.sync("a", protocol="other").expect(REBALANCE_IN_PROGRESS)
-    play.sync("a", type="other").expect(INCONSISTENT_GROUP_PROTOCOL)
+    play.sync("a", protocol="other").expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.sync("a", type="other").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

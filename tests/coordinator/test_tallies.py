@@ -7,17 +7,19 @@ import pytest
 from coordinator import tallies
 from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE
 from coordinator.group import Group
-from coordinator.notes import allowed
-from tests.coordinator.playbook import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Kind, Play
+from coordinator.notes import Kind, allowed
+from protocol.errors import ErrorCode
+from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
+from tests.coordinator.playbook import Play
 
 
 def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
-    found = [note.body.members for note in play.notes if note.kind == Kind.HEARTBEATS]
-    return [{one.member_key: (one.max_gap_ms, one.count) for one in members} for members in found]
+    bodies = [note.body for note in play.notes if isinstance(note.body, Heartbeats)]
+    return [{one.member_key: (one.max_gap_ms, one.count) for one in body.members} for body in bodies]
 
 
 def refusals(play: Play) -> list[tuple[int, str, str | None, int]]:
-    found = [note.body for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    found = [note.body for note in play.notes if isinstance(note.body, CommitRefused)]
     return [(one.error_code, one.member_id, one.instance_id, one.count) for one in found]
 
 
@@ -37,11 +39,11 @@ def test_refused_commits_are_told_ten_seconds_after_the_first(play: Play) -> Non
     play.s2()
     play.alive("a", "b")
     for _ in range(3):
-        play.commit("b", generation=0).expect(ILLEGAL_GENERATION)
-    play.at(9_999).commit("x", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+        play.commit("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.at(9_999).commit("x", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     assert refusals(play) == []
     play.at(10_000)
-    assert refusals(play) == [(ILLEGAL_GENERATION, play.id_of("b"), "ib", 3), (UNKNOWN_MEMBER_ID, "x", None, 1)]
+    assert refusals(play) == [(ErrorCode.ILLEGAL_GENERATION, play.id_of("b"), "ib", 3), (ErrorCode.UNKNOWN_MEMBER_ID, "x", None, 1)]
     play.at(60_000)
     assert len(refusals(play)) == 2
 
@@ -57,7 +59,7 @@ def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "KEPT_MAX", 3)
     play.s1(session=600_000)
     for number in range(5):
-        play.commit(f"x{number}", generation=1, instance=None).expect(UNKNOWN_MEMBER_ID)
+        play.commit(f"x{number}", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
         play.commit("x0", generation=1, instance=None)
     play.at(10_000)
     assert [(one[1], one[3]) for one in refusals(play)] == [("x0", 6), ("x1", 1), ("x2", 1)]
@@ -98,7 +100,7 @@ def test_no_sum_is_told_of_a_group_that_is_gone_or_has_told_too_much(play: Play,
         play.at(6_000).heartbeat("a").expect()
         due = 66_000
     else:
-        play.commit("x", generation=1).expect(UNKNOWN_MEMBER_ID)
+        play.commit("x", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
         due = 10_000
     play.leave("a").expect()
     if silent == "the group was deleted":

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.playbook import (
-    COMPLETING,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    PREPARING,
-    STABLE,
-    UNKNOWN_MEMBER_ID,
-    Play,
-    scenario,
-)
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import Play, scenario
 
 
 @scenario("ZB-01", "E2E-06")
@@ -26,11 +17,11 @@ def test_of_two_processes_with_one_instance_the_later_stays_whatever_the_earlier
     for _ in range(2):
         asked = getattr(play, request_of)("b")
         if request_of == "join":
-            asked.expect(FENCED_INSTANCE_ID, id="b")
+            asked.expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
         else:
-            asked.expect(FENCED_INSTANCE_ID)
-        play.heartbeat("b'").expect(NONE)
-    play.group_is(STABLE, generation=1, members=["a", "b'"])
+            asked.expect(ErrorCode.FENCED_INSTANCE_ID)
+        play.heartbeat("b'").expect(ErrorCode.NONE)
+    play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
 
 @scenario("ZB-02")
@@ -38,7 +29,7 @@ def test_of_two_processes_with_one_instance_that_start_together_the_second_joins
     first = play.join("a", instance="ia")
     first.parks()
     play.join("a'").parks()
-    first.expect(FENCED_INSTANCE_ID, id="a")
+    first.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
     play.after(3_000).expect("a'", generation=1, leader="a'", members=["a'"])
 
 
@@ -47,46 +38,46 @@ def test_a_leader_of_the_generation_before_cannot_assign(play: Play) -> None:
     play.s2()
     play.join("a").parks()
     play.join("b").expect(generation=2)
-    play.sync("a", {"a": 7, "b": 8}, generation=1).expect(ILLEGAL_GENERATION)
-    play.group_is(COMPLETING, generation=2)
+    play.sync("a", {"a": 7, "b": 8}, generation=1).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.group_is(State.COMPLETING, generation=2)
     play.join("a'").parks()
-    play.sync("a", {"a": 7, "b": 8}, generation=1).expect(FENCED_INSTANCE_ID)
+    play.sync("a", {"a": 7, "b": 8}, generation=1).expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
 @scenario("ZB-04")
 def test_assignments_that_come_after_the_first_are_not_looked_at(play: Play) -> None:
     play.s2()
-    play.sync("a", {"a": 7, "b": 8}).expect(NONE, 1)
+    play.sync("a", {"a": 7, "b": 8}).expect(ErrorCode.NONE, 1)
     play.wrote()
-    play.sync("b").expect(NONE, 2)
+    play.sync("b").expect(ErrorCode.NONE, 2)
 
 
 @scenario("ZB-05")
 def test_a_join_that_comes_twice_is_answered_twice(play: Play) -> None:
     play.c2()
     play.join("b").expect(generation=1, leader="a", members=[])
-    play.group_is(COMPLETING, generation=1)
+    play.group_is(State.COMPLETING, generation=1)
 
 
 @scenario("ZB-06")
 def test_a_leaders_join_that_comes_again_is_a_new_rebalance(play: Play) -> None:
     play.d2()
     play.join("a").parks()
-    play.group_is(PREPARING, generation=1)
+    play.group_is(State.PREPARING, generation=1)
 
 
 @scenario("ZB-07")
 def test_a_dynamic_member_whose_answer_was_lost_is_another_one(play: Play) -> None:
     play.d1()
-    play.join("b").expect(MEMBER_ID_REQUIRED)
+    play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b"])
     play.expect("b", generation=2)  # ... on a dead socket
-    play.join("b'").expect(MEMBER_ID_REQUIRED)
+    play.join("b'").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b'").parks()
-    play.group_is(PREPARING, members=["a", "b", "b'"])
-    play.alive("a").at(9_999).group_is(PREPARING, members=["a", "b", "b'"])
-    play.at(10_000).group_is(PREPARING, members=["a", "b'"])
+    play.group_is(State.PREPARING, members=["a", "b", "b'"])
+    play.alive("a").at(9_999).group_is(State.PREPARING, members=["a", "b", "b'"])
+    play.at(10_000).group_is(State.PREPARING, members=["a", "b'"])
     play.join("a").expect(generation=3, members=["a", "b'"])
 
 
@@ -95,31 +86,31 @@ def test_a_static_member_whose_answer_was_lost_is_the_same_one(play: Play) -> No
     play.s2()
     for name in ("b'", "b''", "b'''"):
         play.join(name).expect(generation=1, id=name)
-    play.group_is(STABLE, generation=1, members=["a", "b'''"])
+    play.group_is(State.STABLE, generation=1, members=["a", "b'''"])
 
 
 @scenario("ZB-09")
 def test_a_heartbeat_with_a_generation_that_its_member_has_not_read_yet_is_judged_by_the_groups(play: Play) -> None:
     play.d2()
     play.join("a").parks()
-    play.heartbeat("b", 2).expect(ILLEGAL_GENERATION)
+    play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
     play.join("b").expect(generation=2)
-    play.heartbeat("b", 2).expect(NONE)
+    play.heartbeat("b", 2).expect(ErrorCode.NONE)
 
 
 @scenario("ZB-10", "JR-04")
 def test_a_member_that_never_asked_for_its_assignment_may_not_commit_when_it_is_removed(play: Play) -> None:
     play.settled("a", "b", synced=["a"], rebalance=5_000)
     play.alive("a", "b")
-    play.after(5_000).group_is(PREPARING, members=["a"])
-    play.commit("b", generation=1).expect(UNKNOWN_MEMBER_ID)
+    play.after(5_000).group_is(State.PREPARING, members=["a"])
+    play.commit("b", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("ZB-11")
 def test_a_member_leaves_once(play: Play) -> None:
     play.d2()
-    play.leave("b").expect(NONE)
-    play.leave("b").expect(UNKNOWN_MEMBER_ID)
+    play.leave("b").expect(ErrorCode.NONE)
+    play.leave("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("ZB-12")
@@ -127,7 +118,7 @@ def test_a_heartbeat_that_is_read_before_a_session_is_ended_saves_it(play: Play)
     play.s1()
     play.at(9_999)
     play.now += 2  # the deadline has passed, and nobody has looked
-    play.heartbeat("a").expect(NONE)
+    play.heartbeat("a").expect(ErrorCode.NONE)
     play.after(0)
-    play.group_is(STABLE, members=["a"])
+    play.group_is(State.STABLE, members=["a"])
     assert play.session_left("a") == 10_000

@@ -21,7 +21,6 @@ from history import Deleted, End, Entry, Image, Lost, Missing, Moved, NoteRecord
 from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
-from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE
 from tests.history.conftest import NotedPlay
 
 pytestmark = pytest.mark.once
@@ -75,16 +74,16 @@ class Life:
         play = self.play
         self.sift()
         for _ in range(3):
-            if self.state is PREPARING:
+            if self.state is State.PREPARING:
                 for name in self.names:
                     if play.group().members[play.id_of(name)].join is None:
                         play.join(name)
                         play.now += self.chance.choice((0, 0, 5, 1_200))
                         self.sift()
-                if self.state is PREPARING:
+                if self.state is State.PREPARING:
                     play.after(4_000)
                 self.sift()
-            if self.state is COMPLETING:
+            if self.state is State.COMPLETING:
                 group = play.group()
                 leader = next((name for name in self.names if play.id_of(name) == group.leader), None)
                 if leader is not None:
@@ -92,10 +91,10 @@ class Life:
                     for name in self.names:
                         if name != leader:
                             play.sync(name, generation=group.generation)
-            if self.state in (STABLE, EMPTY, None):
+            if self.state in (State.STABLE, State.EMPTY, None):
                 return
 
-    def shares(self, generation: int) -> dict[str, object]:
+    def shares(self, generation: int) -> dict[str, bytes | int]:
         from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolAssignmentTopicPartition
         from protocol.records import with_version
 
@@ -151,7 +150,7 @@ class Life:
         self.play.suspend()
 
     def delete(self) -> None:
-        if self.state is EMPTY and not self.play.group().pending:
+        if self.state is State.EMPTY and not self.play.group().pending:
             self.play.delete()
 
 
@@ -261,15 +260,16 @@ def check(told: list[Entry], truth: list[Entry], *, recorded: bool = True) -> No
             continue
         if at in seen or over[at] > last - (not recorded) or (one.end is End.INTERRUPTED and one.began_ms >= last):
             continue
+        covering: list[Entry]
         if one.end in (End.STABLE, End.EMPTY):
             covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.most]
-            covering += [entry for entry in told if isinstance(entry, Deleted) and not entry.recorded and entry.at_ms >= over[at]]  # type: ignore[misc]
+            covering += [entry for entry in told if isinstance(entry, Deleted) and not entry.recorded and entry.at_ms >= over[at]]
             if not recorded:  # all that is known is that the end is not
-                covering += [entry for entry in rebalances(told) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]  # type: ignore[misc]
-                covering += [entry for entry in told if isinstance(entry, Moved) and entry.orderly is False and entry.at_ms >= one.began_ms]  # type: ignore[misc]
+                covering += [entry for entry in rebalances(told) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
+                covering += [entry for entry in told if isinstance(entry, Moved) and entry.orderly is False and entry.at_ms >= one.began_ms]
         else:
             covering = [gap for gap in vague if at_end(gap) >= one.began_ms]
-            covering += [other for other in rebalances(told) if not other.complete and other.began_ms >= one.began_ms]  # type: ignore[misc]
+            covering += [other for other in rebalances(told) if not other.complete and other.began_ms >= one.began_ms]
         assert covering, f"nothing is said of {short(one)} in\n" + "\n".join(short(entry)[:400] for entry in told)
 
 
@@ -391,7 +391,7 @@ def test_what_a_scan_found_is_told_as_far_as_it_is_known(play: NotedPlay, seed: 
 
 def moved_clock(fold: Folded, chance: random.Random) -> Folded:
     """The same, where the wall clock was set some times: ahead or back."""
-    moments = sorted({event.at_ms for event in (*fold.notes, *fold.records)})
+    moments = sorted({note.at_ms for note in fold.notes} | {image.at_ms for image in fold.records})
     steps = {moment: chance.choice((-3_600_000, -20_000, -900, 700, 5_000, 86_400_000)) for moment in chance.sample(moments, min(4, len(moments)))}
 
     def wall(ms: int) -> int:

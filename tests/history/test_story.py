@@ -21,7 +21,7 @@ from protocol.messages.coordinator_notes import (
     RoundEnd,
     StateChange,
 )
-from tests.coordinator.playbook import COMPLETING, EMPTY, PREPARING, STABLE, T0_T1, Play
+from tests.coordinator.playbook import T0_T1, Play
 from tests.history.conftest import told
 
 ReadStory = Callable[[], list[Entry]]
@@ -40,7 +40,7 @@ def test_a_group_is_formed_by_those_who_come_during_the_initial_delay(play: Play
     play.at(10_000)
     play.sync("a", {"a": 1, "b": 2}, generation=1)
     formed = one(story())
-    assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, EMPTY, End.STABLE)
+    assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, State.EMPTY, End.STABLE)
     assert (formed.from_generation, formed.to_generation, formed.members_before, formed.members_after) == (0, 1, 0, 2)
     assert [came.member_id for came in formed.joined] == ["c-a", "c-b"]
     assert formed.took_ms == 10_000
@@ -195,7 +195,7 @@ class Notes:
 
 
 def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
-    notes = Notes().change(STABLE, PREPARING, Cause.MEMBER_LEFT)
+    notes = Notes().change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT)
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
@@ -207,7 +207,7 @@ def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
 def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
     notes = Notes()
     notes.note(RoundEnd(Round.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
-    notes.change(COMPLETING, STABLE, Cause.ASSIGNED, generation=9, after=0)
+    notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
     known = one(notes.story())
     assert (known.cause, known.whole, known.lost, known.to_generation) == (None, False, 4, 9)
     assert (known.took_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
@@ -215,9 +215,9 @@ def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
 
 
 def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
-    notes = Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER).change(PREPARING, COMPLETING, Cause.EVERYONE_JOINED, generation=2)
+    notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, generation=2)
     notes.note(RoundEnd(Round.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
-    notes.change(STABLE, PREPARING, Cause.MEMBER_LEFT, generation=2)
+    notes.change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, generation=2)
     first, second = notes.story()
     assert isinstance(first, Rebalance)
     assert (first.end, first.took_ms) == (End.STABLE, 20)
@@ -237,11 +237,11 @@ def test_what_makes_no_rebalance_stands_alone() -> None:
 
 
 def test_another_groups_notes_are_not_read() -> None:
-    assert Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER, group="other").story() == []
+    assert Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER, group="other").story() == []
 
 
 def test_what_is_complete_is_told_at_once_and_what_is_open_later() -> None:
-    notes = Notes().change(STABLE, PREPARING, Cause.NEW_MEMBER).change(COMPLETING, STABLE, Cause.ASSIGNED, generation=2)
+    notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=2)
     story = Story("g")
     assert story.add(notes.told[0]) == []
     assert story.now_open is not None
@@ -271,16 +271,16 @@ def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
 
 
 def settle(notes: Notes, why: Cause, generation: int, members: int = 2) -> Notes:
-    return over(notes.change(STABLE, PREPARING, why, members, after=0, generation=generation - 1), generation, members)
+    return over(notes.change(State.STABLE, State.PREPARING, why, members, after=0, generation=generation - 1), generation, members)
 
 
 def form(notes: Notes) -> Notes:
-    return over(notes.change(EMPTY, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0), 1, 1)
+    return over(notes.change(State.EMPTY, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0), 1, 1)
 
 
 def over(notes: Notes, generation: int, members: int) -> Notes:
-    notes.change(PREPARING, COMPLETING, Cause.EVERYONE_JOINED, members, generation=generation)
-    return notes.change(COMPLETING, STABLE, Cause.ASSIGNED, members, generation=generation)
+    notes.change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, members, generation=generation)
+    return notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, members, generation=generation)
 
 
 def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could_have_been_saved() -> None:
@@ -308,7 +308,7 @@ def test_a_rebalance_in_which_somebody_new_came_too_could_not_have_been_saved() 
     notes = Notes()
     form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
-    join(notes, "a2").change(STABLE, PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
+    join(notes, "a2").change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
     over(join(notes, "n1", client="new"), 3, 2)
     found = avoidable(notes.story())
     assert len(found.restarts) == 1

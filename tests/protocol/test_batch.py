@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,10 +37,11 @@ from protocol.batch import (
 )
 from protocol.errors import EncodeError
 from tests.oracle import run_java
+from tests.support.batch_bytes import sealed
 
 with warnings.catch_warnings():  # it reads its schemas with a function that Python has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record import MemoryRecords
+    from kafka.record import MemoryRecords  # type: ignore[import-untyped]
 
 T = 1_700_000_000_000
 TEXT = b"abcdefghij" * 8
@@ -72,21 +72,16 @@ def batches(draw: st.DrawFn) -> tuple[int, list[Record]]:
     return base, [Record(base + delta, draw(int64), draw(maybe_bytes), draw(maybe_bytes), draw(headers)) for delta in deltas]
 
 
-def with_crc(batch: bytes | bytearray) -> bytes:
-    """The batch with a checksum that fits, whatever else is wrong with it."""
-    return bytes(batch[:17]) + google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big") + bytes(batch[21:])
-
-
 def changed(batch: bytes, **fields: int) -> bytes:
     """The batch with header fields exchanged and a checksum that fits."""
     values = dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True)) | fields
-    return with_crc(HEADER.pack(*values.values()) + batch[HEADER_BYTES:])
+    return sealed(HEADER.pack(*values.values()) + batch[HEADER_BYTES:])
 
 
 def with_body(body: bytes, count: int = 1, compression: Compression = Compression.NONE) -> bytes:
     """A batch around bytes that may be no records."""
     made = changed(build(FOUR), length=HEADER_BYTES - 12 + len(body), record_count=count, attributes=compression)
-    return with_crc(made[:HEADER_BYTES] + body)
+    return sealed(made[:HEADER_BYTES] + body)
 
 
 # What is built comes back.
@@ -149,7 +144,7 @@ def test_stamping_changes_offsets_and_epoch_and_leaves_the_checksum_right() -> N
     stamp(batch, 4, 1 << 40, 9)
     header = validate(bytes(batch), 4, len(batch))
     assert (header.base_offset, header.leader_epoch, header.last_offset) == (1 << 40, 9, (1 << 40) + 3)
-    assert (batch[:4], batch[12:16], batch[20:]) == (before[:4], before[12:16], before[20:])
+    assert (bytes(batch[:4]), bytes(batch[12:16]), bytes(batch[20:])) == (before[:4], before[12:16], before[20:])
     assert [record.offset for record in records(bytes(batch), 4)] == [(1 << 40) + n for n in range(4)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import google_crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from protocol.batch_facts import FactReader
 from protocol.batch_record import read_keys
 from protocol.compression import Compression
 from tests.depth import DEPTH
+from tests.support.batch_bytes import sealed
 
 END = 1 << 40
 
@@ -98,7 +98,7 @@ def test_bytes_that_are_wrong_under_a_sound_checksum_are_never_read_outside_of_t
     behind = build_facts([(b"behind", b"2")], 5)
     for at in range(61, len(whole)):
         for byte in (0, 1, 2, 63, 64, 127, 128, 129, 255, whole[at] ^ 1, whole[at] ^ 2):
-            changed = with_checksum(whole[:at] + bytes([byte]) + whole[at + 1 :])
+            changed = sealed(whole[:at] + bytes([byte]) + whole[at + 1 :])
             data = stamped([changed, behind])
             validate(data, 0, len(data))
             expected: list[Fact] | None
@@ -111,10 +111,6 @@ def test_bytes_that_are_wrong_under_a_sound_checksum_are_never_read_outside_of_t
             except CorruptBatch:
                 found = None
             assert found == expected
-
-
-def with_checksum(batch: bytes) -> bytes:
-    return batch[:17] + google_crc32c.value(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
 def test_in_pieces_it_reads_whole_batches_and_says_how_far_it_came() -> None:

@@ -21,7 +21,7 @@ from tests.storage.logs import compaction, overwrite, read, reopen
 from tests.storage.test_compaction import keyed, replayed, shown
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
-SETTINGS = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}
+SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}
 
 
 def filled(path: Path, count: int = 300, padding: int = 100) -> Log:
@@ -167,7 +167,7 @@ def test_an_owner_is_there_until_the_standard_input_ends(owner: Owner, monkeypat
     waits: list[float] = []
     asked = select.select
 
-    def noted(read: list[object], write: list[object], odd: list[object], timeout: float) -> object:
+    def noted(read: list[int], write: list[int], odd: list[int], timeout: float) -> object:
         waits.append(timeout)
         return asked(read, write, odd, timeout)
 

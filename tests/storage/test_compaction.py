@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -319,9 +320,9 @@ def test_nothing_stays_open_for_readers_that_have_gone() -> None:
     for number in range(60):
         log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
     log.flush()
-    readers = [log.facts(), log.scan(), log.facts()]
+    readers: list[Iterator[object]] = [log.facts(), log.scan(), log.facts()]
     for reader in readers:
-        next(reader)  # type: ignore[call-overload]
+        next(reader)
     log.close()
     clean(disk, log, segment_bytes=2_000)
     assert disk.opened > 3

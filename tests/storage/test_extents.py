@@ -6,7 +6,7 @@ import pytest
 
 from protocol.batch import iterate
 from storage import DamagedLog, Handles, Log
-from storage.segment import PART_BYTES
+from storage.segment import PART_BYTES, Segment
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
 from tests.storage.logs import FOLDER, batch, clean
@@ -94,6 +94,7 @@ def test_an_extent_that_is_held_survives_the_exchange_of_its_segment(place: Plac
     expected = log.read(0, 1 << 20)
     extent = log.extent(0, 1 << 20)
     assert extent is not None
+    assert isinstance(extent.segment, Segment)
     extent.let_go()  # what was never held
     assert extent.segment.readers == 0
     extent.hold()

@@ -239,8 +239,8 @@ def test_what_is_cut_off_at_an_opening_stands_in_no_index_file(place: Place, kep
     assert recovery.cut_bytes == len(data) - at
     cut.close()
     stored = [read(place.disk, file) if place.disk.exists(file) else b"" for file in (f"{path[:-4]}.index", f"{path[:-4]}.timeindex")]
-    for data, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
-        named = [unpack_from(form, data, place)[field] for place in range(0, len(data), 8 + 4 * field)]
+    for entries, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
+        named = [unpack_from(form, entries, at)[field] for at in range(0, len(entries), 8 + 4 * field)]
         assert all(offset < 2 * kept for offset in named)
 
 

@@ -114,7 +114,7 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
     promoted = promote(disk, log.folder, job.cleaned, "0")
     reader = log.facts()
     seen = next(reader)
-    before = disk.step
+    before, left = disk.step, step
 
     def refuse(path: str) -> None:
         nonlocal left
@@ -123,7 +123,6 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
             disk.read_only = True
         before(path)
 
-    left = step
     disk.step = refuse  # type: ignore[method-assign]
     try:
         log.exchange(job.cleaned, promoted)
