@@ -41,7 +41,7 @@ from tests.support.batch_bytes import sealed
 
 with warnings.catch_warnings():  # it reads its schemas with a function that Python has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record import MemoryRecords  # type: ignore[import-untyped]
+    from kafka.record import MemoryRecords
 
 T = 1_700_000_000_000
 TEXT = b"abcdefghij" * 8
