@@ -1,7 +1,7 @@
 """Who is due. A deadline is an absolute millisecond on the object it belongs to; here stands when to look at it again.
 
 A wheel of slots, one tick wide, holds everybody with a deadline. One that moves later, as by a heartbeat, changes nothing
-here: when its slot comes, the object is filed again under the deadline it has by then. What is due within a tick goes
+here: when its slot comes, the object is scheduled_at again under the deadline it has by then. What is due within a tick goes
 to a heap, so that nobody is fenced or evicted early or late by the width of a slot.
 """
 
@@ -15,17 +15,17 @@ NEVER: Final = 1 << 62
 
 
 class Timed:
-    """Something with a deadline. `filed` is the moment at which it will be looked at, NEVER when nobody will.
+    """Something with a deadline. `scheduled_at` is the moment at which it will be looked at, NEVER when nobody will.
 
     Of what is due in the same millisecond a smaller `rank` comes first.
     """
 
-    __slots__ = ("deadline", "filed")
+    __slots__ = ("deadline", "scheduled_at")
     rank: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self.deadline = NEVER
-        self.filed = NEVER
+        self.scheduled_at = NEVER
 
 
 class Deadlines:
@@ -43,17 +43,17 @@ class Deadlines:
     def set(self, item: Timed, deadline: int) -> None:
         """The item's deadline, earlier or later than before."""
         item.deadline = deadline
-        if deadline < item.filed:
+        if deadline < item.scheduled_at:
             self._file(item)
 
-    def earlier(self, item: Timed) -> None:
-        """Its deadline was moved to before the moment it is filed under."""
+    def reschedule(self, item: Timed) -> None:
+        """Its deadline was moved to before the moment it is scheduled_at under."""
         self._file(item)
 
     def _file(self, item: Timed) -> None:
         self._forget(item)
         moment = item.deadline - item.deadline % TICK_MS
-        item.filed = moment
+        item.scheduled_at = moment
         slot = self._slots.get(moment)
         if slot is None:
             self._slots[moment] = slot = {}
@@ -66,10 +66,10 @@ class Deadlines:
         """It has no deadline any more."""
         item.deadline = NEVER
         self._forget(item)
-        item.filed = NEVER
+        item.scheduled_at = NEVER
 
     def _forget(self, item: Timed) -> None:
-        slot = self._slots.get(item.filed)
+        slot = self._slots.get(item.scheduled_at)
         if slot is not None:
             slot.pop(item, None)
 
@@ -85,19 +85,19 @@ class Deadlines:
         while soon and soon[0][0] <= now:
             _, _, _, item = heappop(soon)
             if item.deadline <= now:
-                item.deadline = item.filed = NEVER
+                item.deadline = item.scheduled_at = NEVER
                 return item
-            if item.filed <= now:  # it has moved since
+            if item.scheduled_at <= now:  # it has moved since
                 self._put(item, now)
         self._set_wake()
         return None
 
     def _put(self, item: Timed, now: int) -> None:
         """Its moment has come: look at it again when its deadline does, which may have moved."""
-        item.filed = NEVER
+        item.scheduled_at = NEVER
         if item.deadline < now + TICK_MS:
             self._number += 1
-            item.filed = item.deadline
+            item.scheduled_at = item.deadline
             heappush(self._soon, (item.deadline, item.rank, self._number, item))
         elif item.deadline != NEVER:
             self._file(item)

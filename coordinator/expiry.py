@@ -69,7 +69,7 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -
 def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
     """Tombstones for what has expired; the group's own comes last, when nothing is left of it."""
     facts: list[Fact] = []
-    over = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_over(out, group, topic, value, steady_ms)]
+    over = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
     for topic, partition in over:
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
         forget(group, topic, partition)
@@ -79,7 +79,7 @@ def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: in
     return facts
 
 
-def _is_over(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
+def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
     """Counted from the commit where no group keeps it alive, from the moment the group became empty where one did."""
     base_is_commit = True
     if group.protocol_type is None:

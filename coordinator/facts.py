@@ -64,10 +64,10 @@ def group_image(
 ) -> bytes:
     """The image of the group with the given members; `assignments` stand in for those they have."""
     out = [_TWO_BYTES(GROUP_VALUE_VERSION)]
-    _put_text(out, group.protocol_type or "")
+    _write_text(out, group.protocol_type or "")
     out.append(_FOUR_BYTES(group.generation))
-    _put_text(out, protocol)
-    _put_text(out, leader)
+    _write_text(out, protocol)
+    _write_text(out, leader)
     member_list = list(members)
     out.append(_TIME_AND_COUNT(group.state_ms, len(member_list)))
     for member in member_list:
@@ -78,7 +78,7 @@ def group_image(
         subscription = member.metadata(protocol)
         assignment = member.assignment if assignments is None else assignments.get(member.id, b"")
         out += (_TWO_BYTES(len(id)), id)
-        _put_text(out, member.instance_id)
+        _write_text(out, member.instance_id)
         out += (
             _TWO_BYTES(len(client_id)),
             client_id,
@@ -101,7 +101,7 @@ def with_generation(image: bytes, generation: int, state_ms: int) -> bytes:
     return image[:at] + _FOUR_BYTES(generation) + image[protocol_at:time_at] + _INT64.pack(state_ms) + image[time_at + 8 :]
 
 
-def _put_text(out: list[bytes], text: str | None) -> None:
+def _write_text(out: list[bytes], text: str | None) -> None:
     if text is None:
         out.append(b"\xff\xff")
     else:
@@ -113,7 +113,7 @@ def read_image(value: bytes) -> GroupMetadataValue:
     return read_record(GroupMetadataValue, value)
 
 
-def with_identities(image: bytes, statics: dict[str, str]) -> bytes | None:
+def with_current_ids(image: bytes, statics: dict[str, str]) -> bytes | None:
     """The image with the member ids that its instances have now; None when they have not changed.
 
     Without it a coordinator that takes over between a static member's return and the next image would fence the process

@@ -42,14 +42,12 @@ class Group(Timed):
         "_offsets",
         "_subscribed",
         "_unread",
-        "altered",
-        "assigned",
-        "awaiting",
         "delay_ms",
         "delay_remaining_ms",
+        "extended_at_ms",
         "generation",
         "id",
-        "identities_moved",
+        "image_changed",
         "initial",
         "laggards",
         "last_image",
@@ -63,19 +61,21 @@ class Group(Timed):
         "notes_dropped",
         "notes_numbered",
         "offsets_mark",
+        "parked_joins",
         "pending",
         "pending_sync",
-        "phase_began_ms",
+        "phase_start_ms",
         "protocol_counts",
         "protocol_name",
         "protocol_type",
-        "round_began_ms",
-        "spared_ms",
-        "standing",
+        "round_start_ms",
         "state",
         "state_ms",
+        "static_ids_changed",
         "statics",
         "subscriptions",
+        "sync_reply",
+        "version",
     )
 
     rank: ClassVar[int] = 1  # sessions end before phases, as they begin before them
@@ -93,7 +93,7 @@ class Group(Timed):
         self.statics: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, Pending] = {}
         self.pending_sync: dict[str, None] = {}  # who has not asked for its assignment since the last join phase
-        self.awaiting = 0  # members with a parked JoinGroup
+        self.parked_joins = 0  # members with a parked JoinGroup
         self.protocol_counts: dict[str, int] = {}
         # The phase that begins with the first member of an empty group; it may be extended while more keep coming.
         self.initial = False
@@ -103,25 +103,25 @@ class Group(Timed):
         # Metadata of all members when the last join phase ended; None: not known.
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
-        self.assigned: SyncReply | None = None  # what all are told with their assignments, until the next generation
+        self.sync_reply: SyncReply | None = None  # what all are told with their assignments, until the next generation
         self._offsets: dict[str, TopicOffsets] = {}
         self._unread: dict[Unread, None] = {}  # commits that are not in there yet, the newest last
         self.newest: Unread | None = None  # that one
         self.offsets_mark = object()  # another one whenever an offset has changed, but for those that are not read yet
-        self.standing = object()  # another one whenever a heartbeat or a commit may be answered otherwise than the same one before
+        self.version = object()  # another one whenever a heartbeat or a commit may be answered otherwise than the same one before
         self.last_image: bytes | None = None  # the newest group record, as stored
-        self.altered = True  # in something that is in an image, besides generation, time and assignments
+        self.image_changed = True  # in something that is in an image, besides generation, time and assignments
         self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for
-        self.identities_moved = False  # an instance that may be in it has another member id now
-        self.round_began_ms = now
-        self.phase_began_ms = now  # the same moment as state_ms, for durations
+        self.static_ids_changed = False  # an instance that may be in it has another member id now
+        self.round_start_ms = now
+        self.phase_start_ms = now  # the same moment as state_ms, for durations
         self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
         self.note_earned_ms = now  # what it earned until then is in the budget
         self.notes_dropped = 0
         self.notes_numbered = 0  # made and dropped, since the first one that was made; its time tells one count from another
         self.notes_counted_from = -1
-        self.spared_ms = -1  # the `phase_began_ms` of the phase that was prolonged, as the log was slow
+        self.extended_at_ms = -1  # the `phase_start_ms` of the phase that was prolonged, as the log was slow
 
     # Members.
 
@@ -133,14 +133,14 @@ class Group(Timed):
             self.statics[member.instance_id] = member.id
         self.count_protocols(member.protocols, 1)
         if member.join is not None:
-            self.awaiting += 1
-        self.alter()
+            self.parked_joins += 1
+        self.members_changed()
 
-    def alter(self) -> None:
+    def members_changed(self) -> None:
         """Members came, went or changed: what was known of all of them together is to be found anew."""
-        self.altered = True
+        self.image_changed = True
         self._longest_ms = -1
-        self.standing = object()
+        self.version = object()
 
     def remove(self, member: Member) -> None:
         """Take it out; what is parked on it is the caller's to answer before."""
@@ -150,14 +150,14 @@ class Group(Timed):
         self.count_protocols(member.protocols, -1)
         self.pending_sync.pop(member.id, None)
         if member.join is not None:
-            self.awaiting -= 1
+            self.parked_joins -= 1
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
-        self.alter()
+        self.members_changed()
 
     def end(self) -> None:
         """It is no more; who still has it is not to believe it."""
-        self.standing = object()
+        self.version = object()
 
     def count_protocols(self, protocols: Protocols, by: int) -> None:
         counts = self.protocol_counts
@@ -172,12 +172,12 @@ class Group(Timed):
         self.count_protocols(member.protocols, -1)
         member.protocols = protocols
         self.count_protocols(protocols, 1)
-        self.alter()
+        self.members_changed()
 
     @property
-    def everyone_parked(self) -> bool:
+    def all_parked(self) -> bool:
         """All members have rejoined, and nobody who was given an id is still expected."""
-        return self.awaiting == len(self.members) and not self.pending
+        return self.parked_joins == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -10,9 +10,9 @@ from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
-from coordinator.notes import Cause, How, Kind, Replacement, allowed, grant
+from coordinator.notes import Cause, Kind, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.outcome import Outcome
-from coordinator.rebalance import drop_pending, everybody, joined, prepare_or_try, remove
+from coordinator.rebalance import drop_pending, join_reply, joined_members, prepare_or_try, remove
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
@@ -24,19 +24,19 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
         return True
     member = group.members.get(request.member_id)
     if group.state is PREPARING:
-        return group.awaiting < size_max or (member is not None and member.join is not None)
+        return group.parked_joins < size_max or (member is not None and member.join is not None)
     return member is not None or len(group.members) < size_max
 
 
-def make_way(out: Outcome, group: Group, id: str) -> None:
+def remove_over_size(out: Outcome, group: Group, id: str) -> None:
     """Refused for lack of room: whoever asks is no longer waited for."""
     member = group.members.get(id)
     if member is not None:
-        remove(out, group, member, How.OVER_MAX_SIZE)
+        remove(out, group, member, Removal.OVER_MAX_SIZE)
     drop_pending(out, group, id)
 
 
-def repeats_a_name(request: JoinRequest) -> bool:
+def offers_protocol_twice(request: JoinRequest) -> bool:
     """Two metadata for one protocol leave open which one counts."""
     protocols = request.protocols
     return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
@@ -45,7 +45,7 @@ def repeats_a_name(request: JoinRequest) -> bool:
 # Newcomers.
 
 
-def hand_out_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """A client that never reads its answers would leave a ghost behind at each attempt; an id that is not used is just forgotten
     (KIP-394)."""
     pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
@@ -58,11 +58,11 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
         group.id,
         id,
         request.instance_id,
-        out.one_text(request.client_id),
-        out.one_text(request.client_host),
-        out.one_number(request.rebalance_timeout_ms),
-        out.one_number(request.session_timeout_ms),
-        out.one_offer(group, request.protocols),
+        out.intern_text(request.client_id),
+        out.intern_text(request.client_host),
+        out.intern_number(request.rebalance_timeout_ms),
+        out.intern_number(request.session_timeout_ms),
+        out.intern_protocols(group, request.protocols),
         seen_ms=out.now,
     )
     member.join = waiter
@@ -72,17 +72,17 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
         group.protocol_type = request.protocol_type
     drop_pending(out, group, id)
     group.add(member)
-    grant(group)
+    grant_note_budget(group)
     if member.instance_id is not None and group.last_image is not None:
-        group.identities_moved = True
+        group.static_ids_changed = True
     out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
-    if allowed(group, out.now):
-        tell_join(out, group, member, request)
+    if spend_note_budget(group, out.now):
+        note_join(out, group, member, request)
     prepare_or_try(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
-def tell_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
-    out.tell(
+def note_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
+    out.add_note(
         group,
         Kind.MEMBER_JOIN,
         MemberJoin(
@@ -115,8 +115,8 @@ def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinR
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
-        told = everybody(group, group.all_metadata()) if group.leader == member.id else ()
-        out.answer_join(waiter, member.id, joined(group, told))
+        told = joined_members(group, group.all_metadata()) if group.leader == member.id else ()
+        out.reply_join(waiter, member.id, join_reply(group, told))
 
 
 def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -124,26 +124,26 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
     if group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
-        out.answer_join(waiter, member.id, joined(group))
+        out.reply_join(waiter, member.id, join_reply(group))
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """The member is parked with what it offers now, and everybody else is called back."""
-    cause = LEADER_REJOINED if member.asked is request else take_request(out, group, member, request)
+    cause = LEADER_REJOINED if member.repeatable_join is request else update_member(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
-    if allowed(group, out.now):
-        tell_join(out, group, member, request)
+    if spend_note_budget(group, out.now):
+        note_join(out, group, member, request)
     prepare_or_try(out, group, cause, member.id, request.reason)
 
 
-def take_request(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
+def update_member(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
     """What it offers and asks for counts from now on."""
-    member.asked = None
+    member.repeatable_join = None
     if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
-        member.rebalance_timeout_ms = out.one_number(request.rebalance_timeout_ms)
-        member.session_timeout_ms = out.one_number(request.session_timeout_ms)
-        group.alter()
+        member.rebalance_timeout_ms = out.intern_number(request.rebalance_timeout_ms)
+        member.session_timeout_ms = out.intern_number(request.session_timeout_ms)
+        group.members_changed()
     if member.protocols == request.protocols:
         return LEADER_REJOINED
     group.set_protocols(member, request.protocols)
@@ -155,7 +155,7 @@ def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None
     if member.join is not None:
         out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     else:
-        group.awaiting += 1
+        group.parked_joins += 1
     member.join = waiter
 
 
@@ -169,9 +169,9 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
     happened = Replacement.PROTOCOL_CHANGED
     if group.state is not STABLE:
         happened = Replacement.COMPLETING if group.state is COMPLETING else Replacement.PREPARING
-    _tell_replaced(out, group, old, new, request, happened)
-    _take_seat(out, group, old, new)
-    group.identities_moved = True
+    _note_replaced(out, group, old, new, request, happened)
+    _swap_member(out, group, old, new)
+    group.static_ids_changed = True
     park(out, group, new, waiter)
     prepare_or_try(out, group, cause, id, request.reason)
 
@@ -189,13 +189,13 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
     if not out.fits([fact]):
         # What does not fit is refused before anything is applied: the old member is as it was.
         error = ErrorCode.UNKNOWN_SERVER_ERROR
-        out.answer_join(waiter, "", JoinReply(error, group.generation, group.protocol_type, group.protocol_name, old_leader))
+        out.reply_join(waiter, "", JoinReply(error, group.generation, group.protocol_type, group.protocol_name, old_leader))
         return
-    _tell_replaced(out, group, old, new, request, Replacement.NO_REBALANCE)
-    _take_seat(out, group, old, new)
+    _note_replaced(out, group, old, new, request, Replacement.NO_REBALANCE)
+    _swap_member(out, group, old, new)
     group.last_image = image
     out.facts.append(fact)
-    out.answer_join(waiter, new.id, _seat_kept(group, new, old_leader, request.knows_skip_assignment))
+    out.reply_join(waiter, new.id, _reply_without_rebalance(group, new, old_leader, request.knows_skip_assignment))
 
 
 def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Member:
@@ -205,8 +205,8 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
         old.instance_id,
         old.client_id,
         old.client_host,
-        out.one_number(request.rebalance_timeout_ms),
-        out.one_number(request.session_timeout_ms),
+        out.intern_number(request.rebalance_timeout_ms),
+        out.intern_number(request.session_timeout_ms),
         old.protocols if old.protocols == request.protocols else request.protocols,
         old.assignment,
         is_new=False,
@@ -214,11 +214,11 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
     )
 
 
-def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
+def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
     """Everything that was the old id's is the new one's, at the same place among the members."""
     if old.join is not None:
         out.refuse_join(old.join, old.id, ErrorCode.FENCED_INSTANCE_ID)
-        group.awaiting -= 1
+        group.parked_joins -= 1
     if old.sync is not None:
         out.refuse_sync(old.sync, ErrorCode.FENCED_INSTANCE_ID)
     old.join = old.sync = None
@@ -232,21 +232,21 @@ def _take_seat(out: Outcome, group: Group, old: Member, new: Member) -> None:
         group.pending_sync = {new.id if one == old.id else one: None for one in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
-    group.alter()
+    group.members_changed()
     # Its first session is as long as the old one's was.
     out.deadlines.set(new, out.now + old.session_timeout_ms)
 
 
-def _seat_kept(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
+def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
     """No rebalance. A leader must not compute assignments: nobody would take them. Old clients are told that another leads."""
     if group.leader == new.id and knows_skip_assignment:
-        told = everybody(group, group.all_metadata())
+        told = joined_members(group, group.all_metadata())
         return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, told, True)
     return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, old_leader)
 
 
-def _tell_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:
-    if allowed(group, out.now):
+def _note_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:
+    if spend_note_budget(group, out.now):
         since = out.now - old.seen_ms
         body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, happened)
-        out.tell(group, Kind.STATIC_REPLACED, body)
+        out.add_note(group, Kind.STATIC_REPLACED, body)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from coordinator import identity
 from coordinator.calls import Leaver
 from coordinator.group import Group
-from coordinator.notes import Cause, How, Kind, about, allowed
+from coordinator.notes import Cause, Kind, Removal, about, spend_note_budget
 from coordinator.outcome import Outcome
 from coordinator.rebalance import drop_pending, remove
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
 
 
-def depart(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
+def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
     """One code for each, in order; and why the group goes on without whoever left, None when nobody did."""
     codes: list[int] = []
     cause: Cause | None = None
@@ -37,14 +37,14 @@ def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
         owner = group.statics.get(instance) if instance is not None else None
         if owner is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        remove(out, group, group.members[owner], How.ADMIN_REMOVED, reason)
+        remove(out, group, group.members[owner], Removal.ADMIN_REMOVED, reason)
         return ErrorCode.NONE
     if id in group.pending:
         drop_pending(out, group, id)
-        if allowed(group, out.now):
-            out.tell(group, Kind.MEMBER_GONE, MemberGone(id, instance, How.LEFT, 0, 0, reason))
+        if spend_note_budget(group, out.now):
+            out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
         return ErrorCode.NONE
     error = identity.refusal(group, id, instance)
     if not error:
-        remove(out, group, group.members[id], How.LEFT, reason)
+        remove(out, group, group.members[id], Removal.LEFT, reason)
     return error

@@ -10,10 +10,10 @@ class Member(Timed):
     """A live participant. Its deadline is the end of its session; while it is parked it may have none."""
 
     __slots__ = (
-        "asked",
         "assignment",
         "client_host",
         "client_id",
+        "extended_at_ms",
         "group_id",
         "id",
         "instance_id",
@@ -21,9 +21,9 @@ class Member(Timed):
         "join",
         "protocols",
         "rebalance_timeout_ms",
+        "repeatable_join",
         "seen_ms",
         "session_timeout_ms",
-        "spared_ms",
         "sync",
     )
 
@@ -53,8 +53,8 @@ class Member(Timed):
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
         self.seen_ms = seen_ms  # when it last said that it lives
-        self.spared_ms = -1  # the `seen_ms` at which it got a further session, as the log was slow
-        self.asked: JoinRequest | None = None  # what it joined with, where that may come again
+        self.extended_at_ms = -1  # the `seen_ms` at which it got a further session, as the log was slow
+        self.repeatable_join: JoinRequest | None = None  # what it joined with, where that may come again
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
 
@@ -69,11 +69,11 @@ class Member(Timed):
 class Pending(Timed):
     """An id that was handed out with MEMBER_ID_REQUIRED; it is forgotten when nobody joins with it."""
 
-    __slots__ = ("group_id", "id", "session_timeout_ms", "spared")
+    __slots__ = ("extended", "group_id", "id", "session_timeout_ms")
 
     def __init__(self, group_id: str, id: str, session_timeout_ms: int) -> None:
         super().__init__()
         self.group_id = group_id
         self.id = id
         self.session_timeout_ms = session_timeout_ms
-        self.spared = False  # it got its time once more, as the log was slow
+        self.extended = False  # it got its time once more, as the log was slow

@@ -54,7 +54,7 @@ class Cause(IntEnum):
     ASSIGNED = 17
 
 
-class How(IntEnum):
+class Removal(IntEnum):
     """How a member went."""
 
     LEFT = 0
@@ -77,7 +77,7 @@ class Replacement(IntEnum):
     PREPARING = 3
 
 
-class Round(IntEnum):
+class RoundResult(IntEnum):
     """How a rebalance ended."""
 
     STABLE = 0
@@ -117,12 +117,12 @@ def about(member_id: str, reason: str | None) -> str:
     return f"{member_id}: {reason}"[:ABOUT_CHARS_MAX] if reason else member_id
 
 
-def grant(group: Group) -> None:
+def grant_note_budget(group: Group) -> None:
     """A newcomer has something to tell: large groups tell more at once than small ones."""
     group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))
 
 
-def allowed(group: Group, now: int) -> bool:
+def spend_note_budget(group: Group, now: int) -> bool:
     """Whether the group may tell one more; asked before a note is made, which costs more than asking."""
     earned = (now - group.note_earned_ms) // MS_PER_NOTE
     if earned:

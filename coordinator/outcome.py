@@ -24,7 +24,7 @@ class Outcome:
     and then steps, ahead or back.
     """
 
-    __slots__ = ("_numbers", "_texts", "answers", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now", "wall")
+    __slots__ = ("_numbers", "_texts", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now", "replies", "wall")
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
         self.config = config
@@ -34,46 +34,46 @@ class Outcome:
         self.wall = 0
         self.facts: list[Fact] = []
         self.facts_bytes = 0  # what they take in a batch, where that has been counted
-        self.answers: list[Held] = []
+        self.replies: list[Held] = []
         self.notes: list[Note] = []
         self._texts: dict[str, str] = {}
         self._numbers: dict[int, int] = {}
 
-    def one_text(self, text: str) -> str:
+    def intern_text(self, text: str) -> str:
         """One object for equal texts: members of a fleet have their client ids, hosts and protocols in common."""
         if len(self._texts) >= SHARED_MAX:
             self._texts.clear()
         return self._texts.setdefault(text, text)
 
-    def one_number(self, number: int) -> int:
+    def intern_number(self, number: int) -> int:
         if len(self._numbers) >= SHARED_MAX:
             self._numbers.clear()
         return self._numbers.setdefault(number, number)
 
-    def one_offer(self, group: Group, protocols: Protocols) -> Protocols:
+    def intern_protocols(self, group: Group, protocols: Protocols) -> Protocols:
         """Mostly what the first member of the group offers too."""
         for member in group.members.values():
             if member.protocols == protocols:
                 return member.protocols
             break
-        return tuple([(self.one_text(name), metadata) for name, metadata in protocols])
+        return tuple([(self.intern_text(name), metadata) for name, metadata in protocols])
 
     def fits(self, facts: list[Fact]) -> bool:
         """Whether one batch can take the facts of one operation; otherwise it is refused before anything is applied."""
         return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
 
-    def answer_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:
+    def reply_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:
         waiter.member_id = id
         waiter.reply = reply
-        self.answers.append(waiter)
+        self.replies.append(waiter)
 
     def refuse_join(self, waiter: JoinWaiter, id: str, error: int) -> None:
-        self.answer_join(waiter, id, JoinReply(error))
+        self.reply_join(waiter, id, JoinReply(error))
 
     def answer_sync(self, waiter: SyncWaiter, assignment: bytes, reply: SyncReply) -> None:
         waiter.assignment = assignment
         waiter.reply = reply
-        self.answers.append(waiter)
+        self.replies.append(waiter)
 
     def refuse_sync(self, waiter: SyncWaiter, error: int) -> None:
         self.answer_sync(waiter, b"", SyncReply(error))
@@ -81,5 +81,5 @@ class Outcome:
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
-    def tell(self, group: Group, kind: Kind, body: Message) -> None:
+    def add_note(self, group: Group, kind: Kind, body: Message) -> None:
         self.notes.append(note(group, kind, self.wall, body))

@@ -1,6 +1,6 @@
 """What a consumer sends for hours, and nearly all of a broker's work: the same heartbeat, and the same commit with other offsets.
 
-So they take few steps. Whether they may be is asked when something has changed in the group (`Group.standing`), and where the
+So they take few steps. Whether they may be is asked when something has changed in the group (`Group.version`), and where the
 answer is no longer a plain yes they go the usual way (`Shard.heartbeat`, `Shard.commit`), which knows why.
 """
 
@@ -33,7 +33,7 @@ OTHERWISE: Final = 2
 class RepeatedHeartbeat:
     """Who beats, and as member of which generation."""
 
-    __slots__ = ("_generation", "_group", "_group_id", "_instance_id", "_member", "_member_id", "_standing")
+    __slots__ = ("_generation", "_group", "_group_id", "_instance_id", "_member", "_member_id", "_version")
 
     def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
         self._group_id = group_id
@@ -41,20 +41,20 @@ class RepeatedHeartbeat:
         self._member_id = member_id
         self._instance_id = instance_id
         # As the group stood when it was last accepted.
-        self._standing = object()
+        self._version = object()
         self._group: Group = _NOBODYS
         self._member: Member = _NOBODY
 
     def again(self, now: int) -> bool:
         """Accept it, where it is as plain as the last time; else nothing has happened, and `ask` knows more."""
-        if self._group.standing is not self._standing:
+        if self._group.version is not self._version:
             return False
         member = self._member
         timeout = member.session_timeout_ms
         if (now - member.seen_ms) * 3 > timeout:
             return False
         member.seen_ms = now
-        member.deadline = now + timeout  # later than it was, so it need not be filed anew (`Shard.lives`)
+        member.deadline = now + timeout  # later than it was, so it need not be scheduled_at anew (`Shard.refresh_session`)
         return True
 
     def ask(self, shard: Shard, now: int) -> int:
@@ -63,7 +63,7 @@ class RepeatedHeartbeat:
         if not code:
             self._group = group = shard.groups[self._group_id]
             self._member = group.members[self._member_id]
-            self._standing = group.standing
+            self._version = group.version
         return code
 
 
@@ -79,7 +79,7 @@ class RepeatedCommit:
         "_frame",
         "_group",
         "_member",
-        "_standing",
+        "_version",
         "_wall",
         "generation",
         "group_id",
@@ -113,7 +113,7 @@ class RepeatedCommit:
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
         # As the group stood when this was last found to be allowed.
-        self._standing = object()
+        self._version = object()
         self._group: Group = _NOBODYS
         self._member: Member | None = None
         # The newest of its kind.
@@ -123,7 +123,7 @@ class RepeatedCommit:
     def again(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
         """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be, or is not as plain as before."""
         group = self._group
-        if group.standing is not self._standing:
+        if group.version is not self._version:
             if not self._may_be(shard, now):
                 return OTHERWISE
             group = self._group
@@ -133,7 +133,7 @@ class RepeatedCommit:
             if (now - member.seen_ms) * 3 > timeout:
                 return OTHERWISE
             member.seen_ms = now
-            member.deadline = now + timeout  # later than it was, so it need not be filed anew (`Shard.lives`)
+            member.deadline = now + timeout  # later than it was, so it need not be scheduled_at anew (`Shard.refresh_session`)
         self._frame = frame
         self._wall = wall
         if group.newest is not self:
@@ -163,11 +163,11 @@ class RepeatedCommit:
                 return False
         elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
             return False
-        elif now + member.session_timeout_ms < member.filed:
-            return False  # its session has become shorter, or is not counted: it has to be filed anew
+        elif now + member.session_timeout_ms < member.scheduled_at:
+            return False  # its session has become shorter, or is not counted: it has to be scheduled_at anew
         self._group = group
         self._member = member
-        self._standing = group.standing
+        self._version = group.version
         return True
 
     def forgotten(self) -> None:

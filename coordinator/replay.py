@@ -51,7 +51,7 @@ class Replay:
             count += 1
             if len(key) != size:
                 if len(key) < _PARTITION_BYTES:
-                    self._fold_one(key, value)
+                    self._fold_record(key, value)
                     continue
                 size = len(key)
                 split = self._splits.get(size) or self._split(size)
@@ -59,7 +59,7 @@ class Replay:
             if prefix != before or value is None:
                 stored = topics.get(prefix)
                 if stored is None or value is None:
-                    self._fold_one(key, value)
+                    self._fold_record(key, value)
                     before = None  # it may have been about the whole group
                     continue
                 values = stored.values
@@ -79,7 +79,7 @@ class Replay:
         split = self._splits[size] = Struct(f">{size - _PARTITION_BYTES}si").unpack
         return split
 
-    def _fold_one(self, data: bytes, value: bytes | None) -> None:
+    def _fold_record(self, data: bytes, value: bytes | None) -> None:
         key = read_offsets_key(data)
         if isinstance(key, GroupMetadataKey):
             self._fold_group(key.group, value)

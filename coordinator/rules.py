@@ -16,9 +16,9 @@ from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_chan
 from coordinator.member import Member
 from coordinator.notes import Cause
 from coordinator.outcome import Outcome
-from coordinator.rebalance import go_on_without, leave_alone, prepare
+from coordinator.rebalance import complete_if_last, do_nothing, prepare
 from coordinator.states import State
-from coordinator.sync import answer_assignment, settle
+from coordinator.sync import sync_when_completing, sync_when_stable
 from protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
@@ -30,28 +30,28 @@ class Row(NamedTuple):
     """What a group in one state does. (A newcomer is added and parked in every state, and calls back whoever is there.)
 
     rejoin      JoinGroup of a member that is known
-    come_back   JoinGroup of a static member without its member id
+    static_return   JoinGroup of a static member without its member id
     sync        SyncGroup
     heartbeat   Heartbeat of a member that is known; its session begins anew
-    departed    after LeaveGroup took somebody out
+    after_leave    after LeaveGroup took somebody out
     commit      OffsetCommit; the session begins anew where it is accepted
     """
 
     rejoin: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter], None] | ErrorCode
-    come_back: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
+    static_return: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
     sync: Callable[[Outcome, Group, Member, SyncRequest, SyncWaiter], None] | ErrorCode
     heartbeat: ErrorCode
-    departed: Callable[[Outcome, Group, Cause, str], None]
+    after_leave: Callable[[Outcome, Group, Cause, str], None]
     commit: ErrorCode
 
 
 # fmt: off
 RULES: Final[dict[State, Row]] = {
-    #                     rejoin                       come_back          sync                   heartbeat              departed       commit
-    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     leave_alone,   NONE),
-    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, go_on_without, NONE),
-    State.COMPLETING: Row(rejoin_if_changed,           replace,           settle,                NONE,                  prepare,       REBALANCE_IN_PROGRESS),
-    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, answer_assignment,     NONE,                  prepare,       NONE),
+    #                     rejoin                       static_return          sync                   heartbeat              after_leave       commit
+    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     do_nothing,   NONE),
+    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_if_last, NONE),
+    State.COMPLETING: Row(rejoin_if_changed,           replace,           sync_when_completing,                NONE,                  prepare,       REBALANCE_IN_PROGRESS),
+    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,     NONE,                  prepare,       NONE),
 }
 # fmt: on
 

@@ -27,17 +27,17 @@ from coordinator.deadlines import Deadlines
 from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold
-from coordinator.join import add, hand_out_id, has_room, make_way, repeats_a_name
-from coordinator.leave import depart
+from coordinator.join import add, has_room, offers_protocol_twice, remove_over_size, require_member_id
+from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
 from coordinator.outcome import Outcome
-from coordinator.rebalance import join_phase_over, pending_over, prepare, session_over, sync_phase_over
+from coordinator.rebalance import end_join_phase, end_sync_phase, expire_pending, expire_session, prepare
 from coordinator.replay import Replay, open_group
 from coordinator.rules import ROWS
 from coordinator.states import PREPARING
 from coordinator.sync import names_other_protocol
-from coordinator.tallies import Gaps, Refusals
+from coordinator.tallies import CommitRefusals, HeartbeatGaps
 from protocol.errors import ErrorCode
 
 NONE: Final = ErrorCode.NONE
@@ -100,13 +100,13 @@ class Shard:
                 self._expire(steady_ms)
                 continue
             if isinstance(item, Group):
-                self._group_due(item)
+                self._group_deadline(item)
             elif isinstance(item, Member):
-                self._member_due(item)
+                self._member_deadline(item)
             elif isinstance(item, Pending):
-                self._pending_due(item)
-            elif isinstance(item, (Gaps, Refusals)):
-                item.tell(out, self.groups)
+                self._pending_deadline(item)
+            elif isinstance(item, (HeartbeatGaps, CommitRefusals)):
+                item.add_notes(out, self.groups)
             self._end_step()
 
     def _expire(self, steady_ms: int) -> None:
@@ -114,29 +114,29 @@ class Shard:
         for _ in expiry.sweep(self._out, self.groups, self._sweep, steady_ms):
             self._end_step()
 
-    def _group_due(self, group: Group) -> None:
+    def _group_deadline(self, group: Group) -> None:
         out = self._out
         if group.state is PREPARING:
-            join_phase_over(out, group)
-        elif self.stalled and group.spared_ms != group.phase_began_ms:
-            group.spared_ms = group.phase_began_ms
+            end_join_phase(out, group)
+        elif self.stalled and group.extended_at_ms != group.phase_start_ms:
+            group.extended_at_ms = group.phase_start_ms
             out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         else:
-            sync_phase_over(out, group)
+            end_sync_phase(out, group)
 
-    def _member_due(self, member: Member) -> None:
-        if self.stalled and member.spared_ms != member.seen_ms:
-            member.spared_ms = member.seen_ms
+    def _member_deadline(self, member: Member) -> None:
+        if self.stalled and member.extended_at_ms != member.seen_ms:
+            member.extended_at_ms = member.seen_ms
             self._out.restart_session(member)
         else:
-            session_over(self._out, self.groups[member.group_id], member)
+            expire_session(self._out, self.groups[member.group_id], member)
 
-    def _pending_due(self, pending: Pending) -> None:
-        if self.stalled and not pending.spared:  # its owner may not have been told it yet
-            pending.spared = True
+    def _pending_deadline(self, pending: Pending) -> None:
+        if self.stalled and not pending.extended:  # its owner may not have been told it yet
+            pending.extended = True
             self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
             return
-        pending_over(self._out, self.groups[pending.group_id], pending.id)
+        expire_pending(self._out, self.groups[pending.group_id], pending.id)
 
     def _end_step(self) -> None:
         """Hand over what the step produced: a reply is stamped with every fact that its shard has emitted by then."""
@@ -147,8 +147,8 @@ class Shard:
             hold.emit(facts, out.facts_bytes)
             out.facts = []
             out.facts_bytes = 0
-        if out.answers:
-            answers, out.answers = out.answers, []
+        if out.replies:
+            answers, out.replies = out.replies, []
             for waiter in answers:
                 hold.reply(waiter)
         if out.notes:
@@ -165,7 +165,7 @@ class Shard:
         out.wall = wall
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
-        if group is None or member is None or member.asked is not request or group.awaiting >= self._size_max:
+        if group is None or member is None or member.repeatable_join is not request or group.parked_joins >= self._size_max:
             self._join(request, waiter)
         else:
             self._rejoin(group, member, request, waiter)
@@ -190,7 +190,7 @@ class Shard:
         ):
             return False
         request.protocols = member.protocols
-        member.asked = request
+        member.repeatable_join = request
         return True
 
     def _join(self, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -211,12 +211,12 @@ class Shard:
             group.last_image = group_image(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_image))
         if not has_room(group, request, config.group_max_size):
-            make_way(out, group, id)
+            remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(id)
         # Whoever offers what it offered before has been looked at then.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
-            if repeats_a_name(request) or not group.accepts(request.protocol_type, request.protocols):
+            if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -245,9 +245,9 @@ class Shard:
             return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
         if instance is None:
             if request.needs_member_id:
-                return hand_out_id(out, group, request, waiter, new_id)
+                return require_member_id(out, group, request, waiter, new_id)
         elif instance in group.statics:
-            rule = ROWS[group.state].come_back
+            rule = ROWS[group.state].static_return
             if isinstance(rule, ErrorCode):
                 return out.refuse_join(waiter, "", rule)
             return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
@@ -292,18 +292,18 @@ class Shard:
             return identity.refusal(group, member_id, instance_id)
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self.lives(member, now)
+        self.refresh_session(member, now)
         return ROWS[group.state].heartbeat
 
-    def lives(self, member: Member, now: int) -> None:
+    def refresh_session(self, member: Member, now: int) -> None:
         """Its session begins anew. A deadline that moves later needs no scheduling."""
         gap = now - member.seen_ms
         member.seen_ms = now
         if gap * 3 > member.session_timeout_ms:
-            self._gaps.add(self._out, member, gap, now)
+            self._heartbeat_gaps.add(self._out, member, gap, now)
         member.deadline = deadline = now + member.session_timeout_ms
-        if deadline < member.filed:
-            self._out.deadlines.earlier(member)
+        if deadline < member.scheduled_at:
+            self._out.deadlines.reschedule(member)
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
         """LeaveGroup: one code for each, and one rebalance for all."""
@@ -313,9 +313,9 @@ class Shard:
         out = self._out
         out.now = now
         out.wall = wall
-        codes, cause, about = depart(out, group, leavers)
+        codes, cause, about = remove_leavers(out, group, leavers)
         if cause is not None:
-            ROWS[group.state].departed(out, group, cause, about)
+            ROWS[group.state].after_leave(out, group, cause, about)
         self._end_step()
         return codes
 
@@ -367,7 +367,7 @@ class Shard:
         if refused:
             return refused
         if member is not None:
-            self.lives(member, out.now)
+            self.refresh_session(member, out.now)
         return offsets.store(out, group, commit)
 
     def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
@@ -423,8 +423,8 @@ class Shard:
         self._out = Outcome(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
-        self._gaps = Gaps()
-        self._refusals = Refusals()
+        self._heartbeat_gaps = HeartbeatGaps()
+        self._refusals = CommitRefusals()
         self._replay = Replay(self.groups, self._leftovers)
 
     def _end_groups(self) -> None:
@@ -475,10 +475,10 @@ class Shard:
                     member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync.release()
                 member.join = member.sync = None
-        for waiter in self._out.answers:  # of a step that never came to its end
+        for waiter in self._out.replies:  # of a step that never came to its end
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()
         self.deadlines = self._out.deadlines = Deadlines()
-        self._out.answers.clear()
+        self._out.replies.clear()
         self._out.facts.clear()
         self._out.notes.clear()

@@ -7,9 +7,9 @@ from coordinator.deadlines import NEVER
 from coordinator.facts import group_image, group_key, with_generation
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, Round
+from coordinator.notes import Cause, RoundResult
 from coordinator.outcome import Outcome
-from coordinator.rebalance import change, end_round, forget_assignments, prepare
+from coordinator.rebalance import change_state, end_round, forget_assignments, prepare
 from coordinator.states import STABLE
 from protocol.errors import ErrorCode
 
@@ -21,19 +21,19 @@ def names_other_protocol(group: Group, request: SyncRequest) -> bool:
     )
 
 
-def settle(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
+def sync_when_completing(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """COMPLETING: wait for the leader's assignments, or bring them."""
     # One SyncGroup of a member waits at a time: an older one, whose connection is likely gone, is answered.
     if member.sync is not None:
         out.refuse_sync(member.sync, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync = waiter
     member.seen_ms = out.now
-    asked(group, member)
+    mark_synced(group, member)
     if member.id == group.leader:
         assign(out, group, request.assignments)
 
 
-def asked(group: Group, member: Member) -> None:
+def mark_synced(group: Group, member: Member) -> None:
     """The member has asked for its assignment; when all have, nobody is waited for any more."""
     pending = group.pending_sync
     if pending:
@@ -48,7 +48,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
     members = group.members
     assignments = {id: given.get(id, b"") for id in members}
     last = group.last_image
-    if last is not None and not group.altered and list(assignments.values()) == [member.assignment for member in members.values()]:
+    if last is not None and not group.image_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
         image = with_generation(last, group.generation, group.state_ms)  # mostly a group comes back as it was
     else:
         image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
@@ -59,26 +59,26 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
         return
     out.facts.append(fact)
     group.last_image = image
-    group.altered = False
-    end_round(out, group, Round.STABLE, group.phase_began_ms - group.round_began_ms, out.now - group.phase_began_ms)
-    change(out, group, STABLE, Cause.ASSIGNED)
+    group.image_changed = False
+    end_round(out, group, RoundResult.STABLE, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
+    change_state(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
         member.assignment = assignments[member.id]
         if member.sync is not None:
-            out.answer_sync(member.sync, member.assignment, assigned(group))
+            out.answer_sync(member.sync, member.assignment, sync_reply(group))
             member.sync = None
             member.seen_ms = out.now
             out.restart_session(member)
 
 
-def answer_assignment(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
+def sync_when_stable(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: what the leader decided stands; assignments in a late request are not looked at."""
-    asked(group, member)
-    out.answer_sync(waiter, member.assignment, group.assigned or assigned(group))
+    mark_synced(group, member)
+    out.answer_sync(waiter, member.assignment, group.sync_reply or sync_reply(group))
 
 
-def assigned(group: Group) -> SyncReply:
-    reply = group.assigned
+def sync_reply(group: Group) -> SyncReply:
+    reply = group.sync_reply
     if reply is None:
-        reply = group.assigned = SyncReply(0, group.protocol_type, group.protocol_name)
+        reply = group.sync_reply = SyncReply(0, group.protocol_type, group.protocol_name)
     return reply

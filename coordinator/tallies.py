@@ -7,19 +7,19 @@ from typing import Final
 from coordinator.deadlines import NEVER, Timed
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Kind, allowed
+from coordinator.notes import Kind, spend_note_budget
 from coordinator.outcome import Outcome
 from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats
 
 GAPS_EVERY_MS: Final = 60_000
 REFUSALS_EVERY_MS: Final = 10_000
 # Between two sums a shard keeps at most as many of each; what is beyond is as good as a note that was dropped.
-KEPT_MAX: Final = 10_000
+ENTRIES_MAX: Final = 10_000
 
 Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
 
 
-class Gaps(Timed):
+class HeartbeatGaps(Timed):
     """Members whose heartbeats took more than a third of their session: near misses, and none that is far from one."""
 
     __slots__ = ("_found", "_size")
@@ -34,24 +34,24 @@ class Gaps(Timed):
         key = member.instance_id or member.id
         longest, count = members.get(key, (0, 0))
         if not count:
-            if self._size >= KEPT_MAX:
+            if self._size >= ENTRIES_MAX:
                 return
             self._size += 1
         members[key] = (max(longest, gap_ms), count + 1)
         if self.deadline == NEVER:
             out.deadlines.set(self, now + GAPS_EVERY_MS)
 
-    def tell(self, out: Outcome, groups: dict[str, Group]) -> None:
+    def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
         found, self._found = self._found, {}
         self._size = 0
         for id, members in found.items():
             group = groups.get(id)
-            if group is not None and allowed(group, out.now):
+            if group is not None and spend_note_budget(group, out.now):
                 gaps = [HeartbeatGap(key, longest, count) for key, (longest, count) in members.items()]
-                out.tell(group, Kind.HEARTBEATS, Heartbeats(gaps))
+                out.add_note(group, Kind.HEARTBEATS, Heartbeats(gaps))
 
 
-class Refusals(Timed):
+class CommitRefusals(Timed):
     """Commits refused, by group, error and who asked: zombies, and consumers whose polls take too long."""
 
     __slots__ = ("_found",)
@@ -62,15 +62,15 @@ class Refusals(Timed):
 
     def add(self, out: Outcome, refusal: Refusal) -> None:
         count, since = self._found.get(refusal, (0, out.wall))
-        if not count and len(self._found) >= KEPT_MAX:
+        if not count and len(self._found) >= ENTRIES_MAX:
             return
         self._found[refusal] = (count + 1, since)
         if self.deadline == NEVER:
             out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
 
-    def tell(self, out: Outcome, groups: dict[str, Group]) -> None:
+    def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
         found, self._found = self._found, {}
         for (id, error, member_id, instance_id), (count, since) in found.items():
             group = groups.get(id)
-            if group is not None and allowed(group, out.now):
-                out.tell(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))
+            if group is not None and spend_note_budget(group, out.now):
+                out.add_note(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))

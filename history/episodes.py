@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from coordinator.notes import Cause, Coordinator, How, Replacement
+from coordinator.notes import Cause, Coordinator, Removal, Replacement
 from coordinator.states import State
 from history.note_records import Image
 
@@ -31,7 +31,7 @@ class Went(NamedTuple):
     at_ms: int
     member_id: str
     instance_id: str | None
-    how: How | None
+    how: Removal | None
     since_heartbeat_ms: int
     session_ms: int
     reason: str | None

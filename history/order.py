@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from coordinator.notes import Coordinator, Round
+from coordinator.notes import Coordinator, RoundResult
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.note_records import Image, NoteRecord, known
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
@@ -26,7 +26,7 @@ def point_before(told: NoteRecord) -> tuple[State | None, int]:
         joined = before is PREPARING and body.to_state in (COMPLETING, EMPTY)
         return before, header.generation - joined
     if isinstance(body, RoundEnd):
-        return (PREPARING, header.generation - 1) if body.result == Round.EMPTY else (COMPLETING, header.generation)
+        return (PREPARING, header.generation - 1) if body.result == RoundResult.EMPTY else (COMPLETING, header.generation)
     return known(State, header.state), header.generation
 
 

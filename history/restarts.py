@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from coordinator.notes import Cause, How
+from coordinator.notes import Cause, Removal
 from history.episodes import Came, Deleted, Entry, Rebalance, Went
 from history.pairs import Pair, Stay, away, pairs_of
 
@@ -26,7 +26,7 @@ OF_MEMBERS: Final = frozenset(
 )
 
 # Whoever goes so is not a process that was restarted.
-FOR_GOOD: Final = frozenset({How.ADMIN_REMOVED, How.OVER_MAX_SIZE, How.REPLACED})
+FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED})
 
 
 class Restart(NamedTuple):
@@ -92,6 +92,6 @@ def _met(rebalances: list[Rebalance]) -> Iterable[_Met]:
             before = there.pop(one.member_id, None)
             if before is not None:
                 silent = one.at_ms - one.since_heartbeat_ms
-                stay = before.stay._replace(gone=(one.at_ms, one.at_ms), farewell=one.how is How.LEFT)
+                stay = before.stay._replace(gone=(one.at_ms, one.at_ms), farewell=one.how is Removal.LEFT)
                 yield before._replace(stay=stay if one.how in FOR_GOOD else stay._replace(silent=(silent, silent)), went=number)
     yield from there.values()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.notes import Coordinator, How, Replacement
+from coordinator.notes import Coordinator, Removal, Replacement
 from coordinator.states import State
 from history.commits import Around, last_commit
 from history.compared import Who
@@ -32,14 +32,14 @@ EXPIRED = "expired"
 LEFT = "left"
 ANEW_LATE_MS = 100  # what a coordinator says of its beginning it says when all sessions have begun
 ENDS = {
-    How.LEFT: LEFT,
-    How.EXPIRED: EXPIRED,
-    How.REBALANCE_TIMEOUT: "evicted",
-    How.FENCED: "fenced",
-    How.ADMIN_REMOVED: "removed",
-    How.SYNC_TIMEOUT: "evicted",
-    How.OVER_MAX_SIZE: "evicted",
-    How.REPLACED: REPLACED,
+    Removal.LEFT: LEFT,
+    Removal.EXPIRED: EXPIRED,
+    Removal.REBALANCE_TIMEOUT: "evicted",
+    Removal.FENCED: "fenced",
+    Removal.ADMIN_REMOVED: "removed",
+    Removal.SYNC_TIMEOUT: "evicted",
+    Removal.OVER_MAX_SIZE: "evicted",
+    Removal.REPLACED: REPLACED,
 }
 
 
@@ -169,9 +169,9 @@ class Spells:
             spell = self._begin(Who(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
             spell.joined_lo_ms, spell.noted = -1, False
         spell.session_ms = body.session_ms
-        how = known(How, body.how)
+        how = known(Removal, body.how)
         heard_ms = header.ts - body.since_heartbeat_ms
-        spell.unheard = how is How.EXPIRED and spell.joined_hi_ms < self._anew_ms and heard_ms <= self._anew_ms + ANEW_LATE_MS
+        spell.unheard = how is Removal.EXPIRED and spell.joined_hi_ms < self._anew_ms and heard_ms <= self._anew_ms + ANEW_LATE_MS
         if not spell.unheard:
             spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heard_ms)
         self._end(spell, ENDS.get(how, UNKNOWN) if how is not None else UNKNOWN, header.ts, header.ts, header.generation)

@@ -8,7 +8,7 @@ that followed one another. What neither says is unknown, and the story says so.
 
 from __future__ import annotations
 
-from coordinator.notes import How
+from coordinator.notes import Removal
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import Came, Deleted, End, Entry, Missing, Rebalance, Returned, Went
 from history.note_records import Image
@@ -98,7 +98,7 @@ class Standing:
         """The change that they caused was not told: it is missing, or there was none."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
-        begun = [one for one in waiting if not isinstance(one, Went) or (one.session_ms and one.how is not How.OVER_MAX_SIZE)]
+        begun = [one for one in waiting if not isinstance(one, Went) or (one.session_ms and one.how is not Removal.OVER_MAX_SIZE)]
         if not begun or state not in (STABLE, EMPTY):
             return list(waiting)
         opened = self._begin(begun[0].at_ms, state, PREPARING, generation, generation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.notes import Cause, Coordinator, How, Replacement, Round
+from coordinator.notes import Cause, Coordinator, Removal, Replacement, RoundResult
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import Came, End, Entry, Late, Lost, Missing, Moved, Refused, Returned, Went
 from history.note_records import Image, NoteRecord, known
@@ -126,7 +126,7 @@ class Story(Standing):
             case MemberGone():
                 if self._members is not None:
                     self._members.discard(body.member_id)
-                how = known(How, body.how)
+                how = known(Removal, body.how)
                 gone = Went(at, body.member_id, body.instance_id, how, body.since_heartbeat_ms, body.session_ms, body.client_reason)
                 return self._take(gone, header)
             case StaticReplaced():
@@ -226,11 +226,11 @@ class Story(Standing):
         opened = self._open
         if opened is None:
             return
-        result = known(Round, body.result)
+        result = known(RoundResult, body.result)
         opened.laggards += [one for one in body.laggards if one not in opened.laggards]
-        if result in (Round.STABLE, Round.EMPTY):
+        if result in (RoundResult.STABLE, RoundResult.EMPTY):
             opened.join_ms, opened.sync_ms = body.join_ms, body.sync_ms
-            self._ended(opened, End.STABLE if result is Round.STABLE else End.EMPTY, header.ts, header.generation)
+            self._ended(opened, End.STABLE if result is RoundResult.STABLE else End.EMPTY, header.ts, header.generation)
             self._closing = True
 
 def names(about: str | None, member_id: str) -> bool:

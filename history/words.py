@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from coordinator.notes import Cause, How, Replacement
+from coordinator.notes import Cause, Removal, Replacement
 from coordinator.states import State
 from history.episodes import Came, End, Rebalance, Returned, Went
 
@@ -14,15 +14,15 @@ _UUID = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 NAMED_MAX = 4
 
 HOW = {
-    How.LEFT: "left",
-    How.EXPIRED: "expired",
-    How.REBALANCE_TIMEOUT: "did not rejoin in time",
-    How.FENCED: "was fenced",
-    How.ADMIN_REMOVED: "was removed",
-    How.PENDING_EXPIRED: "never joined with the id it was given",
-    How.SYNC_TIMEOUT: "did not ask for its assignment in time",
-    How.OVER_MAX_SIZE: "was over the group's maximum size",
-    How.REPLACED: "was replaced",
+    Removal.LEFT: "left",
+    Removal.EXPIRED: "expired",
+    Removal.REBALANCE_TIMEOUT: "did not rejoin in time",
+    Removal.FENCED: "was fenced",
+    Removal.ADMIN_REMOVED: "was removed",
+    Removal.PENDING_EXPIRED: "never joined with the id it was given",
+    Removal.SYNC_TIMEOUT: "did not ask for its assignment in time",
+    Removal.OVER_MAX_SIZE: "was over the group's maximum size",
+    Removal.REPLACED: "was replaced",
 }
 
 # Where the story does not say about whom it was. A cause says no more than its note carries.
@@ -160,7 +160,7 @@ def came(one: Came) -> str:
 
 def went(one: Went) -> str:
     how = HOW[one.how] if one.how is not None else "went"
-    if one.how is How.EXPIRED:
+    if one.how is Removal.EXPIRED:
         how = f"expired after {duration(one.since_heartbeat_ms)} without a heartbeat"
     return f"{called(one.member_id, one.instance_id)} {how}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from coordinator.notes import How
+from coordinator.notes import Removal
 from coordinator.states import State
 from history import End, Entry, Image, Missing, Rebalance, moves_of, owners_of
 from history.compared import Difference, Who, compared, keys, paired
@@ -196,9 +196,9 @@ class Rebalances:
         left = {gone.member_id: self._people.of(gone.member_id, gone.instance_id) for gone in went}
         back = paired([who for id, who in left.items() if id not in passing], [who for id, who in joined.items() if id not in passing])
         came_ms = {come.member_id: come.at_ms for come in came}
-        free_ms = {gone.member_id: gone.at_ms - (gone.since_heartbeat_ms if gone.how is not How.LEFT else 0) for gone in went}
+        free_ms = {gone.member_id: gone.at_ms - (gone.since_heartbeat_ms if gone.how is not Removal.LEFT else 0) for gone in went}
         back = [(old, new) for old, new in back if free_ms[old.member_id] <= came_ms[new.member_id]]
-        silent = {gone.member_id for gone in went if gone.how is How.EXPIRED}
+        silent = {gone.member_id for gone in went if gone.how is Removal.EXPIRED}
         return Changes(
             sorted(who.key for who in joined.values()),
             sorted(who.key for id, who in left.items() if id not in silent),

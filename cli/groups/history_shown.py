@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import failure, name_of
 from cli.groups.offsets_words import shown_moment
 from cli.shown import Role, Screen, plain
-from coordinator.notes import Cause, Coordinator, How, Replacement
+from coordinator.notes import Cause, Coordinator, Removal, Replacement
 from history.episodes import Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went
 from history.moves import spans
 from history.words import called, came, duration, ended, listed, mover, named, reasons, returned, title, went
@@ -203,8 +203,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
         case Came():
             return f"{came(entry)} joined", None
         case Went():
-            text = f"{went(entry)}; that concerned nobody else" if entry.how is How.PENDING_EXPIRED else went(entry)
-            return text, Role.DIM if entry.how is How.PENDING_EXPIRED else None
+            text = f"{went(entry)}; that concerned nobody else" if entry.how is Removal.PENDING_EXPIRED else went(entry)
+            return text, Role.DIM if entry.how is Removal.PENDING_EXPIRED else None
         case Refused():
             who = called(entry.member_id, entry.instance_id)
             why = failure(entry.error_code, "").line.removeprefix(": ")

@@ -195,9 +195,9 @@ def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
 
 _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
     notes.Kind.STATE_CHANGE: {"from_state": State, "to_state": State, "reason": notes.Cause},
-    notes.Kind.MEMBER_GONE: {"how": notes.How},
+    notes.Kind.MEMBER_GONE: {"how": notes.Removal},
     notes.Kind.STATIC_REPLACED: {"outcome": notes.Replacement},
-    notes.Kind.ROUND_END: {"result": notes.Round},
+    notes.Kind.ROUND_END: {"result": notes.RoundResult},
     notes.Kind.COMMIT_REFUSED: {"error_code": ErrorCode},
     notes.Kind.COORDINATOR: {"what": notes.Coordinator},
 }

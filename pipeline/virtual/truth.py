@@ -93,7 +93,7 @@ class Watched:
         self.deleted_ms: list[int] = []
 
     def differs(self, group: Group) -> bool:
-        return group.standing is not self.standing
+        return group.version is not self.standing
 
     def diff(self, group: Group) -> Iterator[tuple[str, str | None, bool]]:
         """Member id, instance id, whether it came."""
@@ -130,7 +130,7 @@ class Watched:
         self.state = after
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}
-        self.standing = group.standing
+        self.standing = group.version
 
     def avoidable(self) -> list[TrueEpisode]:
         """Rebalances that were made by nothing but processes that went and came back within the longest session there may be."""
@@ -183,7 +183,7 @@ class Watched:
         self.state = group.state
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}
-        self.standing = group.standing
+        self.standing = group.version
 
     def forget(self, at_ms: int) -> None:
         """The group was deleted."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
 from coordinator.states import State
 from protocol.batch import Record, build
 from protocol.compression import Compression
@@ -131,9 +131,9 @@ BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
         {"from_state": "STABLE", "to_state": "PREPARING", "reason": "MEMBER_LEFT", "reason_text": None, "members": 2, "awaiting": 1},
     ),
     Kind.MEMBER_JOIN: (MemberJoin("m", "i", "c", "/h", 1, 2, True, False, -5, "because"), {"member_id": "m", "known_id": True, "subscription_hash": -5}),
-    Kind.MEMBER_GONE: (MemberGone("m", None, How.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
+    Kind.MEMBER_GONE: (MemberGone("m", None, Removal.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
     Kind.STATIC_REPLACED: (StaticReplaced("i", "old", "new", "c", "/h", 9, Replacement.NO_REBALANCE), {"outcome": "NO_REBALANCE", "old_id": "old"}),
-    Kind.ROUND_END: (RoundEnd(Round.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
+    Kind.ROUND_END: (RoundEnd(RoundResult.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
     Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6}]}),
     Kind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
     Kind.COORDINATOR: (CoordinatorChange(Coordinator.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),

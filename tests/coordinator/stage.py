@@ -128,7 +128,7 @@ class Stage:
         for group in shard.groups.values():
             check_group(group)
             stands = what_answers_depend_on(group)
-            assert self._stood.setdefault(group.standing, stands) == stands, "whoever repeats a request would not have noticed"
+            assert self._stood.setdefault(group.version, stands) == stands, "whoever repeats a request would not have noticed"
 
     def _append(self, during: str) -> None:
         shard = self._serving

@@ -11,7 +11,7 @@ from coordinator.deadlines import NEVER, TICK_MS, Deadlines, Timed
 ITEMS = 5
 BEGIN = 1_000_037
 
-# Gaps on the edges of ticks, around them, and far away.
+# HeartbeatGaps on the edges of ticks, around them, and far away.
 gaps = st.one_of(st.integers(0, 3 * TICK_MS), st.sampled_from([0, 1, TICK_MS - 1, TICK_MS, TICK_MS + 1, 10_000]))
 items = st.integers(0, ITEMS - 1)
 steps = st.lists(
@@ -42,17 +42,17 @@ class Both:
             self.plain[who] = at
         elif what == "lives":
             item.deadline = self.plain[who] = at
-            if at < item.filed:
-                self.wheel.earlier(item)
+            if at < item.scheduled_at:
+                self.wheel.reschedule(item)
         elif what == "remove":
             self.wheel.remove(item)
             self.plain[who] = NEVER
         else:
             self.advance(at)
         assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
-        filed = [item for slot in self.wheel._slots.values() for item in slot]
-        assert len(filed) == len(set(filed)), "filed twice"
-        assert all(item.deadline != NEVER for item in filed), "filed without a deadline"
+        scheduled_at = [item for slot in self.wheel._slots.values() for item in slot]
+        assert len(scheduled_at) == len(set(scheduled_at)), "scheduled_at twice"
+        assert all(item.deadline != NEVER for item in scheduled_at), "scheduled_at without a deadline"
 
     def advance(self, until: int) -> None:
         """As a loop does it: woken at `wake_at`, and each time until nothing is due."""
@@ -166,7 +166,7 @@ def test_what_lost_its_deadline_where_it_was_filed_is_not_filed_again() -> None:
     wheel.set(item, BEGIN)
     item.deadline = NEVER
     assert wheel.pop(BEGIN) is None
-    assert (item.filed, wheel.wake_at, wheel._slots) == (NEVER, NEVER, {})
+    assert (item.scheduled_at, wheel.wake_at, wheel._slots) == (NEVER, NEVER, {})
 
 
 def test_nobody_waits_where_nobody_has_a_deadline() -> None:

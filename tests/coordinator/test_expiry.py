@@ -487,7 +487,7 @@ def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
     kept.delete().expect(ErrorCode.NONE)
     wheel = kept._serving.deadlines
     assert group not in [item for slot in wheel._slots.values() for item in slot]
-    assert group.filed == NEVER
+    assert group.scheduled_at == NEVER
 
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])

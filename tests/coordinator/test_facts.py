@@ -14,7 +14,7 @@ from coordinator.facts import (
     offset_value,
     read_image,
     storable,
-    with_identities,
+    with_current_ids,
 )
 from coordinator.group import Group
 from coordinator.member import Member
@@ -153,9 +153,9 @@ def test_an_image_gets_the_ids_that_instances_have_now_and_its_leader_with_them(
     group = the_group()
     group.add(Member("g1", "d-1", None, "c", "/127.0.0.1", 300_000, 45_000, (("range", b""),), b""))
     image = group_image(group, group.members.values(), "i1-x", "range")
-    assert with_identities(image, {"i1": "i1-x"}) is None
-    assert with_identities(image, {}) is None
-    changed = with_identities(image, {"i1": "i1-y"})
+    assert with_current_ids(image, {"i1": "i1-x"}) is None
+    assert with_current_ids(image, {}) is None
+    changed = with_current_ids(image, {"i1": "i1-y"})
     assert changed is not None
     assert (read_image(changed).leader, [member.member_id for member in read_image(changed).members]) == ("i1-y", ["i1-y", "d-1"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
-from coordinator.notes import How, Kind
+from coordinator.notes import Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -185,7 +185,7 @@ def test_a_member_that_left_others_behind_is_in_again_after_a_failover_until_its
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.alive("a").at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("FO-15")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, How, Kind
+from coordinator.notes import Cause, Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
@@ -71,7 +71,7 @@ def test_a_static_member_that_is_silent_expires_as_any_other(play: Play) -> None
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
     play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.noted(Kind.MEMBER_GONE, member_id="b", instance_id="ib", how=How.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
     play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
     play.wrote()
 

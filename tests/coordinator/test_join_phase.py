@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, How, Kind, Round
+from coordinator.notes import Cause, Kind, Removal, RoundResult
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
@@ -22,7 +22,7 @@ def test_a_dynamic_member_that_only_heartbeats_is_out_when_the_join_phase_ends(p
     play.at(20_000)
     b.expect(generation=2, leader="b", members=["b"], at=20_000)
     play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.REBALANCE_TIMEOUT)
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.REBALANCE_TIMEOUT)
     play.wrote()
 
 
@@ -128,7 +128,7 @@ def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(pla
     play.at(11_999).wrote()
     play.at(12_000).group_is(State.EMPTY, generation=2)
     play.wrote("W3")
-    play.noted(Kind.ROUND_END, result=Round.EMPTY)
+    play.noted(Kind.ROUND_END, result=RoundResult.EMPTY)
 
 
 @scenario("RB-09")
@@ -227,7 +227,7 @@ def test_a_newcomer_that_is_parked_is_given_up_after_five_minutes(play: Play) ->
     play.at(300_000)
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
     play.join("a").expect(generation=2, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("RB-18")
@@ -257,7 +257,7 @@ def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(pl
     play.at(30_000)
     a.expect(generation=2, members=["a", "b2"], at=10_000)
     b2.expect(generation=2, at=10_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("RB-21")
@@ -308,7 +308,7 @@ def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_anoth
     play.join("b").parks()
     play.join("c").expect(generation=2)
     play.expect("b", generation=2)
-    play.noted(Kind.ROUND_END, result=Round.SUPERSEDED)
+    play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED)
 
 
 def test_a_state_change_tells_why(play: Play) -> None:
@@ -328,7 +328,7 @@ def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> 
     play.join("p")
     play.leave("p")
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT)
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT)
 
 
 def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> None:
@@ -351,7 +351,7 @@ def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) ->
     play.alive("a").at(21_000)
     play.after(300)
     play.sync("b", {"a": 1, "b": 2}).expect()
-    note = play.noted(Kind.ROUND_END, result=Round.STABLE, join_ms=20_000, sync_ms=300)
+    note = play.noted(Kind.ROUND_END, result=RoundResult.STABLE, join_ms=20_000, sync_ms=300)
     assert isinstance(note.body, RoundEnd)
     assert note.body.laggards == [play.id_of("a")]
 
@@ -359,9 +359,9 @@ def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) ->
 def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
     play.c2()
     play.after(700).join("b", metadata=T0_T1)
-    play.noted(Kind.ROUND_END, result=Round.SUPERSEDED, join_ms=6_000, sync_ms=700)
+    play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED, join_ms=6_000, sync_ms=700)
     play.after(200).leave("a", "b")
-    play.noted(Kind.ROUND_END, result=Round.EMPTY, join_ms=200, sync_ms=0)
+    play.noted(Kind.ROUND_END, result=RoundResult.EMPTY, join_ms=200, sync_ms=0)
 
 
 def test_a_members_offer_is_told_as_a_number_that_a_note_can_hold(play: Play) -> None:
@@ -376,4 +376,4 @@ def test_joining_again_is_a_sign_of_life(play: Play) -> None:
     play.d2(session=60_000)
     play.after(5_000).join("b", metadata=T0_T1)
     play.after(2_000).leave("b")
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.LEFT, since_heartbeat_ms=2_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)

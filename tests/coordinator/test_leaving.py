@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import ABOUT_CHARS_MAX, Cause, How, Kind, allowed
+from coordinator.notes import ABOUT_CHARS_MAX, Cause, Kind, Removal, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -95,7 +95,7 @@ def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play
     play.s2()
     play.leave(("", "ib")).expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.ADMIN_REMOVED)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
     play.noted(Kind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
 
 
@@ -172,7 +172,7 @@ def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.at(10_000)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,10 @@ def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: P
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
     nothing = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=How.LEFT, client_reason="not needed", **nothing)
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **nothing)
     play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a").after(10_000)
-    play.noted(Kind.MEMBER_GONE, member_id="q", how=How.PENDING_EXPIRED, client_reason=None, **nothing)
+    play.noted(Kind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **nothing)
 
 
 def test_a_group_that_has_told_too_much_tells_of_no_departure_and_counts_it(play: Play) -> None:
@@ -212,7 +212,7 @@ def test_a_group_that_has_told_too_much_tells_of_no_departure_and_counts_it(play
     for name in ("p", "q"):
         play.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a", "b").at(9_999)
-    while allowed(play.group(), play.now):
+    while spend_note_budget(play.group(), play.now):
         pass
     dropped = play.group().notes_dropped
     play.leave("p").expect(ErrorCode.NONE)

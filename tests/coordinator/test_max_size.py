@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import How, Kind
+from coordinator.notes import Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -109,7 +109,7 @@ def test_a_member_for_which_newcomers_left_no_room_is_put_out_with_its_instance(
     b_came_too_late(two)
     two.group_is(State.PREPARING, members=["a'", "x"])
     assert set(two.group().statics) == {"ia", "ix"}
-    two.noted(Kind.MEMBER_GONE, member_id="b", how=How.OVER_MAX_SIZE)
+    two.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
 
 
 @scenario("MX-10")

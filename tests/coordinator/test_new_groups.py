@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, How, Kind
+from coordinator.notes import Cause, Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
@@ -63,7 +63,7 @@ def test_an_id_that_nobody_joins_with_lives_for_one_session_of_its_request(play:
     play.join("p", version=4, session=6_000)
     play.at(5_999).group_is(State.EMPTY, generation=0, pending=["p"])
     play.at(6_000).group_is(State.EMPTY, generation=0, pending=[])
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=How.PENDING_EXPIRED)
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.PENDING_EXPIRED)
 
 
 @scenario("DJ-07")

@@ -9,7 +9,7 @@ import pytest
 from coordinator.config import NOTES_AT_ONCE, NOTES_PER_NEWCOMER
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round, about, allowed, grant, note
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult, about, grant_note_budget, note, spend_note_budget
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
@@ -20,9 +20,9 @@ STORED: dict[type[IntEnum], str] = {
     Cause: "NEW_MEMBER=0 LEADER_REJOINED=1 MEMBER_METADATA_CHANGED=2 MEMBER_LEFT=3 SESSION_EXPIRED=4 REBALANCE_TIMEOUT=5 "
     "STATIC_PROTOCOL_CHANGED=6 STATIC_DURING_COMPLETING=7 SYNC_FAILED=8 ADMIN_REMOVED=9 GROUP_EMPTIED=10 COORDINATOR_MOVED=11 SYNC_TIMEOUT=12 "
     "PENDING_LEFT=13 OVER_MAX_SIZE=14 JOIN_TIMEOUT=15 EVERYONE_JOINED=16 ASSIGNED=17",
-    How: "LEFT=0 EXPIRED=1 REBALANCE_TIMEOUT=2 FENCED=3 ADMIN_REMOVED=4 PENDING_EXPIRED=5 SYNC_TIMEOUT=6 OVER_MAX_SIZE=7 REPLACED=8",
+    Removal: "LEFT=0 EXPIRED=1 REBALANCE_TIMEOUT=2 FENCED=3 ADMIN_REMOVED=4 PENDING_EXPIRED=5 SYNC_TIMEOUT=6 OVER_MAX_SIZE=7 REPLACED=8",
     Replacement: "NO_REBALANCE=0 PROTOCOL_CHANGED=1 COMPLETING=2 PREPARING=3",
-    Round: "STABLE=0 EMPTY=1 SUPERSEDED=2 LEADER_LOST=3",
+    RoundResult: "STABLE=0 EMPTY=1 SUPERSEDED=2 LEADER_LOST=3",
     Coordinator: "LOADED=0 UNLOADED=1 SUSPENDED=2 RESUMED=3",
     State: "EMPTY=0 PREPARING=1 COMPLETING=2 STABLE=3 DEAD=4",
 }
@@ -55,8 +55,8 @@ def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
 
 def test_what_is_not_told_is_counted_and_said_so() -> None:
     group = Group("g", 1_000, 0)
-    assert [allowed(group, 1_000) for _ in range(201)] == [True] * 200 + [False]
-    assert [allowed(group, now) for now in (1_049, 1_050, 1_050, 1_150, 1_150, 1_150)] == [False, True, False, True, True, False]
+    assert [spend_note_budget(group, 1_000) for _ in range(201)] == [True] * 200 + [False]
+    assert [spend_note_budget(group, now) for now in (1_049, 1_050, 1_050, 1_150, 1_150, 1_150)] == [False, True, False, True, True, False]
     assert group.notes_dropped == 4
 
 
@@ -74,8 +74,8 @@ def test_each_newcomer_lets_its_group_tell_more_within_what_its_size_allows(memb
     for number in range(members):
         group.add(Member("g", f"m{number}", None, "", "", 0, 0, (("range", b""),)))
     for _ in range(2_000):
-        grant(group)
+        grant_note_budget(group)
     assert group.note_budget == max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * members)
     group.note_budget = 0
-    grant(group)
+    grant_note_budget(group)
     assert group.note_budget == NOTES_PER_NEWCOMER

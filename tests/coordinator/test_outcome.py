@@ -20,10 +20,10 @@ def outcome(**config: int) -> Outcome:
 def test_of_equal_texts_one_object_is_kept_of_so_many_at_a_time(others: int, shared: bool) -> None:
     out = outcome()
     text = "".join(["cli", "ent"])
-    assert out.one_text(text) is text
+    assert out.intern_text(text) is text
     for other in range(others):
-        out.one_text(f"client {other}")
-    assert (out.one_text("".join(["clie", "nt"])) is text) == shared
+        out.intern_text(f"client {other}")
+    assert (out.intern_text("".join(["clie", "nt"])) is text) == shared
 
 
 @pytest.mark.plain  # numbers of compiled code are no objects
@@ -31,19 +31,19 @@ def test_of_equal_texts_one_object_is_kept_of_so_many_at_a_time(others: int, sha
 def test_of_equal_numbers_one_object_is_kept_of_so_many_at_a_time(others: int, shared: bool) -> None:
     out = outcome()
     number = int("300000")
-    assert out.one_number(number) is number
+    assert out.intern_number(number) is number
     for other in range(others):
-        out.one_number(1_000_000 + other)
-    assert (out.one_number(int("300000")) is number) == shared
+        out.intern_number(1_000_000 + other)
+    assert (out.intern_number(int("300000")) is number) == shared
 
 
 def test_members_share_the_offer_of_the_first() -> None:
     out = outcome()
     group = Group("g", 0, 0)
-    first = ((out.one_text("range"), b"metadata"),)
+    first = ((out.intern_text("range"), b"metadata"),)
     group.add(Member("g", "a", None, "", "", 0, 0, first))
-    assert out.one_offer(group, (("range", b"metadata"),)) is first
-    other = out.one_offer(group, (("".join(["ran", "ge"]), b"other"),))
+    assert out.intern_protocols(group, (("range", b"metadata"),)) is first
+    other = out.intern_protocols(group, (("".join(["ran", "ge"]), b"other"),))
     assert other == (("range", b"other"),)
     assert other[0][0] is first[0][0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, How, Kind, Replacement, allowed
+from coordinator.notes import Cause, Kind, Removal, Replacement, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
@@ -50,7 +50,7 @@ def test_a_restarted_static_member_is_told_with_the_time_since_its_last_sign_of_
 
 def test_a_group_that_has_told_too_much_counts_what_it_does_not_tell(play: Play) -> None:
     play.s2()
-    while allowed(play.group(), play.now):
+    while spend_note_budget(play.group(), play.now):
         pass
     before = play.group().notes_dropped
     play.join("b'")
@@ -92,7 +92,7 @@ def test_of_those_who_have_not_synced_when_one_is_restarted_the_others_are_still
     play.sync("b'").expect(ErrorCode.NONE, 2)
     play.alive("a", "b'", "c").at(20_000)
     play.group_is(State.PREPARING, members=["a", "b'"])
-    play.noted(Kind.MEMBER_GONE, member_id="c", how=How.SYNC_TIMEOUT)
+    play.noted(Kind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
     play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
 
 

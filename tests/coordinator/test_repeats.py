@@ -117,7 +117,7 @@ def test_not_for_another_instance(play: Play) -> None:
         group = play._serving.groups["g"]
         (member,) = group.members.values()
         member.instance_id = "another"
-        group.alter()
+        group.members_changed()
 
     refused_short(play, renamed)
     (member,) = play._serving.groups["g"].members.values()
@@ -418,7 +418,7 @@ def test_a_session_that_has_become_shorter_is_counted_from_the_next_commit(play:
     play.join("b", metadata=b"other", session=6_000).parks()
     play.commit("b", {("t0", 0): 2}).expect()
     member = play.group().members[play.id_of("b")]
-    assert member.filed <= member.deadline == play.now + 6_000
+    assert member.scheduled_at <= member.deadline == play.now + 6_000
 
 
 def test_a_connection_that_ends_reads_no_commits_but_its_own(play: Play) -> None:
@@ -463,7 +463,7 @@ def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance
 
 
 def test_whoever_waits_for_its_assignment_and_beats_is_looked_at_again(play: Play) -> None:
-    """A session that ends meanwhile is nobody's end, and no longer filed; the next heartbeat begins another."""
+    """A session that ends meanwhile is nobody's end, and no longer scheduled_at; the next heartbeat begins another."""
     play.c2(session=10_000, rebalance=120_000)
     beaten(play, "a")
     beaten(play, "b")
@@ -472,9 +472,9 @@ def test_whoever_waits_for_its_assignment_and_beats_is_looked_at_again(play: Pla
     for second in range(4, 40, 4):
         play.at(second * 1_000)
         play.heartbeat("a").expect()
-    assert member.filed == NEVER
+    assert member.scheduled_at == NEVER
     play.heartbeat("b").expect()
-    assert member.filed <= member.deadline == play.now + member.session_timeout_ms
+    assert member.scheduled_at <= member.deadline == play.now + member.session_timeout_ms
 
 
 HEAD = b"\0\3"

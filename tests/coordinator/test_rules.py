@@ -20,12 +20,12 @@ CELLS: dict[tuple[State, str], Case] = {}
 
 
 def cell(state: State, column: str) -> Callable[[Case], Case]:
-    def filed(case: Case) -> Case:
+    def scheduled_at(case: Case) -> Case:
         assert (state, column) not in CELLS
         CELLS[state, column] = case
         return case
 
-    return filed
+    return scheduled_at
 
 
 def bring(play: Play, state: State) -> None:
@@ -44,10 +44,10 @@ def bring(play: Play, state: State) -> None:
 
 
 @cell(State.EMPTY, "rejoin")
-@cell(State.EMPTY, "come_back")
+@cell(State.EMPTY, "static_return")
 def nobody_is_known_to_come_back(play: Play) -> None:
     """An empty group knows no member and no instance, so the cell cannot be met; what a client hears is the same."""
-    assert RULES[State.EMPTY].rejoin == RULES[State.EMPTY].come_back == ErrorCode.UNKNOWN_MEMBER_ID
+    assert RULES[State.EMPTY].rejoin == RULES[State.EMPTY].static_return == ErrorCode.UNKNOWN_MEMBER_ID
     play.join("b").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
     play.group_is(State.EMPTY)
 
@@ -64,7 +64,7 @@ def nobody_is_there_to_live(play: Play) -> None:
     play.heartbeat("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-@cell(State.EMPTY, "departed")
+@cell(State.EMPTY, "after_leave")
 def an_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:
     play.join("p")
     play.leave("p").expect()
@@ -83,7 +83,7 @@ def the_last_one_missing_ends_the_join_phase(play: Play) -> None:
     play.group_is(State.COMPLETING)
 
 
-@cell(State.PREPARING, "come_back")
+@cell(State.PREPARING, "static_return")
 def a_restarted_member_takes_its_place_in_the_join_phase(play: Play) -> None:
     play.join("b'").expect(generation=2, id="b'")
     play.group_is(State.COMPLETING, members=["a", "b'"])
@@ -100,7 +100,7 @@ def who_heartbeats_in_a_join_phase_is_called_back_and_lives(play: Play) -> None:
     assert play.session_left("b") == 10_000
 
 
-@cell(State.PREPARING, "departed")
+@cell(State.PREPARING, "after_leave")
 def the_last_one_missing_goes(play: Play) -> None:
     play.leave("b").expect()
     play.group_is(State.COMPLETING, generation=2, members=["a"])
@@ -121,7 +121,7 @@ def only_a_change_begins_a_rebalance_while_assignments_are_awaited(play: Play) -
     play.group_is(State.PREPARING)
 
 
-@cell(State.COMPLETING, "come_back")
+@cell(State.COMPLETING, "static_return")
 def a_restart_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> None:
     play.join("b'").parks()
     play.group_is(State.PREPARING, members=["a", "b'"])
@@ -141,8 +141,8 @@ def who_heartbeats_while_assignments_are_awaited_lives(play: Play) -> None:
     assert play.session_left("b") == 10_000
 
 
-@cell(State.COMPLETING, "departed")
-@cell(State.STABLE, "departed")
+@cell(State.COMPLETING, "after_leave")
+@cell(State.STABLE, "after_leave")
 def whoever_is_left_is_called_back(play: Play) -> None:
     play.leave("b").expect()
     play.group_is(State.PREPARING, members=["a"])
@@ -163,7 +163,7 @@ def the_leader_or_a_change_begins_a_rebalance(play: Play) -> None:
     play.group_is(State.PREPARING)
 
 
-@cell(State.STABLE, "come_back")
+@cell(State.STABLE, "static_return")
 def a_restart_disturbs_nobody(play: Play) -> None:
     play.join("b'").expect(generation=1, id="b'")
     play.group_is(State.STABLE, generation=1)

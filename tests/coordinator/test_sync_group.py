@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, How, Kind
+from coordinator.notes import Cause, Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, scenario
@@ -145,7 +145,7 @@ def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> No
     play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     assert play.phase_left() == 5_000
     play.join("b").expect(generation=2, members=["b"])
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
     play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_TIMEOUT)
 
 
@@ -186,7 +186,7 @@ def test_a_static_member_that_never_joins_is_removed_one_rebalance_timeout_later
     play.at(39_999).group_is(State.STABLE, generation=2, members=["a", "b"])
     play.heartbeat("a", 2).expect()
     play.at(40_000).group_is(State.PREPARING, generation=2, members=["b"])
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=How.SYNC_TIMEOUT)
+    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
 
 
 @scenario("SY-16")
@@ -323,7 +323,7 @@ def test_a_member_that_is_called_back_while_it_waits_has_a_full_session_to_come(
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=4_000)
     assert play.session_left("b") == 10_000
     play.at(14_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
 def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
@@ -333,14 +333,14 @@ def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
     b.expect(assignment=2, at=4_000)
     assert play.session_left("b") == 10_000
     play.at(14_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.EXPIRED, since_heartbeat_ms=10_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
 def test_asking_for_an_assignment_is_a_sign_of_life(play: Play) -> None:
     play.c2()
     play.after(5_000).sync("b")
     play.after(2_000).leave("b")
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=How.LEFT, since_heartbeat_ms=2_000)
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
 
 
 @pytest.mark.parametrize("said", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])

@@ -7,7 +7,7 @@ import pytest
 from coordinator import tallies
 from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE
 from coordinator.group import Group
-from coordinator.notes import Kind, allowed
+from coordinator.notes import Kind, spend_note_budget
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
 from tests.coordinator.playbook import Play
@@ -56,7 +56,7 @@ def test_a_commit_to_a_group_that_is_not_there_is_nobodys(play: Play) -> None:
 
 @pytest.mark.plain
 def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "KEPT_MAX", 3)
+    monkeypatch.setattr(tallies, "ENTRIES_MAX", 3)
     play.s1(session=600_000)
     for number in range(5):
         play.commit(f"x{number}", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -81,7 +81,7 @@ def test_a_group_that_makes_too_many_notes_is_told_how_many_were_dropped(play: P
 
 @pytest.mark.plain
 def test_sums_of_late_heartbeats_have_a_limit_and_begin_anew_once_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "KEPT_MAX", 2)
+    monkeypatch.setattr(tallies, "ENTRIES_MAX", 2)
     play.settled("a", "b", "c")
     for ms in range(6_000, 126_000, 6_000):
         play.at(ms)
@@ -117,7 +117,7 @@ def test_no_sum_is_told_of_a_group_that_is_gone_or_has_told_too_much(play: Play,
 
 def told_of(group: Group, ms: int, most: int) -> int:
     """How many notes it may make at that moment."""
-    return next(number for number in range(most + 1) if not allowed(group, ms))
+    return next(number for number in range(most + 1) if not spend_note_budget(group, ms))
 
 
 def test_a_group_that_has_told_everything_earns_a_note_every_fifty_milliseconds(play: Play) -> None:
@@ -134,7 +134,7 @@ def test_a_group_that_has_told_everything_earns_a_note_every_fifty_milliseconds(
 def test_a_group_that_tells_little_never_drops_a_note(play: Play) -> None:
     play.d1()
     group = play.group()
-    assert all(allowed(group, play.now + number * 1_000) for number in range(3 * NOTES_AT_ONCE))
+    assert all(spend_note_budget(group, play.now + number * 1_000) for number in range(3 * NOTES_AT_ONCE))
 
 
 def test_a_newcomer_is_told_of_by_a_group_that_has_told_everything(play: Play) -> None:

@@ -27,7 +27,7 @@ def check_group(group: Group) -> None:
     """Counters and indexes say what the members say, and whoever waits for time has a deadline."""
     members = group.members
     assert all(id == member.id for id, member in members.items())
-    assert group.awaiting == sum(member.join is not None for member in members.values())
+    assert group.parked_joins == sum(member.join is not None for member in members.values())
     assert group.statics == {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
     counts: dict[str, int] = {}
     for member in members.values():
@@ -50,10 +50,10 @@ def check_group(group: Group) -> None:
     for member in members.values():
         waits = not member.is_new and (member.join is not None or member.sync is not None)
         assert waits or member.deadline != NEVER, f"{member.id} lives for ever"
-        assert member.filed <= member.deadline, f"{member.id} is looked at too late"
+        assert member.scheduled_at <= member.deadline, f"{member.id} is looked at too late"
     if members:
         assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()])
-    if not group.altered:
+    if not group.image_changed:
         assert group.last_image is not None
         assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
         image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)

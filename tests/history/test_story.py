@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.notes import Cause, Coordinator, How, Kind, Replacement, Round
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
 from coordinator.states import State
 from history import End, Entry, Late, Moved, NoteRecord, Rebalance, Refused, Returned, Story, Went, avoidable, story_of
 from history.words import title
@@ -95,7 +95,7 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
     play.sync("a", {"a": 1}, generation=2)
     expired = one(story())
     (gone,) = expired.went
-    assert (expired.cause, gone.how, gone.member_id) == (Cause.SESSION_EXPIRED, How.EXPIRED, "c-b")
+    assert (expired.cause, gone.how, gone.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
     assert (expired.members_before, expired.members_after) == (2, 1)
     assert title(expired) == "c-b was not heard of for 10.0 s (session timeout 10.0 s)"
 
@@ -115,7 +115,7 @@ def test_a_seat_that_is_removed_by_its_instance_id_says_so(play: Play, story: Re
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
     removed = one(story())
-    assert [gone.how for gone in removed.went] == [How.ADMIN_REMOVED]
+    assert [gone.how for gone in removed.went] == [Removal.ADMIN_REMOVED]
     assert title(removed) == "ib was removed by instance id"
 
 
@@ -161,7 +161,7 @@ def test_who_did_not_come_back_in_time_is_named(play: Play, story: ReadStory) ->
     play.sync("a", {"a": 1}, generation=2)
     late = one(story())
     assert late.laggards == ["c-b"]
-    assert [gone.how for gone in late.went] == [How.REBALANCE_TIMEOUT]
+    assert [gone.how for gone in late.went] == [Removal.REBALANCE_TIMEOUT]
 
 
 # Notes by hand: what a playbook cannot bring about.
@@ -206,7 +206,7 @@ def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
 
 def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
     notes = Notes()
-    notes.note(RoundEnd(Round.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
+    notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
     known = one(notes.story())
     assert (known.cause, known.whole, known.lost, known.to_generation) == (None, False, 4, 9)
@@ -216,7 +216,7 @@ def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
 
 def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, generation=2)
-    notes.note(RoundEnd(Round.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
+    notes.note(RoundEnd(RoundResult.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
     notes.change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, generation=2)
     first, second = notes.story()
     assert isinstance(first, Rebalance)
@@ -227,7 +227,7 @@ def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
 
 def test_what_makes_no_rebalance_stands_alone() -> None:
     notes = Notes()
-    notes.note(MemberGone("p", None, How.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
+    notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
     notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2)]), Kind.HEARTBEATS)
     gone, refused, late = notes.story()
@@ -267,7 +267,7 @@ def join(notes: Notes, id: str, *, client: str = "app-1", after: int = 10) -> No
 
 
 def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
-    return notes.note(MemberGone(id, None, How.LEFT, silent, 10_000, None), Kind.MEMBER_GONE)
+    return notes.note(MemberGone(id, None, Removal.LEFT, silent, 10_000, None), Kind.MEMBER_GONE)
 
 
 def settle(notes: Notes, why: Cause, generation: int, members: int = 2) -> Notes:

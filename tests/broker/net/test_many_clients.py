@@ -122,7 +122,7 @@ async def test_a_member_that_waits_for_others_is_answered_when_the_broker_stops(
     await first.rebalance()
     second.client.send((joining(), 3))  # calls back the first, which does not come
     waiting = asyncio.create_task(second.client.reply())
-    while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].awaiting for journal in served.server.broker.shards.journals):
+    while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].parked_joins for journal in served.server.broker.shards.journals):
         await asyncio.sleep(0)
     stopping = asyncio.create_task(served.stop())
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
