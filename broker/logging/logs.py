@@ -21,8 +21,6 @@ from broker.logging.sink import LineSink
 class Log:
     """The broker's logger. Until `configure` is called, lines go to standard output."""
 
-    __slots__ = ("_render", "_repeats", "_sink", "level")
-
     def __init__(self) -> None:
         self.reset()
 

@@ -493,4 +493,4 @@ def test_what_reaches_the_loop_is_a_defect_unless_it_is_of_a_socket(planted: Cal
     assert ", an exception reached the event loop: Planted:" in DEFECTS.last
     assert "what='in a callback'" in capsys.readouterr().out
     uncontained(loop, {"exception": Planted()})  # type: ignore[arg-type]
-    assert "what=\n" in capsys.readouterr().out
+    assert "what=''\n" in capsys.readouterr().out
