@@ -7,30 +7,21 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from cli.arguments import addresses
 from cli.client import EXIT, Cluster, Failure
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from tests.cli.fake_brokers import Close, FakeBroker, Listener, exactly, frame_of, read_frame
+from tests.cli.fake_brokers import Close, FakeBroker, exactly, frame_of, read_frame
+from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, stammer, web
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
-Serve = Callable[[socket.socket], None]
 TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
 # Time enough for whoever answers, on a busy machine too.
 PATIENT = 5.0
-
-
-class Port(Listener):
-    def __init__(self, serve: Serve, host: str = "127.0.0.1") -> None:
-        self._how = serve
-        super().__init__(host)
-
-    def serve(self, connection: socket.socket) -> None:
-        self._how(connection)
 
 
 def failure(address: str, timeout: float = PATIENT) -> Failure:
@@ -41,41 +32,6 @@ def failure(address: str, timeout: float = PATIENT) -> Failure:
     assert raised.value.code == EXIT.UNREACHABLE
     assert "\n" not in raised.value.line
     return raised.value
-
-
-def speak(data: bytes) -> Serve:
-    def serve(connection: socket.socket) -> None:
-        read_frame(connection)
-        connection.sendall(data)
-
-    return serve
-
-
-def close(connection: socket.socket) -> None:
-    raise Close
-
-
-def reset(connection: socket.socket) -> None:
-    connection.recv(1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
-
-
-def stammer(connection: socket.socket) -> None:
-    connection.recv(1000)
-    connection.sendall(b"\0\0")
-
-
-def hang(connection: socket.socket) -> None:
-    while connection.recv(1000):
-        pass
-
-
-def drip(connection: socket.socket) -> None:
-    connection.sendall(struct.pack(">ii", 1 << 20, 1))
-    while True:
-        connection.sendall(b"\0")
-        time.sleep(0.005)
 
 
 def tls(connection: socket.socket) -> None:
@@ -94,17 +50,6 @@ def tls_that_ignores_others(connection: socket.socket) -> None:
 def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
     if connection.recv(1, socket.MSG_PEEK) == b"\x16":
         tls(connection)
-
-
-def web(connection: socket.socket) -> None:
-    """Waits for an empty line."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        piece = connection.recv(1000)
-        if not piece:
-            return
-        data += piece
-    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,15 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-import cli
-from cli import health
-from tests.cli.fake_brokers import Listener
+from tests.cli.conftest import Tenure
+from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, web
 
-Answer = Callable[[socket.socket], None]
+Serving = Callable[[Serve], str]
 
 
 @pytest.fixture(autouse=True)
@@ -25,46 +24,11 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable)
 
 
-class Server:
-    """Something on a port of this machine; `answer` gets each connection."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self._open: list[socket.socket] = []
-        self._answer = answer
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self._open.append(connection)
-            with suppress(OSError):  # the other side had enough
-                self._answer(connection)
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for connection in self._open:
-            connection.close()
-        self._thread.join(5)
-
-
 @pytest.fixture
-def serving() -> Iterator[Callable[[Answer], str]]:
-    servers: list[Server] = []
-
-    def start(answer: Answer) -> str:
-        servers.append(Server(answer))
-        return servers[-1].endpoint
-
-    yield start
-    for server in servers:
-        server.close()
+def serving() -> Iterator[Serving]:
+    """Opens a port whose connections are served like that; its address."""
+    with ExitStack() as ports:
+        yield lambda serve: str(ports.enter_context(Port(serve)).address)
 
 
 class Broker:
@@ -101,42 +65,40 @@ class Broker:
         return struct.pack(">ih", 0, 0) + written + struct.pack(">ihi", 1, 0, 9092)
 
 
-def ask(*arguments: str) -> int:
-    return cli.main(["health", *arguments])
+@pytest.fixture
+def health(tenure: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": tenure("health", *arguments, stdin=stdin)
 
 
-def test_a_broker_that_serves_groups_is_ready(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_serves_groups_is_ready(serving: Serving, health: Tenure) -> None:
     broker = Broker(0)
     endpoint = serving(broker)
-    assert ask(endpoint) == 0
-    assert capsys.readouterr().out == f"{endpoint} is ready\n"
+    assert health(endpoint)[:2] == (0, f"{endpoint} is ready\n")
     # Only groups in a state that no group is in are asked for: the reply stays small.
     assert broker.asked[1] == (16, 4, b"\0\x02\x05Dead\0")
 
 
-def test_a_message_of_no_trouble_is_none(serving: Callable[[Answer], str]) -> None:
-    assert ask(serving(Broker(0, message="NONE"))) == 0
+def test_a_message_of_no_trouble_is_none(serving: Serving, health: Tenure) -> None:
+    assert health(serving(Broker(0, message="NONE"))).code == 0
 
 
-def test_a_broker_that_met_defects_is_ready_all_the_same_and_says_so(
-    serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broker_that_met_defects_is_ready_all_the_same_and_says_so(serving: Serving, health: Tenure) -> None:
     text = "defects: 12, last: 2026-11-22 10:00:00 UTC, a request failed inside the broker: ValueError: x; y"
     endpoint = serving(Broker(0, 0, message=f"NONE; {text}"))
-    assert ask(endpoint) == 0
-    assert capsys.readouterr().out == f"{endpoint} is ready; {text}\n"
-    assert ask("--json", endpoint) == 0
-    (broker,) = json.loads(capsys.readouterr().out)["brokers"]
+    assert health(endpoint)[:2] == (0, f"{endpoint} is ready; {text}\n")
+    result = health("--json", endpoint)
+    assert result.code == 0
+    (broker,) = json.loads(result.out)["brokers"]
     assert (broker["ready"], broker["defects"]) == (True, 12)
 
 
-def test_an_older_broker_is_asked_in_its_own_way(serving: Callable[[Answer], str]) -> None:
-    assert ask(serving(Broker(0, list_groups=(0, 2)))) == 0
-    assert ask(serving(Broker(14, list_groups=(0, 2)))) == 2
+def test_an_older_broker_is_asked_in_its_own_way(serving: Serving, health: Tenure) -> None:
+    assert health(serving(Broker(0, list_groups=(0, 2)))).code == 0
+    assert health(serving(Broker(14, list_groups=(0, 2)))).code == 2
 
 
-def test_a_broker_without_groups_is_ready_once_it_answers(serving: Callable[[Answer], str]) -> None:
-    assert ask(serving(Broker(list_groups=None))) == 0
+def test_a_broker_without_groups_is_ready_once_it_answers(serving: Serving, health: Tenure) -> None:
+    assert health(serving(Broker(list_groups=None))).code == 0
 
 
 @pytest.mark.parametrize(
@@ -155,63 +117,30 @@ def test_a_broker_without_groups_is_ready_once_it_answers(serving: Callable[[Ans
     ],
 )
 def test_a_broker_that_is_not_ready_says_what_and_how_far(
-    serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str], error: int, message: str | None, line: str
+    serving: Serving, error: int, message: str | None, line: str, health: Tenure
 ) -> None:
     endpoint = serving(Broker(error, message=message))
-    assert ask(endpoint) == 2
-    assert capsys.readouterr().out == f"{endpoint} {line}\n"
+    assert health(endpoint)[:2] == (2, f"{endpoint} {line}\n")
 
 
-def test_with_wait_it_is_asked_until_it_is_ready(serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.001)
+def test_with_wait_it_is_asked_until_it_is_ready(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.001)
     broker = Broker(14, 14, 0)
-    assert ask(serving(broker), "--wait", "10") == 0
+    assert health(serving(broker), "--wait", "10").code == 0
     assert sum(key == 16 for key, _, _ in broker.asked) == 3
 
 
-def test_when_the_wait_is_over_the_last_answer_counts(
-    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.4)  # whoever begins to ask has that long at least
-    assert ask(serving(Broker(14)), "--wait", "1") == 2
-    assert len(capsys.readouterr().out.splitlines()) == 1
+def test_when_the_wait_is_over_the_last_answer_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # whoever begins to ask has that long at least
+    result = health(serving(Broker(14)), "--wait", "1")
+    assert result.code == 2
+    assert len(result.out.splitlines()) == 1
 
 
-def test_nobody_on_the_port_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_on_the_port_is_1(health: Tenure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert ask(f"127.0.0.1:{port}") == 1
-    assert capsys.readouterr().out == f"127.0.0.1:{port} does not answer: connection refused (is a broker running there?)\n"
-
-
-def hang(connection: socket.socket) -> None:
-    """Takes the connection and says nothing."""
-
-
-def close(connection: socket.socket) -> None:
-    connection.close()
-
-
-def reset(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
-
-
-def speak(data: bytes) -> Answer:
-    def answer(connection: socket.socket) -> None:
-        connection.recv(1000)
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-
-    return answer
-
-
-def drip(connection: socket.socket) -> None:
-    """One byte every few milliseconds, without end: each read succeeds in time."""
-    connection.sendall(struct.pack(">ii", 1 << 20, 1))
-    while True:
-        connection.sendall(b"\0")
-        time.sleep(0.005)
+    assert health(f"127.0.0.1:{port}")[:2] == (1, f"127.0.0.1:{port} does not answer: connection refused (is a broker running there?)\n")
 
 
 @pytest.mark.parametrize(
@@ -234,25 +163,25 @@ def drip(connection: socket.socket) -> None:
     ],
 )
 def test_whatever_else_is_on_the_port_is_1_and_in_time(
-    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Answer, said: str
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, answer: Serve, said: str, health: Tenure
 ) -> None:
-    monkeypatch.setattr(health, "PROBE_SECONDS", 0.2 if "within" in said else 5)
+    monkeypatch.setattr("cli.health.PROBE_SECONDS", 0.2 if "within" in said else 5)
     start = time.monotonic()
-    assert ask(serving(answer)) == 1
+    result = health(serving(answer))
+    assert result.code == 1
     assert time.monotonic() - start < 4
-    assert said in capsys.readouterr().out
+    assert said in result.out
 
 
-def test_a_name_that_leads_nowhere_is_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_leads_nowhere_is_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert ask("kafka.example:9092") == 1
-    assert capsys.readouterr().out == "kafka.example:9092 does not answer: this name is not known here (Name or service not known)\n"
+    assert health("kafka.example:9092")[:2] == (1, "kafka.example:9092 does not answer: this name is not known here (Name or service not known)\n")
 
 
-def test_looking_up_a_name_takes_no_longer_than_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_up_a_name_takes_no_longer_than_the_rest(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     answered = threading.Event()
 
     def slow(*arguments: object, **options: object) -> list[object]:
@@ -260,26 +189,27 @@ def test_looking_up_a_name_takes_no_longer_than_the_rest(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    monkeypatch.setattr(health, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("cli.health.PROBE_SECONDS", 0.05)
     start = time.monotonic()
-    assert ask("kafka.example:9092") == 1
+    assert health("kafka.example:9092").code == 1
     assert time.monotonic() - start < 2
     answered.set()
 
 
-def test_every_address_of_a_name_is_tried(serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_address_of_a_name_is_tried(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()
     host, _, port = serving(Broker(0)).rpartition(":")
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
-    assert ask("kafka.example:9092") == 0
+    assert health("kafka.example:9092").code == 0
 
 
 @pytest.mark.parametrize("target", ["http://localhost:9092", "localhost:99999", "localhost:0", ":9092"])
-def test_a_target_that_is_none_is_a_usage_error(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(target) == 64
-    assert capsys.readouterr().err.startswith(f"tenure: '{target}'")
+def test_a_target_that_is_none_is_a_usage_error(target: str, health: Tenure) -> None:
+    result = health(target)
+    assert result.code == 64
+    assert result.err.startswith(f"tenure: '{target}'")
 
 
 @pytest.fixture
@@ -291,7 +221,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         asked.append((host, port))
         return 0, "is ready"
 
-    monkeypatch.setattr(health, "probe", probe)
+    monkeypatch.setattr("cli.health.probe", probe)
     return asked
 
 
@@ -306,107 +236,93 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     ],
 )
 def test_without_a_target_it_is_the_broker_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, configured: list[tuple[str, int]], listeners: str | None, target: tuple[str, int]
+    monkeypatch: pytest.MonkeyPatch, configured: list[tuple[str, int]], listeners: str | None, target: tuple[str, int], health: Tenure
 ) -> None:
     if listeners:
         monkeypatch.setenv("TENURE_LISTENERS", listeners)
         names = [listener.partition("://")[0] for listener in listeners.split(",")]
         monkeypatch.setenv("TENURE_ADVERTISED_LISTENERS", ",".join(f"{name}://kafka.example:9092" for name in names))
-    assert ask() == 0
+    assert health().code == 0
     assert configured == [target]
 
 
-def test_the_file_can_be_named(tmp_path: Path, configured: list[tuple[str, int]]) -> None:
+def test_the_file_can_be_named(tmp_path: Path, configured: list[tuple[str, int]], health: Tenure) -> None:
     path = tmp_path / "tenure.toml"
     path.write_text('listeners = "PLAINTEXT://[::1]:9097"')
-    assert ask("--config", str(path)) == 0
+    assert health("--config", str(path)).code == 0
     assert configured == [("::1", 9097)]
 
 
-def test_a_configuration_that_is_wrong_is_78(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_that_is_wrong_is_78(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setenv("TENURE_NUM_PARTITIONS", "none")
-    assert ask() == 78
-    assert capsys.readouterr().err.startswith("tenure: num.partitions=none (environment TENURE_NUM_PARTITIONS): must be")
+    result = health()
+    assert result.code == 78
+    assert result.err.startswith("tenure: num.partitions=none (environment TENURE_NUM_PARTITIONS): must be")
 
 
-def test_a_port_that_is_found_at_start_cannot_be_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_found_at_start_cannot_be_known(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setenv("TENURE_PROFILE", "test")
-    assert ask() == 64
-    assert "takes a free port at each start" in capsys.readouterr().err
+    result = health()
+    assert result.code == 64
+    assert "takes a free port at each start" in result.err
 
 
 # Several brokers, and for programs
 
 
 def test_the_environment_and_bootstrap_name_brokers_as_for_other_commands(
-    serving: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure
 ) -> None:
     first, second = serving(Broker(0)), serving(Broker(0))
-    assert ask("--bootstrap", f"{first},{second}") == 0
-    assert capsys.readouterr().out == f"{first} is ready\n{second} is ready\n"
+    assert health("--bootstrap", f"{first},{second}")[:2] == (0, f"{first} is ready\n{second} is ready\n")
     monkeypatch.setenv("TENURE_BOOTSTRAP", second)
-    assert ask() == 0
-    assert capsys.readouterr().out == f"{second} is ready\n"
-    assert ask(first) == 0
-    assert capsys.readouterr().out == f"{first} is ready\n"
+    assert health()[:2] == (0, f"{second} is ready\n")
+    assert health(first)[:2] == (0, f"{first} is ready\n")
 
 
 def test_a_file_that_is_named_wins_over_the_environment(
-    tmp_path: Path, configured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, configured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, health: Tenure
 ) -> None:
     monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:1")
     path = tmp_path / "tenure.toml"
     path.write_text('listeners = "PLAINTEXT://[::1]:9097"')
-    assert ask("--config", str(path)) == 0
-    assert ask() == 0
+    assert health("--config", str(path)).code == 0
+    assert health().code == 0
     assert configured == [("::1", 9097), ("kafka", 1)]
 
 
-def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:0")
-    assert ask() == 64
-    assert capsys.readouterr().err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': nobody listens on port 0")
+    result = health()
+    assert result.code == 64
+    assert result.err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': nobody listens on port 0")
 
 
 @pytest.mark.parametrize(("errors", "code"), [((0, 14), 2), ((0, 0), 0)])
-def test_the_worst_of_several_is_the_exit_code(serving: Callable[[Answer], str], errors: tuple[int, int], code: int) -> None:
-    assert ask("--bootstrap", ",".join(serving(Broker(error)) for error in errors)) == code
+def test_the_worst_of_several_is_the_exit_code(serving: Serving, errors: tuple[int, int], code: int, health: Tenure) -> None:
+    assert health("--bootstrap", ",".join(serving(Broker(error)) for error in errors)).code == code
 
 
-def test_one_that_does_not_answer_counts_most(serving: Callable[[Answer], str]) -> None:
-    assert ask("--bootstrap", f"{serving(Broker(14))},127.0.0.1:1") == 1
+def test_one_that_does_not_answer_counts_most(serving: Serving, health: Tenure) -> None:
+    assert health("--bootstrap", f"{serving(Broker(14))},127.0.0.1:1").code == 1
 
 
-def test_json_is_for_programs(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_for_programs(serving: Serving, health: Tenure) -> None:
     endpoint = serving(Broker(14, message="12 of 50\x1b[31m"))
-    assert ask("--json", endpoint) == 2
+    result = health("--json", endpoint)
+    assert result.code == 2
     host, _, port = endpoint.rpartition(":")
     text = f"{endpoint} is loading: '12 of 50\\x1b[31m'"
     broker = {"host": host, "port": int(port), "ready": False, "answers": True, "defects": 0, "text": text}
     error = {"code": "not-ready", "message": text, "hint": "--wait SECONDS waits until it is ready"}
-    assert json.loads(capsys.readouterr().out) == {"ready": False, "brokers": [broker], "error": error}
+    assert json.loads(result.out) == {"ready": False, "brokers": [broker], "error": error}
 
 
-class WebServer(Listener):
-    """Waits for whole lines, as web servers do."""
-
-    def serve(self, connection: socket.socket) -> None:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            piece = connection.recv(1000)
-            if not piece:
-                return
-            data += piece
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+def test_a_web_server_that_waits_for_more_is_named(serving: Serving, health: Tenure) -> None:
+    endpoint = serving(web)
+    assert health(endpoint, "--timeout", "1.5")[:2] == (1, f"{endpoint} is a web server (HTTP), not a Kafka broker\n")
 
 
-def test_a_web_server_that_waits_for_more_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with WebServer() as server:
-        assert ask(server.address, "--timeout", "1.5") == 1
-        assert capsys.readouterr().out == f"{server.address} is a web server (HTTP), not a Kafka broker\n"
-
-
-def test_the_timeout_can_be_told(serving: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_timeout_can_be_told(serving: Serving, health: Tenure) -> None:
     endpoint = serving(hang)
-    assert ask(endpoint, "--timeout", "0.1") == 1
-    assert capsys.readouterr().out == f"{endpoint} takes connections, but does not answer within 0.1 s\n"
+    assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} takes connections, but does not answer within 0.1 s\n")
