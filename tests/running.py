@@ -43,11 +43,11 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECONDS, pause: float = 0.01) -> T:
-    """The first true value of the condition, which is tried again after each pause."""
+def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECONDS, pause: float = 0.01, state: Callable[[], object] = str) -> T:
+    """The first true value of the condition, which is tried again after each pause; `state` is what a failure shows."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {condition}, {value}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {value} {state()}"
         time.sleep(pause)
     return value
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from cli.client import Cluster
 from cli.records.commits import committed_offsets
+from cli.records.fetching import Fetcher
 from cli.records.membership import Member, Timeouts
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from tests.running import ROOT, environment, wait_until
@@ -66,3 +67,14 @@ def await_committed(cluster: Cluster, group: str, topic: str, records: int) -> N
     """Wait until the committed offsets of the four partitions add up to as many records."""
     places = [(topic, partition) for partition in range(4)]
     wait_until(lambda: sum(committed_offsets(cluster, group, places).values()) >= records, SECONDS)
+
+
+def poll_until(fetcher: Fetcher, records: int) -> list[str]:
+    found: list[str] = []
+
+    def enough() -> bool:
+        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found)
+        return len(found) >= records
+
+    wait_until(enough, pause=0)
+    return found

@@ -19,7 +19,7 @@ from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
-from tests.running import broker, environment, heed_interrupts
+from tests.running import broker, environment, heed_interrupts, wait_until
 
 pytestmark = pytest.mark.once  # about files and processes
 SECONDS = 60.0
@@ -108,9 +108,7 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
                     pass
             assert page.stat().st_mtime_ns > before
             assert len(Warehouse.open(out).read("groups")) == 9
-            until = time.monotonic() + SECONDS
-            while cli.main(command("build", out)) == 75:  # between two turns others may work in the folder
-                assert time.monotonic() < until
+            wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # between two turns others may work in the folder
             code, warned = run.end(signal.SIGINT)
             assert code == 130
             assert all("another run is at work in it" in line for line in warned.splitlines())  # the build, where a turn came meanwhile

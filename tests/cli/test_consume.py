@@ -13,7 +13,7 @@ from cli.client import Cluster, Failure
 from cli.records.fetching import Fetcher
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.cli.conftest import Tenure
-from tests.cli.consumers import consuming
+from tests.cli.consumers import consuming, poll_until
 from tests.running import wait_until
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
@@ -104,17 +104,6 @@ def test_deleted_records_are_told_of_and_gone_past(consume: Tenure, cluster: Clu
     result = consume("--from", "1", "--partition", "0", "--no-follow")
     assert result.out.split() == ["a3", "a4"]
     assert result.err == f"tenure: {topic}-0: 2 offsets from 1 on are gone; beginning at 3\n"
-
-
-def poll_until(fetcher: Fetcher, records: int) -> list[str]:
-    found: list[str] = []
-
-    def enough() -> bool:
-        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found)
-        return len(found) >= records
-
-    wait_until(enough, pause=0)
-    return found
 
 
 def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster: Cluster, topic: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -15,8 +14,9 @@ from protocol.messages.find_coordinator import Coordinator, FindCoordinatorReque
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
-from tests.cli.conftest import Tenure
+from tests.cli.conftest import Tenure, at
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
+from tests.cli.group_history import entries_of
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import party
 
@@ -26,12 +26,11 @@ RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_everything_works_on_old_clusters(bootstrap: str, tenure: Tenure, release: tuple[int, int]) -> None:
+def test_everything_works_on_old_clusters(bootstrap: str, yard: Yard, tenure: Tenure, release: tuple[int, int]) -> None:
     group, topic = f"old-{release[0]}-{release[1]}", f"aged-{release[0]}-{release[1]}"
     with ExitStack() as stack:
         old = stack.enter_context(old_cluster(bootstrap, release))
         where = ("--bootstrap", old.address)
-        yard = stack.enter_context(Yard(int(bootstrap.rpartition(":")[2])))
         yard.topic(topic, counts=(10, 10), begins={})
         yard.commit(group, {(topic, 0): 4})
         people = stack.enter_context(party(bootstrap, group, [topic]))
@@ -51,11 +50,7 @@ def test_everything_works_on_old_clusters(bootstrap: str, tenure: Tenure, releas
         assert removed.out.splitlines()[-1] == f"removed b from group {group}: it rebalances now"
         assert tenure("group", "remove-member", group, "--all", *where).code == 0
         assert tenure("group", "delete", group, *where).out.splitlines()[-1] == f"deleted group {group}"
-        until = time.monotonic() + 10
-        while (told := tenure("group", "history", group, "--json", *where)).code:  # notes are written a moment behind
-            assert time.monotonic() < until, told
-            time.sleep(0.05)
-        assert json.loads(told.out)["entries"][0]["cause"] == "new_member"
+        assert entries_of(at(old.address, tenure), group, 1)[0]["cause"] == "new_member"
 
 
 def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: Tenure) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.fake_brokers import FakeBroker
-from tests.running import PACKAGES, environment
+from tests.running import PACKAGES, environment, wait_until
 
 pytestmark = pytest.mark.once
 
@@ -91,9 +91,7 @@ def test_no_color_is_heeded(bootstrap: str) -> None:
 def test_ctrl_c_ends_quietly() -> None:
     with FakeBroker({18: lambda request, version: None}) as broker:
         terminal = Terminal("cluster", "--bootstrap", broker.address, "--timeout", "60")
-        deadline = time.monotonic() + SECONDS
-        while not broker.connections and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: bool(broker.connections), SECONDS)
         terminal.press(b"\x03")
         assert terminal.end() == 130
     assert terminal.text in ("", "^C")
@@ -171,9 +169,7 @@ def test_health_imports_no_more_than_it_needs() -> None:
 def test_a_signal_to_stop_ends_it() -> None:
     with FakeBroker({18: lambda request, version: None}) as broker:
         process = subprocess.Popen([*COMMAND, "cluster", "--bootstrap", broker.address], env=environment(), stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + SECONDS
-        while not broker.connections and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: bool(broker.connections), SECONDS)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (-signal.SIGTERM, "")

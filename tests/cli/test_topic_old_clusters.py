@@ -32,7 +32,9 @@ from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOff
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from tests.cli.conftest import Tenure
+from tests.cli.consumers import poll_until
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
+from tests.running import wait_until
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
@@ -131,12 +133,7 @@ def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair: Pair) -> 
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
         fetcher.assign({("t", 0): 1, ("t", 1): 0})
-        found: list[bytes | None] = []
-        until = time.monotonic() + 5
-        while len(found) < 5:
-            assert time.monotonic() < until, found
-            found += [one.record.value for chunk in fetcher.poll(0.1) for one in chunk.found]
-        assert sorted(filter(None, found)) == [b"0-1", b"0-2", b"1-0", b"1-1", b"1-2"]
+        assert sorted(poll_until(fetcher, 5)) == ["0-1", "0-2", "1-0", "1-1", "1-2"]
         fetcher.close()
 
 
@@ -145,14 +142,9 @@ def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_on
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
         fetcher.assign({("t", 0): 0, ("t", 1): 2})
-        until = time.monotonic() + 5
-        while fetcher.positions[("t", 1)] < 3:
-            assert time.monotonic() < until
-            fetcher.poll(0.1)
+        wait_until(lambda: fetcher.poll(0.1) is not None and fetcher.positions["t", 1] == 3)
         pair.leaders[0] = 1
-        while fetcher.positions[("t", 0)] < 3:
-            assert time.monotonic() < until
-            fetcher.poll(0.1)
+        wait_until(lambda: fetcher.poll(0.1) is not None and fetcher.positions["t", 0] == 3)
         fetcher.close()
 
 
@@ -176,9 +168,7 @@ def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_tha
         threading.Timer(0.7, pair.leaders.update, [{1: 1}]).start()
         sender.send([(1, Draft(2, None, b"b"))])
     assert sender.records == 2
-    deadline = time.monotonic() + 5
-    while len(pair.sequences) < 2 and time.monotonic() < deadline:  # with acks=0 nobody says that it came
-        time.sleep(0.01)
+    wait_until(lambda: len(pair.sequences) >= 2)  # with acks=0 no reply says that it came
     assert [broker for broker, _, _ in pair.sequences] == [1, 1]
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.clients.each import kafka
 from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KINDS, Kind, Member
 from tests.clients.membership import Group
+from tests.running import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -155,10 +156,7 @@ def test_a_running_member_that_is_removed_comes_back_by_itself(kind: Kind, group
     members[1].await_progress()
     old_id = group.describe()[1][members[1].seat][0]
     remove(group, kind, "seat-1")
-    until = time.monotonic() + 20
-    while group.describe()[1].get(members[1].seat, (old_id,))[0] == old_id:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: group.describe()[1].get(members[1].seat, (old_id,))[0] != old_id, 20)
     group.settled(*members)
     members[1].await_progress()
     group.feed.end()
@@ -221,10 +219,7 @@ def test_who_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind,
     group.consumed()
     before = group.rebalances()
     busy.told("pause")
-    until = time.monotonic() + 20
-    while other.places != group.places:
-        assert time.monotonic() < until, (other, group.rebalances())
-        time.sleep(0.02)
+    wait_until(lambda: other.places == group.places, 20, state=lambda: (other, group.rebalances()))
     assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
     busy.do("resume")
     group.settled(busy, other)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from pipeline.runner import Sequential
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline.segments import random_batches, reference, write_segment
-from tests.running import ROOT, heed_interrupts
+from tests.running import ROOT, heed_interrupts, wait_until
 
 pytestmark = pytest.mark.spark
 SECONDS = 300.0
@@ -41,11 +40,8 @@ def started(*command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def await_any(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
-    until = time.monotonic() + SECONDS
-    while not list(folder.glob(pattern)):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: process.poll() is not None or list(folder.glob(pattern)), SECONDS)
+    assert process.poll() is None
 
 
 def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
@@ -24,7 +23,7 @@ import pytest
 from cli import VERSION
 from project import distribution
 from project.install import SERVING, WHEELS
-from tests.running import PACKAGES, ROOT
+from tests.running import PACKAGES, ROOT, wait_until
 
 pytestmark = pytest.mark.once
 
@@ -193,9 +192,7 @@ def test_broker_groups_clients_and_cleaner_work_over_a_kill_among_packages_with_
         tenure("topic", "create", "words", *(word for one in compacted for word in ("--set", one)), *tenure.at)
         lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
         tenure("produce", "words", "--key-separator", ":", *tenure.at, input=lines)
-        until = time.monotonic() + 60
-        while "cleaned" not in tenure.errors() and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_until(lambda: "cleaned" in tenure.errors(), 60)
         assert "cleaned" in tenure.errors(), "no log was compacted"
         assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *tenure.at).count("x" * 10_000) == 10
         first = tenure.member()

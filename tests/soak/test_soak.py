@@ -1,34 +1,65 @@
-"""Ten kills of the soak; `make soak` does a hundred and more."""
+"""The soak with a few kills; `make soak` does a hundred and more."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cli
 from tests.soak.campaign import Campaign, Plan
+from tests.soak.consumers import consumed
+from tests.soak.record_campaign import RecordCampaign, RecordPlan
 from tests.soak.world import World
 
 pytestmark = pytest.mark.once
 
-KILLS = 10
+GROUP_KILLS, RECORD_KILLS = 6, 3
 
 
-def test_ten_kills_break_no_promise(tmp_path: Path) -> None:
-    plan = Plan(KILLS, seed=random.randrange(1 << 32), groups=4, session_ms=4_000, rebalance_ms=3_000)
+def of_groups(world: World, seed: int) -> Campaign:
+    return Campaign(world, Plan(GROUP_KILLS, seed, groups=4, session_ms=4_000, rebalance_ms=3_000))
+
+
+def of_records(world: World, seed: int) -> RecordCampaign:
+    return RecordCampaign(world, RecordPlan(RECORD_KILLS, seed, producers=3, partitions=3))
+
+
+@pytest.mark.parametrize(
+    ("made", "kills", "counts"),  # without as many of these the campaign has tried nothing
+    [
+        (of_groups, GROUP_KILLS, {"acknowledged": 20, "fetched": 5}),
+        (of_records, RECORD_KILLS, {"acknowledged": 50, "read again": 50}),
+    ],
+)
+def test_kills_break_no_promise(made: Callable[[World, int], Campaign | RecordCampaign], kills: int, counts: dict[str, int], tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
     world = World(tmp_path / "data")
-    campaign = Campaign(world, plan)
+    campaign = made(world, seed)
     try:
-        ledger = asyncio.run(campaign.run())
-        assert not ledger.wrong, f"seed {plan.seed}: {ledger.wrong}; {campaign.summary()}"
+        asyncio.run(campaign.run())
+        assert not campaign.ledger.wrong, f"seed {seed}: {campaign.ledger.wrong}; {campaign.summary()}"
         assert world.stop() == 0
     finally:
         world.kill_if_alive()
-    assert campaign.kills == KILLS
-    # It is no soak when nothing happens.
-    assert ledger.counts["acknowledged"] > 20 * KILLS, campaign.summary()
-    assert ledger.counts["fetched"] > 5 * KILLS, campaign.summary()
+    assert campaign.kills == kills
+    for what, least in counts.items():
+        assert campaign.ledger.counts[what] > least * kills, campaign.summary()
     assert cli.main(["log", "verify", str(tmp_path / "data")]) == 0
+
+
+@pytest.mark.clients
+def test_members_that_come_and_go_print_each_record_once() -> None:
+    found = consumed(10, 7, kills=False)
+    assert found.wrong == []
+    assert found.produced == 2_000
+
+
+@pytest.mark.clients
+def test_members_that_are_killed_lose_no_record() -> None:
+    found = consumed(6, 5, kills=True)
+    assert found.wrong == []
+    assert found.kills
