@@ -9,152 +9,21 @@ import copy
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple
 
 import pytest
 
-from coordinator.notes import Coordinator
-from coordinator.states import State
-from history import Deleted, End, Entry, Image, Lost, Missing, Moved, NoteRecord, Rebalance, Returned, avoidable, moves_of, story_of
+from history import Deleted, End, Entry, Lost, Missing, Moved, Rebalance, Returned, avoidable, moves_of, story_of
 from history.order import Order
 from history.words import title
-from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
+from protocol.messages.coordinator_notes import RoundEnd
 from tests.history.conftest import NotedPlay
+from tests.history.lives import Folded, Life, folds
 
 pytestmark = pytest.mark.once
 
 FOREVER = 1 << 62
-
-
-# Lives of a group.
-
-
-class Life:
-    """A group of some members that come, go, expire, restart and are called together, through crashes."""
-
-    def __init__(self, play: NotedPlay, seed: int, *, suspended: bool = False) -> None:
-        self.play = play
-        self.suspended = suspended
-        self.chance = random.Random(seed)
-        self.names: list[str] = []  # who is in, as far as it knows
-        self.count = 0
-
-    def lead(self, steps: int) -> None:
-        acts = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
-        acts += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
-        if self.suspended:
-            acts += [self.suspend] * 3
-        for _ in range(steps):
-            self.chance.choice(acts)()
-            self.play.after(self.chance.choice((0, 1, 50, 700, 1_500)))
-            self.sift()
-        self.settle()
-
-    @property
-    def state(self) -> State | None:
-        group = self.play._of("g")
-        return group.state if group is not None else None
-
-    def sift(self) -> None:
-        group = self.play._of("g")
-        self.names = [name for name in self.names if group is not None and self.play.id_of(name) in group.members]
-
-    def join(self) -> None:
-        if len(self.names) < 4:
-            name = f"n{self.count}"
-            self.count += 1
-            static = self.chance.random() < 0.4
-            self.play.join(name, instance=f"i{name}" if static else None, version=9 if static else 3, rebalance=4_000, session=10_000)
-            self.names.append(name)
-
-    def settle(self) -> None:
-        """Whoever is in rejoins and syncs."""
-        play = self.play
-        self.sift()
-        for _ in range(3):
-            if self.state is State.PREPARING:
-                for name in self.names:
-                    if play.group().members[play.id_of(name)].join is None:
-                        play.join(name)
-                        play.now += self.chance.choice((0, 0, 5, 1_200))
-                        self.sift()
-                if self.state is State.PREPARING:
-                    play.after(4_000)
-                self.sift()
-            if self.state is State.COMPLETING:
-                group = play.group()
-                leader = next((name for name in self.names if play.id_of(name) == group.leader), None)
-                if leader is not None:
-                    play.sync(leader, self.shares(group.generation), generation=group.generation)
-                    for name in self.names:
-                        if name != leader:
-                            play.sync(name, generation=group.generation)
-            if self.state in (State.STABLE, State.EMPTY, None):
-                return
-
-    def shares(self, generation: int) -> dict[str, bytes | int]:
-        from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolAssignmentTopicPartition
-        from protocol.records import with_version
-
-        parts: dict[str, list[int]] = {name: [] for name in self.names}
-        for number in range(5):
-            parts[self.chance.choice(self.names)].append(number)
-        return {
-            name: with_version(ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("t", some)]), 0)
-            for name, some in parts.items()
-        }
-
-    def leave(self) -> None:
-        if self.names:
-            self.play.leave(*self.chance.sample(self.names, self.chance.randint(1, min(2, len(self.names)))))
-
-    def empty(self) -> None:
-        if self.names:
-            self.play.leave(*self.names)
-
-    def expire(self) -> None:
-        if self.names:
-            alive = self.chance.sample(self.names, len(self.names) - 1)
-            self.play.alive(*alive)
-            self.play.after(10_100)
-            self.play.silent(*alive)
-
-    def rejoin(self) -> None:
-        if self.names:
-            self.play.join(self.chance.choice(self.names))
-
-    def offer(self) -> None:
-        if self.names:
-            self.play.join(self.chance.choice(self.names), metadata=b"\0\0" + bytes([0, 0, 0, 1, 0, 2, 116, self.chance.randint(97, 122)]) + b"\0\0\0\0")
-
-    def restart_member(self) -> None:
-        statics = [name for name in self.names if self.play.group().members[self.play.id_of(name)].instance_id is not None]
-        if statics:
-            name = self.chance.choice(statics)
-            self.names[self.names.index(name)] = name + "'"
-            self.play.join(name + "'")
-
-    def crash(self) -> None:
-        self.play.crash()
-
-    def restart(self) -> None:
-        self.play.restart()
-
-    def suspend(self) -> None:
-        """In the middle of an append, or while none is under way."""
-        if self.chance.random() < 0.7:
-            self.play.hold_appends()
-            self.chance.choice((self.join, self.leave, self.rejoin, self.settle))()
-        self.play.suspend()
-
-    def delete(self) -> None:
-        if self.state is State.EMPTY and not self.play.group().pending:
-            self.play.delete()
-
-
-# What may be told.
 
 
 def rebalances(entries: Iterable[Entry]) -> list[Rebalance]:
@@ -284,68 +153,6 @@ def at_end(entry: Entry) -> int:
     if isinstance(entry, Missing):
         return entry.before_ms
     return entry.at_ms
-
-
-# What may be lost.
-
-
-def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[NoteRecord]]:
-    of_group = [at for at, one in enumerate(notes) if one.group]
-    for at in of_group:
-        yield notes[:at] + notes[at + 1 :]
-    for _ in range(30):
-        first = chance.randrange(len(notes))
-        length = chance.randint(1, 25)
-        yield notes[:first] + notes[first + length :]
-        yield [one for at, one in enumerate(notes) if not (first <= at < first + length and one.group)]
-    for share in (0.05, 0.2, 0.5, 0.9):
-        for _ in range(8):
-            yield [one for one in notes if chance.random() > share]
-            yield [one for one in notes if not one.group or chance.random() > share]
-    yield []
-
-
-def unloaded(left: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
-    """A coordinator that is unloaded or suspended says how many notes it could not write since the last one of the group."""
-    kept = {id(one) for one in left}
-    found: list[NoteRecord] = []
-    lost = 0
-    for one in notes:
-        if id(one) in kept:
-            if isinstance(one.body, CoordinatorChange) and one.body.what in (Coordinator.UNLOADED, Coordinator.SUSPENDED):
-                header = copy.copy(one.header)
-                header.dropped = lost
-                one = one._replace(header=header)
-            found.append(one)
-            lost = 0
-        else:
-            lost += bool(one.group)
-    return found
-
-
-def compacted(images: list[Image], chance: random.Random) -> list[Image]:
-    """The newest of those that were cleaned, and all that were not."""
-    return images[chance.randrange(len(images) + 1) :] if images else []
-
-
-class Folded(NamedTuple):
-    """One story of which something was lost."""
-
-    notes: list[NoteRecord]
-    records: list[Image]
-    recorded: bool
-
-    def story(self) -> list[Entry]:
-        return story_of("g", self.notes, self.records, whole=True, recorded=self.recorded)
-
-
-def folds(life: Life, seed: int) -> Iterator[Folded]:
-    """For each loss: with all records, with those that compaction left, with none."""
-    notes, images = life.play.told, life.play.images
-    chance = random.Random(seed)
-    for left in losses(notes, chance):
-        for records in (images, compacted(images, chance), []):
-            yield Folded(unloaded(left, notes), records, records is images and chance.random() < 0.5)
 
 
 def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, list[Entry]]:

@@ -10,7 +10,7 @@ from history import End, Image, Rebalance, story_of
 from history.inferred import STANDS_FOR
 from pipeline.rows import Coverage, Episode
 from tests.history.conftest import NotedPlay
-from tests.history.test_losses import Life, folds
+from tests.history.lives import Life, folds
 from tests.pipeline.playing import CLUSTER, fold
 
 pytestmark = pytest.mark.once  # pure rules: one Python says it for all

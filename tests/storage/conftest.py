@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from storage import Disk, OsDisk
-from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.faulty_disk import FaultyDisk, data_disk
 
 
 class Place:
@@ -21,6 +21,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """The same tests over the real file system and the one that can fail."""
     if request.param == "system":
         return Place(OsDisk(), str(tmp_path))
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return Place(disk, "/data")
+    return Place(data_disk(), "/data")
+
+
+def in_memory() -> tuple[FaultyDisk, Place]:
+    disk = data_disk()
+    return disk, Place(disk, "/data")
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    """With an empty folder /data."""
+    return data_disk()

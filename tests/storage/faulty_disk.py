@@ -346,4 +346,18 @@ class FaultyDisk:
         return FaultyLock(self.locks, path)
 
 
+class NothingSurvives(Random):
+    """The worst chance: a crash leaves nothing of what was not synced."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+def data_disk(random: Random | int = 0) -> FaultyDisk:
+    """A disk with an empty folder /data; `random`, or its seed, chooses what a crash leaves."""
+    disk = FaultyDisk(random if isinstance(random, Random) else Random(random))
+    disk.make_folder("/data")
+    return disk
+
+
 _: Disk = FaultyDisk()

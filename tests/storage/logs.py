@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.batch import BatchHeader, Record, build, facts_of, iterate
-from storage import Disk, Found, Handles, Log, Recovery
+import pytest
+
+from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate, records
+from protocol.compression import Compression
+from storage import AppendFailed, Disk, Found, Handles, Log, Recovery
 from storage.compaction import Compaction
+from storage.flush import Flush
+from storage.segment import Segment
 from storage.swap import promote, remove_deleted
+from tests.storage.faulty_disk import FaultyDisk
 
 FOLDER = "orders-0"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
 def batch(name: str, records: int = 1, padding: int = 0, timestamp: int = 1_000) -> bytes:
@@ -18,8 +25,40 @@ def batch(name: str, records: int = 1, padding: int = 0, timestamp: int = 1_000)
     return build([Record(n, timestamp + n, f"{name}.{n}".encode(), bytes(padding), []) for n in range(records)])
 
 
+def keyed(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
+    """A batch as the log's owner builds it, or one that Kafka's clients could have."""
+    pairs = [(key.encode(), None if value is None else value.encode()) for key, value in facts]
+    if codec:
+        return build([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], compression=codec)
+    return build_facts(pairs, timestamp)
+
+
+def append_all(log: Log, names: str | int, records: int = 1, **how: int) -> None:
+    """A batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
+    for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:
+        log.append(batch(name, records, **how), log.epoch)
+
+
 def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
     return Log.open(Handles(disk), f"{path}/{FOLDER}", segment_bytes, recovery_point, clean)
+
+
+def stop(log: Log) -> None:
+    """End in order: everything is flushed, the indexes are stored."""
+    log.flush()
+    log.close()
+
+
+def run_flush(log: Log, flush: Flush) -> None:
+    flush.run()
+    log.finish_flush(flush, None)
+
+
+def fail_flush(disk: FaultyDisk, log: Log) -> None:
+    """A sync fails, and with it the flush."""
+    disk.fail_syncs = 1
+    with pytest.raises(AppendFailed):
+        log.flush()
 
 
 def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
@@ -74,3 +113,44 @@ def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
         "map_bytes_max": 1 << 20,
     } | settings
     return Compaction(disk, log.folder, log.closed, log.last_base, **given)
+
+
+def contents(log: Log) -> list[Record]:
+    found = []
+    for chunk in log.scan():
+        at = 0
+        for header in iterate(chunk, 0, len(chunk)):
+            if not header.is_control:
+                found += records(chunk, at)
+            at += header.size
+    return found
+
+
+def shown(log: Log) -> dict[int, tuple[str, str | None]]:
+    return {
+        record.offset: ((record.key or b"").decode(), None if record.value is None else record.value.decode()) for record in contents(log)
+    }
+
+
+def replayed(log: Log) -> dict[str, str]:
+    state: dict[str, str] = {}
+    for some in log.facts():
+        for key, value in some:
+            if value is None:
+                state.pop(key.decode(), None)
+            else:
+                state[key.decode()] = value.decode()
+    return state
+
+
+def rolled(log: Log) -> Log:
+    log.flush()
+    assert log.roll(0)
+    return log
+
+
+def clean_and_promote(disk: Disk, log: Log, **settings: Any) -> tuple[Compaction, list[Segment]]:
+    """A cleaning whose segments are promoted, and not exchanged yet."""
+    job = compaction(disk, log, **settings)
+    assert list(job.steps())
+    return job, promote(disk, log.folder, job.cleaned, "0")

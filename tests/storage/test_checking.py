@@ -11,14 +11,7 @@ from storage.checking import check, cut
 from storage.segment import Segment, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.test_segment import BASE, NEXT, PATH, SOME, Batch, known, laid, one, opened
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder(PATH)
-    return disk
+from tests.storage.segments import BASE, NEXT, PATH, SOME, Batch, known, laid, one, opened
 
 
 @pytest.mark.parametrize("from_start", [True, False])

@@ -11,8 +11,8 @@ import pytest
 from protocol.batch import HEADER_BYTES, Record, build
 from protocol.compression import Compression
 from storage import Handles, Log, OsDisk, compaction, segment, verifying
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read
+from tests.storage.faulty_disk import FaultyDisk, data_disk
+from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read, stop
 
 PATH = f"/data/{FOLDER}"
 SIZES = (HEADER_BYTES, HEADER_BYTES + 1, 97, 150, 400, 1_000)
@@ -21,8 +21,7 @@ SIZES = (HEADER_BYTES, HEADER_BYTES + 1, 97, 150, 400, 1_000)
 def written(seed: int, segment_bytes: int = 2_000) -> FaultyDisk:
     """A log of keys that come again, tombstones, producers and compressed batches."""
     random = Random(seed)
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+    disk = data_disk()
     log, _ = Log.open(Handles(disk), PATH, segment_bytes, 0, False)
     sequences = [0, 0, 0]
     for _ in range(60):
@@ -39,8 +38,7 @@ def written(seed: int, segment_bytes: int = 2_000) -> FaultyDisk:
             sequences[producer] += len(records)
             log.append(made, 0)
     log.roll(1 << 20)
-    log.flush()
-    log.close()
+    stop(log)
     return disk
 
 
@@ -52,8 +50,7 @@ def cleaned(seed: int, now: int) -> dict[str, bytes]:
     disk = written(seed)
     log, _ = Log.open(Handles(disk), PATH, 2_000, 0, True)
     clean(disk, log, now=now, segment_bytes=4_000)
-    log.flush()
-    log.close()
+    stop(log)
     return content(disk)
 
 

@@ -17,8 +17,7 @@ from protocol.batch import Record, build
 from storage import Log, OsDisk
 from storage.cleaner import ABANDONED, Report, main, owner_gone, request_line
 from storage.swap import promote, remove_deleted
-from tests.storage.logs import compaction, overwrite, read, reopen
-from tests.storage.test_compaction import keyed, replayed, shown
+from tests.storage.logs import compaction, keyed, overwrite, read, reopen, replayed, shown
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
 SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}

@@ -13,10 +13,9 @@ from protocol.batch import Compression, Record, build, iterate, read_header, rec
 from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, clean, found, headers, overwrite, read
+from tests.storage.faulty_disk import FaultyDisk, data_disk
+from tests.storage.logs import DUMP, FOLDER, clean, found, headers, overwrite, read, stop
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 COUNT = 60
 
 
@@ -88,8 +87,7 @@ def check_time_index(disk: Disk, log: Log) -> int:
 @pytest.mark.parametrize("seed", range(15))
 def test_times_of_a_log_that_is_compacted_again_and_again(seed: int) -> None:
     random = Random(seed)
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+    disk = data_disk()
     folder = f"/data/{FOLDER}"
     log, producers = opened(disk, folder)
     for _ in range(4):
@@ -99,8 +97,7 @@ def test_times_of_a_log_that_is_compacted_again_and_again(seed: int) -> None:
         log.roll(0)
         clean(disk, log, now=random.choice((0, 1 << 40)), segment_bytes=random.choice((6_000, 1 << 20)), producers=producers.last_offsets())
         check(log)
-        log.flush()
-        log.close()
+        stop(log)
         assert check_time_index(disk, log)
         log, producers = opened(disk, folder, random.random() < 0.5)
         check(log)
@@ -127,16 +124,14 @@ def test_the_newest_record_is_found_beside_an_emptied_batch_that_was_newer(place
         newest = found(log.latest_record())
         assert newest is not None
         assert (newest.timestamp, newest.offset) == (1_008, 8)
-        log.flush()
-        log.close()
+        stop(log)
         log, _ = opened(place.disk, log.folder)
 
 
 def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_record(place: Place) -> None:
     """As Kafka's cleaner writes it."""
     log = emptied(place)
-    log.flush()
-    log.close()
+    stop(log)
     path = f"{log.folder}/{0:020}.timeindex"
     overwrite(place.disk, path, read(place.disk, path)[:12] + (9_000).to_bytes(8, "big") + (9).to_bytes(4, "big"))
     log, _ = opened(place.disk, log.folder)
@@ -160,9 +155,7 @@ def test_a_row_of_emptied_batches_that_are_alike_has_no_time(place: Place) -> No
     assert [header.max_timestamp for header in headers(log)][-2:] == [699, 7]
 
 
-def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it(disk: FaultyDisk) -> None:
     log, producers = opened(disk, f"/data/{FOLDER}")
     data = build([Record(0, 9_000, b"k", b"old")], producer_id=7, producer_epoch=0, base_sequence=0)
     producers.note(read_header(data, 0), log.append(data, log.epoch))
@@ -188,8 +181,7 @@ def test_kafkas_dump_tool_has_nothing_to_say_of_compacted_directories(tmp_path: 
             write(log, producers, random)
             log.roll(0)
             clean(OsDisk(), log, now=random.choice((0, 1 << 40)), segment_bytes=random.choice((6_000, 1 << 20)), producers=producers.last_offsets())
-        log.flush()
-        log.close()
+        stop(log)
         batches += len(headers(log))
         emptied += sum(not header.record_count for header in headers(log))
         files += sorted(path for path in Path(log.folder).iterdir() if path.suffix in (".log", ".index", ".timeindex"))

@@ -9,54 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.batch import Record, build, build_facts, iterate, records
+from protocol.batch import Record, build, records
 from protocol.compression import Compression
 from storage import DamagedLog, Handles, Log
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
+from tests.storage.faulty_disk import FaultyDisk, data_disk
+from tests.storage.logs import (
+    FOLDER,
+    clean,
+    compaction,
+    contents,
+    headers,
+    keyed,
+    names,
+    overwrite,
+    read,
+    reopen,
+    replayed,
+    rolled,
+    shown,
+    stop,
+)
 
 pytestmark = pytest.mark.once  # bytes and disks
 
 RETENTION = 1_000
-
-
-def made() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
-
-
-def keyed(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
-    """A batch as the log's owner builds it, or one that Kafka's clients could have."""
-    pairs = [(key.encode(), None if value is None else value.encode()) for key, value in facts]
-    if codec:
-        return build([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], compression=codec)
-    return build_facts(pairs, timestamp)
-
-
-def contents(log: Log) -> list[Record]:
-    found = []
-    for chunk in log.scan():
-        at = 0
-        for header in iterate(chunk, 0, len(chunk)):
-            if not header.is_control:
-                found += records(chunk, at)
-            at += header.size
-    return found
-
-
-def shown(log: Log) -> dict[int, tuple[str, str | None]]:
-    return {
-        record.offset: ((record.key or b"").decode(), None if record.value is None else record.value.decode()) for record in contents(log)
-    }
-
-
-def rolled(log: Log) -> Log:
-    log.flush()
-    assert log.roll(0)
-    return log
 
 
 def test_of_each_key_the_newest_record_stays_at_its_offset(place: Place) -> None:
@@ -314,8 +292,7 @@ def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     assert all(segment.kept is None for segment in log._segments)
 
 
-def test_nothing_stays_open_for_readers_that_have_gone() -> None:
-    disk = made()
+def test_nothing_stays_open_for_readers_that_have_gone(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=2_000)
     for number in range(60):
         log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
@@ -360,7 +337,7 @@ class Known:
 def test_a_cleaned_log_holds_what_it_must(
     steps: list[tuple[str, list[tuple[str, str | None]], Compression]], segment_bytes: int, stops_clean: bool
 ) -> None:
-    disk = made()
+    disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     known: dict[int, Known] = {}
     now, first_dirty = 10_000, 0
@@ -372,8 +349,7 @@ def test_a_cleaned_log_holds_what_it_must(
         elif step == "roll":
             rolled(log)
         elif step == "reopen":
-            log.flush()
-            log.close()
+            stop(log)
             log, _ = reopen(disk, "/data", clean=stops_clean, segment_bytes=segment_bytes)
         else:
             end = log.next_offset
@@ -403,17 +379,6 @@ def expect_cleaned(known: dict[int, Known], end: int, now: int) -> None:
             del known[offset]
         elif one.value is None and one.first_cleaned < 0:
             one.first_cleaned = now
-
-
-def replayed(log: Log) -> dict[str, str]:
-    state: dict[str, str] = {}
-    for some in log.facts():
-        for key, value in some:
-            if value is None:
-                state.pop(key.decode(), None)
-            else:
-                state[key.decode()] = value.decode()
-    return state
 
 
 def test_compaction_reads_what_it_was_told_of_and_no_more(place: Place) -> None:

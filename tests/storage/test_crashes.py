@@ -18,27 +18,15 @@ from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder
-from tests.storage.logs import FOLDER, batch, names, overwrite, read, reopen
+from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder, data_disk
+from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, overwrite, read, reopen
 
 LOG = f"/data/{FOLDER}/00000000000000000000.log"
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return made()
-
-
-def made(seed: int = 0) -> FaultyDisk:
-    disk = FaultyDisk(Random(seed))
-    disk.make_folder("/data")
-    return disk
-
-
 def filled(disk: FaultyDisk, count: int = 3, segment_bytes: int = 1 << 20) -> Log:
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
-    for number in range(count):
-        log.append(batch(f"b{number}"), log.epoch)
+    append_all(log, count)
     log.flush()
     return log
 
@@ -148,10 +136,9 @@ def test_bytes_that_changed_under_an_open_log_are_damage(disk: FaultyDisk) -> No
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_read_at_the_opening_is_there_after_the_next_crash(seed: int) -> None:
-    disk = made(seed)
+    disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
-    for number in range(3):
-        log.append(batch(f"b{number}"), 0)
+    append_all(log, 3)
     log, _ = reopen(disk, "/data")  # kill -9: what was written is in the cache
     assert names(log) == ["b0.0", "b1.0", "b2.0"]
     assert log.flushed_offset == 3
@@ -161,7 +148,7 @@ def test_what_is_read_at_the_opening_is_there_after_the_next_crash(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_folder_whose_name_was_never_made_safe_is_made_safe(seed: int) -> None:
-    disk = made(seed)
+    disk = data_disk(seed)
     disk.folder("/data").change(put=FOLDER, what=Folder())
     log, _ = reopen(disk, "/data")
     log.append(batch("a"), 0)
@@ -199,7 +186,7 @@ class Run:
     """A log and what is known of it: names in the order of their offsets, of which some are flushed."""
 
     def __init__(self, seed: int, segment_bytes: int) -> None:
-        self.disk = made(seed)
+        self.disk = data_disk(seed)
         self.segment_bytes = segment_bytes
         self.kept: list[str] = []
         self.flushed = 0
@@ -286,7 +273,7 @@ def test_it_opens_with_a_prefix_of_what_was_appended_and_everything_flushed(seed
 @pytest.mark.parametrize("loses", [True, False])
 def test_a_crash_at_each_step_of_a_repair_loses_nothing_that_was_told(flushed: int, loses: bool) -> None:
     for step in range(60):
-        disk = made(step)
+        disk = data_disk(step)
         log, _ = reopen(disk, "/data")
         for number in range(4):
             log.append(batch(f"b{number}"), 0)
@@ -317,12 +304,10 @@ def test_a_crash_at_each_step_of_a_repair_loses_nothing_that_was_told(flushed: i
 
 def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: FaultyDisk) -> None:
     for point in range(1, 6):
-        disk = made()
+        disk = data_disk()
         log = filled(disk, 2)
         log.append(batch("b2"), log.epoch)
-        disk.fail_syncs = 1
-        with pytest.raises(AppendFailed):
-            log.flush()
+        fail_flush(disk, log)
         for attempt in range(point):
             disk.fail_syncs = 1 if attempt % 2 else 2 - attempt % 2
             disk.fail_folder_syncs = attempt % 3
@@ -372,7 +357,7 @@ def test_on_a_full_disk_the_log_is_as_it_was_and_later_appends_work(disk: Faulty
 
 def test_a_full_disk_at_the_first_append_or_at_a_roll_leaves_a_log_that_goes_on(disk: FaultyDisk) -> None:
     for size in range(0, 400, 9):
-        disk = made(size)
+        disk = data_disk(size)
         log, _ = reopen(disk, "/data", segment_bytes=200)
         disk.room = size
         appended = []
@@ -406,8 +391,7 @@ def test_a_half_batch_that_cannot_be_cut_makes_it_unusable_until_it_is_repaired(
 
 
 @pytest.mark.parametrize("fails", ["fail_syncs", "fail_folder_syncs"])
-def test_a_roll_that_fails_halfway_loses_nothing(fails: str) -> None:
-    disk = made()
+def test_a_roll_that_fails_halfway_loses_nothing(disk: FaultyDisk, fails: str) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=100)
     log.append(batch("b0"), 0)
     setattr(disk, fails, 1)
@@ -475,11 +459,8 @@ def test_a_read_only_disk_does_not_open_and_takes_nothing(disk: FaultyDisk) -> N
 def test_every_descriptor_comes_back_after_failures(disk: FaultyDisk) -> None:
     handles = Handles(disk)
     log, _ = Log.open(handles, f"/data/{FOLDER}", 200, 0, False)
-    for number in range(5):
-        log.append(batch(f"b{number}"), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    append_all(log, 5)
+    fail_flush(disk, log)
     disk.fail_syncs = 1
     with pytest.raises(OSError, match="error"):
         log.recover(keep_unflushed=True)
@@ -503,7 +484,7 @@ def test_a_short_write_is_finished_or_fails(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("seed", range(300))
 def test_opening_refuses_what_the_general_way_refuses(seed: int) -> None:
     random = Random(seed)
-    disk = made()
+    disk = data_disk()
     filled(disk)
     whole = bytearray(read(disk, LOG))
     one = len(whole) // 3

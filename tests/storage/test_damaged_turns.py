@@ -10,41 +10,7 @@ from storage.turn_format import FILE_BYTES, NewerTurns, file_header
 from storage.turn_log import PREFIX, Leftover, TurnLog
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.test_turn_log import keys, stamped, turn
-
-FOLDER = "/data"
-LOGS = ("a-0", "b-0", "c-0")
-# Which logs are in which turn; the last one has all of them again.
-TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
-
-
-class Written:
-    """A file of turns, as bytes, and what each log was told to have after each turn."""
-
-    def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
-        disk = made()
-        file = TurnLog(disk, FOLDER, 1)
-        self.told: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # how many batches, before the first turn and after each
-        self.starts = [0]
-        for names in turns:
-            count = dict(self.told[-1])
-            file.write(turn(*[(name, stamped(f"{name} {count[name]}", count[name])) for name in names]))
-            for name in names:
-                count[name] += 1
-            self.told.append(count)
-            self.starts.append(file.size)
-        self.data = read(disk, f"{FOLDER}/{PREFIX}1")
-
-    def keys(self, name: str) -> list[bytes]:
-        return [f"{name} {number}.0".encode() for number in range(self.told[-1][name])]
-
-
-def made(*files: bytes) -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder(FOLDER)
-    for number, data in enumerate(files, 1):
-        overwrite(disk, f"{FOLDER}/{PREFIX}{number}", data)
-    return disk
+from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, Written, first_version, keys, made, stamped, turn
 
 
 def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
@@ -204,18 +170,6 @@ def test_a_file_of_a_newer_version_is_refused() -> None:
 
 
 # Files of the version without a header
-
-
-def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
-    """As that version wrote them."""
-    data = b""
-    for appended in turns:
-        body = b"".join(len(name).to_bytes(2, "big") + len(one).to_bytes(4, "big") + name.encode() + one for name, one in appended)
-        data += google_crc32c.value(body).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
-    return data
-
-
-OLD = [[("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))], [("b-0", stamped("b-0 1", 1))], [("a-0", stamped("a-0 1", 1))]]
 
 
 def test_files_without_a_header_are_still_read_whole_and_torn() -> None:

@@ -15,7 +15,7 @@ from protocol.batch import Record, build, read_header
 from storage import AppendFailed, Handles, Log, Producers, Recovery
 from storage.swap import remove_deleted
 from tests.storage.faulty_disk import Crashed, FaultyDisk
-from tests.storage.test_compaction import contents
+from tests.storage.logs import contents, stop
 
 FOLDER = "/data/orders-0"
 
@@ -79,8 +79,7 @@ class Run:
         self.point = self.log.flushed_offset
 
     def stop(self) -> None:
-        self.log.flush()
-        self.log.close()
+        stop(self.log)
         self.point, self.clean = self.log.flushed_offset, True
 
     def check(self, lost: bool = False) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
+from tests.running import environment
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.faulty_disk import FaultyDisk, NothingSurvives
 from tests.storage.logs import overwrite, read
-from tests.storage.test_log import WorstLuck
 
 NODE = 1
 
@@ -380,7 +382,7 @@ def test_a_checkpoint_has_as_many_lines_as_it_says(place: Place, text: str, foun
 
 
 def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
-    disk = FaultyDisk(WorstLuck())
+    disk = FaultyDisk(NothingSurvives())
     place = Place(disk, "")
     stopped(place)
     directory = opened(place)
@@ -388,3 +390,29 @@ def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
     directory.begin()
     disk.crash()
     assert not opened(place).clean
+
+
+LOCKER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+getattr(fcntl, sys.argv[2])(file, fcntl.LOCK_EX)
+file.write("process of another kind")
+file.flush()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["flock", "lockf"])  # ours, and the one of Java and so of Kafka
+def test_another_process_keeps_it_while_it_lives(tmp_path: Path, way: str) -> None:
+    place = Place(OsDisk(), str(tmp_path))
+    stopped(place)
+    command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), way]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        for _ in range(2):
+            with pytest.raises(DirectoryLocked, match="in use by process of another kind"):
+                opened(place)
+        other.kill()
+    opened(place).close()

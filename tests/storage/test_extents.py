@@ -9,7 +9,7 @@ from storage import DamagedLog, Handles, Log
 from storage.segment import PART_BYTES, Segment
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
-from tests.storage.logs import FOLDER, batch, clean
+from tests.storage.logs import FOLDER, append_all, batch, clean
 
 SEGMENT_BYTES = 20_000
 
@@ -71,8 +71,7 @@ def test_whoever_reads_on_gets_every_batch_once(log: Log) -> None:
 def test_a_large_extent_ends_at_a_batch_that_the_index_names(place: Place) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
     log.claim()
-    for number in range(2_000):
-        log.append(batch(f"b{number}"), log.epoch)
+    append_all(log, 2_000)
     extent = log.extent(3, PART_BYTES)
     assert extent is not None
     assert PART_BYTES - 2 * 4_096 < extent.size <= PART_BYTES
@@ -173,8 +172,7 @@ def test_an_end_that_is_not_written_yet_is_not_remembered_as_one_that_was_reache
 @pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 5_000])
 def test_of_a_large_stretch_it_is_known_how_much_there_would_be_were_batches_cut(place: Place, limit: int) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
-    for number in range(100):
-        log.append(batch(f"b{number}", padding=1_500), 0)
+    append_all(log, 100, padding=1_500)
     extent = log.extent(0, limit)
     assert extent is not None
     assert extent.size < extent.within == limit

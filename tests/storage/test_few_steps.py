@@ -11,7 +11,7 @@ from protocol.batch import iterate
 from storage import Handles, Log, OsDisk, Producers
 from storage.index import MEMORY_ENTRIES
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch
+from tests.storage.logs import FOLDER, append_all, batch, stop
 
 COUNT = 2_000
 LOG_BYTES_MAX = 10_000  # of memory, where 40 MiB were promised for 2,000
@@ -45,8 +45,7 @@ def disk() -> CountingDisk:
 @pytest.fixture
 def log(disk: CountingDisk) -> Log:
     log = opened(disk)
-    for number in range(COUNT):
-        log.append(batch(f"b{number}", padding=900), log.epoch)
+    append_all(log, COUNT, padding=900)
     return log
 
 
@@ -87,8 +86,7 @@ def test_a_large_part_is_read_once_and_whole_batches_are_found_before(disk: Coun
 
 
 def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: CountingDisk, log: Log) -> None:
-    log.flush()
-    log.close()
+    stop(log)
     disk.reads_since()
     again = opened(disk, clean=True)
     assert again.next_offset == COUNT
@@ -101,8 +99,7 @@ def test_an_open_log_is_small_in_memory_however_large_it_is(disk: CountingDisk) 
     for _ in range(3 * MEMORY_ENTRIES // 2):
         log.append(large, log.epoch)
     assert len(log._segments[0].index.positions) < MEMORY_ENTRIES
-    log.flush()
-    log.close()
+    stop(log)
     tracemalloc.start()
     try:
         kept = [opened(disk, clean=True) for _ in range(20)]

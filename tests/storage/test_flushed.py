@@ -6,20 +6,13 @@ import pytest
 
 from storage import AppendFailed, Handles, Log
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, names, reopen
-from tests.storage.test_log import WorstLuck
-
-
-def made() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
+from tests.storage.faulty_disk import FaultyDisk, NothingSurvives, data_disk
+from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, reopen, run_flush
 
 
 def opened(disk: FaultyDisk | None = None, deferred: bool = False) -> Log:
     """With a segment for each batch."""
-    return Log.open(Handles(disk or made()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
+    return Log.open(Handles(disk or data_disk()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
 
 
 def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
@@ -27,16 +20,14 @@ def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
     log.append(batch("a"), 0)
     flush = log.start_flush()
     log.append(batch("b"), 0)
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert (log.flushed_offset, log.next_offset) == (1, 2)
     assert log.flush() == 2
 
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferred: bool) -> None:
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
+    disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, 1 << 20, 0, False, deferred=deferred)
     log.append(batch("a"), 0)
@@ -53,8 +44,7 @@ def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferre
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_the_next(whole: bool) -> None:
     """`whole`: what runs is a flush of the whole file system."""
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
+    disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
     log.append(batch("a"), 0)
@@ -74,12 +64,9 @@ def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_
 
 
 @pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
-def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(end: int, synced: list[int], names_too: bool) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(disk: FaultyDisk, end: int, synced: list[int], names_too: bool) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
-    for name in "abcd":
-        log.append(batch(name), 0)
+    append_all(log, "abcd")
     log.all_written(end)
     log.all_written(1)
     assert log.flushed_offset == end
@@ -87,9 +74,7 @@ def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(end: i
     assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
 
 
-def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last(disk: FaultyDisk) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
     log.append(batch("a"), 0)
     log.flush()
@@ -104,8 +89,7 @@ def test_it_does_not_roll_under_a_flush(place: Place) -> None:
     flush = log.start_flush()
     log.append(batch("b", padding=150), 0)
     assert not place.disk.exists(f"{place.path}/{FOLDER}/{1:020d}.log")
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     log.append(batch("c", padding=150), 0)
     assert (log.flushed_offset, names(log)) == (2, ["a.0", "b.0", "c.0"])
     assert place.disk.exists(f"{place.path}/{FOLDER}/{2:020d}.log")
@@ -117,8 +101,7 @@ def test_a_log_is_busy_while_it_is_flushed_or_somebody_is_at_work_in_its_folder(
     log.append(batch("a"), 0)
     flush = log.start_flush()
     assert log.busy
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert not log.busy
     log.at_work += 1
     assert log.busy
@@ -126,25 +109,20 @@ def test_a_log_is_busy_while_it_is_flushed_or_somebody_is_at_work_in_its_folder(
 
 def test_a_flush_of_the_closed_segments_leaves_out_the_last_one() -> None:
     log = opened(deferred=True)
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     flush = log.start_flush(closed=True)
     assert ([segment.base for segment in flush.segments], flush.offset) == ([0, 1], 2)
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert log.flushed_offset == 2
     assert [segment.base for segment in log.start_flush().segments] == [2]
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_flush_that_failed_is_not_tried_again(deferred: bool) -> None:
+def test_a_flush_that_failed_is_not_tried_again(disk: FaultyDisk, deferred: bool) -> None:
     """The system may have dropped the pages: what they held has to be written anew."""
-    disk = made()
     log = opened(disk, deferred=deferred)
     log.append(batch("a"), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    fail_flush(disk, log)
     assert (log.usable, log.busy, log.flushed_offset) == (False, False, 0)
     with pytest.raises(AppendFailed, match="repaired"):
         log.flush()
@@ -154,8 +132,7 @@ def test_a_flush_that_failed_is_not_tried_again(deferred: bool) -> None:
     assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
 
 
-def test_a_sync_that_a_roll_makes_and_that_fails_is_a_flush_that_failed() -> None:
-    disk = made()
+def test_a_sync_that_a_roll_makes_and_that_fails_is_a_flush_that_failed(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     disk.fail_syncs = 1
@@ -167,13 +144,10 @@ def test_a_sync_that_a_roll_makes_and_that_fails_is_a_flush_that_failed() -> Non
     assert any(path.endswith(".rewriting") for path in disk.changes)
 
 
-def test_a_repaired_log_is_written_anew_no_more_than_once() -> None:
-    disk = made()
+def test_a_repaired_log_is_written_anew_no_more_than_once(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    fail_flush(disk, log)
     log.recover(keep_unflushed=True)
     log.append(batch("b"), 0)
     disk.changes.clear()
@@ -195,8 +169,7 @@ def test_an_older_word_of_what_is_durable_does_not_take_a_newer_one_back() -> No
     assert log.flushed_offset == 2
 
 
-def test_a_sync_that_fails_in_an_early_roll_is_a_flush_that_failed() -> None:
-    disk = made()
+def test_a_sync_that_fails_in_an_early_roll_is_a_flush_that_failed(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     disk.fail_syncs = 1
@@ -209,8 +182,7 @@ def test_a_sync_that_fails_in_an_early_roll_is_a_flush_that_failed() -> None:
 
 def test_what_a_process_left_that_was_killed_is_safe_with_the_first_flush_of_the_next() -> None:
     """The name of the folder, which the system may have in memory alone, included."""
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
+    disk = data_disk(NothingSurvives())
     opened(disk, deferred=True).append(batch("a"), 0)
     log = opened(disk, deferred=True)
     assert (names(log), log.flush()) == (["a.0"], 1)

@@ -12,7 +12,7 @@ from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, found, headers, names, overwrite, read, reopen
+from tests.storage.logs import FOLDER, append_all, batch, found, headers, names, overwrite, read, reopen, stop
 
 BASE = "00000000000000000000"
 COUNT = 40
@@ -24,8 +24,7 @@ def written(place: Place) -> Log:
     log, _ = reopen(place.disk, place.path)
     for number in range(COUNT):
         log.append(batch(f"b{number}", 2, padding=PADDING // 2, timestamp=1_000 * (number + 1)), 0)
-    log.flush()
-    log.close()
+    stop(log)
     return log
 
 
@@ -153,8 +152,7 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> 
         log.append(batch(f"b{number}", padding=4_100, timestamp=1_000 + number), 0)
     (segment,) = log._segments
     assert 0 < len(segment.index.positions) < MEMORY_ENTRIES
-    log.flush()
-    log.close()
+    stop(log)
     for again in (log, reopen(place.disk, place.path, clean=True)[0], reopen(place.disk, place.path)[0]):
         for number in (0, 1, 500, MEMORY_ENTRIES, count - 1):
             assert headers_of(again.read(number, 10))[0].base_offset == number
@@ -172,14 +170,10 @@ def headers_of(data: bytes) -> list[BatchHeader]:
     return list(iterate(data, 0, len(data)))
 
 
-def test_an_index_of_a_closed_segment_is_read_and_not_the_segment() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
-    for number in range(100):
-        log.append(batch(f"b{number}", padding=1000), 0)
-    log.flush()
-    log.close()
+    append_all(log, 100, padding=1000)
+    stop(log)
     before = len(disk.changes)
     log, _ = reopen(disk, "/data", clean=True)
     log.close()
@@ -209,9 +203,7 @@ def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
     assert index.entry_for(103) == (4 * INTERVAL_BYTES, 103)
 
 
-def test_what_is_cut_from_a_log_is_cut_from_its_index() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_what_is_cut_from_a_log_is_cut_from_its_index(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
     for number in range(40):
         log.append(batch(f"b{number}", padding=1000, timestamp=1000 + number), 0)
@@ -249,8 +241,7 @@ def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place
     log = written(place)
     log, _ = reopen(place.disk, place.path, clean=True)
     log.append(batch("newest", padding=10, timestamp=10_000_000), log.epoch)  # too small for an entry of its own place
-    log.flush()
-    log.close()
+    stop(log)
     check_index_files(place, 10_000_000)
     log, _ = reopen(place.disk, place.path, clean=True)
     log.append(batch("unflushed", timestamp=20_000_000), log.epoch)

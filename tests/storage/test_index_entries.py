@@ -16,13 +16,6 @@ BASE = 1_000
 PATH = "/data/segment"
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
-
-
 def index_on(disk: FaultyDisk) -> Index:
     return Index(Handles(disk), PATH, "", BASE)
 

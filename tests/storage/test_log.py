@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
 from storage.flush import METADATA, is_of_another_topic, read_topic_id
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read, reopen
+from tests.storage.faulty_disk import FaultyDisk, NothingSurvives, data_disk
+from tests.storage.logs import FOLDER, append_all, batch, headers, names, overwrite, read, reopen, stop
+from tests.support.batch_bytes import holed
 
 FIRST = "00000000000000000000"
 
@@ -42,8 +41,7 @@ def test_what_is_appended_is_read_with_offset_and_epoch_stamped(place: Place) ->
 
 def test_a_scan_begins_with_the_batch_that_holds_the_offset_and_ends_before_the_end(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    for name in "abcd":
-        log.append(batch(name, 2), 0)
+    append_all(log, "abcd", 2)
     assert names(log, 3) == ["b.0", "b.1", "c.0", "c.1", "d.0", "d.1"]
     assert names(log, 2, 5) == ["b.0", "b.1"]
     assert names(log, 8) == []
@@ -67,16 +65,6 @@ def test_it_rolls_where_an_offset_would_be_too_far_from_the_base(place: Place) -
     assert names(log) == ["a.0", "b.0"]
 
 
-def holed(data: bytes, last_offset_delta: int) -> bytes:
-    """A batch as a cleaner leaves it: the offsets of records that are gone count still."""
-    from google_crc32c import value as crc32c
-
-    changed = bytearray(data)
-    changed[23:27] = last_offset_delta.to_bytes(4, "big")
-    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
-    return bytes(changed)
-
-
 def test_offsets_may_leave_holes(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(holed(batch("a"), 9), 0)
@@ -86,20 +74,11 @@ def test_offsets_may_leave_holes(place: Place) -> None:
     assert (names(log, 5), names(log, 10), log.next_offset) == (["a.0", "b.0"], ["b.0"], 11)
 
 
-class WorstLuck(Random):
-    """Of what was not synced a crash leaves nothing."""
-
-    def randint(self, a: int, b: int) -> int:
-        return a
-
-
 @pytest.mark.parametrize("clean", [False, True])
 def test_it_goes_on_where_it_was_after_it_is_opened_again(place: Place, clean: bool) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=5000)
-    for number in range(20):
-        log.append(batch(f"b{number}", 2, padding=500), log.epoch)
-    log.flush()
-    log.close()
+    append_all(log, 20, 2, padding=500)
+    stop(log)
     log, recovery = reopen(place.disk, place.path, clean=clean, segment_bytes=5000)
     assert (recovery.cut_bytes, log.next_offset, log.flushed_offset, log.epoch) == (0, 40, 40, 1)
     assert log.append(batch("new"), 1) == 40
@@ -168,8 +147,7 @@ def test_names_that_are_no_segments_are_left_alone(place: Place) -> None:
 
 def test_segments_that_overlap_are_refused(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     log.flush()
     one = len(batch("a"))
     data = read(place.disk, f"{place.path}/{FOLDER}/{FIRST}.log")
@@ -182,10 +160,8 @@ def test_segments_that_overlap_are_refused(place: Place) -> None:
 def test_descriptors_are_given_back(place: Place) -> None:
     handles = Handles(place.disk)
     log, _ = Log.open(handles, f"{place.path}/{FOLDER}", 300, 0, False)
-    for number in range(10):
-        log.append(batch(f"b{number}", padding=100), 0)
-    log.flush()
-    log.close()
+    append_all(log, 10, padding=100)
+    stop(log)
     assert handles._files == {}
     assert handles._pins == {}
 
@@ -209,8 +185,7 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
 
 def test_the_topic_of_a_folder_is_written_for_good_once_and_over_no_other() -> None:
     id, other = "iRZ7lAlfQrWo7gLtEdup9A", "AAAAAAAAAAAAAAAAAAAAAA"
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
+    disk = data_disk(NothingSurvives())
     path, metadata = f"/data/{FOLDER}", f"/data/{FOLDER}/{METADATA}"
 
     def opened(topic_id: str, clean: bool) -> Log:
@@ -257,12 +232,9 @@ def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> No
         assert read_topic_id(place.disk, place.path) == ""
 
 
-def test_a_segment_that_is_closed_has_its_index_in_files() -> None:
+def test_a_segment_that_is_closed_has_its_index_in_files(disk: FaultyDisk) -> None:
     """A process that is killed later does not leave it to the next opening."""
-    disk = FaultyDisk()
-    disk.make_folder("/data")
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
-    for number in range(5):
-        log.append(batch(f"b{number}", padding=5_000), 0)
+    append_all(log, 5, padding=5_000)
     assert log.segments == 2
     assert [len(read(disk, f"/data/{FOLDER}/{FIRST}.{ending}")) for ending in ("index", "timeindex")] == [2 * 8, 12]

@@ -9,19 +9,13 @@ from storage import log as module
 from storage.epochs import read_epochs, write_epochs
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.log import SEGMENT_BYTES_MAX
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, headers, names, overwrite, read
-from tests.storage.test_log import holed
+from tests.storage.faulty_disk import FaultyDisk, data_disk
+from tests.storage.logs import FOLDER, append_all, batch, fail_flush, headers, names, overwrite, read, reopen, run_flush, stop
+from tests.storage.turns import stamped
+from tests.support.batch_bytes import holed
 
 PATH = f"/data/{FOLDER}"
 TOPIC_ID = "iRZ7lAlfQrWo7gLtEdup9A"
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
 
 
 def opened(disk: FaultyDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **how: object) -> Log:
@@ -90,8 +84,7 @@ def test_a_segment_that_can_take_no_more_refuses_while_its_flush_does_not_end(di
     with pytest.raises(AppendFailed, match="flush does not end"):
         log.append(batch("c"), 0)
     assert (log.usable, bases(log), log.next_offset) == (True, [0], 2)
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert log.append(batch("c"), 0) == 2
     assert bases(log) == [0, 2]
 
@@ -142,8 +135,7 @@ def test_a_segment_that_a_roll_has_flushed_is_not_flushed_again(disk: FaultyDisk
     assert log.flushed_offset == 1
     flush = log.start_flush()
     assert [segment.base for segment in flush.segments] == [1]
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     for name in "cd":
         changes = len(disk.changes)
         log.append(batch(name), 0)
@@ -190,8 +182,7 @@ def test_an_empty_segment_is_not_rolled_however_long_it_is_there(disk: FaultyDis
 def test_where_flushing_is_left_to_the_system_nothing_waits_for_the_disk(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True, topic_id=TOPIC_ID)
     disk.fail_folder_syncs = disk.fail_syncs = 1
-    for name in "ab":
-        log.append(batch(name), 0)
+    append_all(log, "ab")
     assert read(disk, f"{PATH}/partition.metadata").endswith(TOPIC_ID.encode())
     assert log.roll(0)
     assert (disk.fail_folder_syncs, disk.fail_syncs) == (1, 1)
@@ -199,8 +190,7 @@ def test_where_flushing_is_left_to_the_system_nothing_waits_for_the_disk(disk: F
     flush = log.start_flush()
     log.append(batch("c"), 0)
     assert log.roll(0)  # under a flush as well
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert bases(log) == [0, 1, 2, 3]
 
 
@@ -215,8 +205,7 @@ def test_records_that_were_given_up_before_there_was_a_file_are_given_up(disk: F
 def test_a_full_disk_is_no_reason_not_to_read(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
-    log.flush()
-    log.close()
+    stop(log)
     disk.room = 0
     log = opened(disk, clean=True, topic_id="iRZ7lAlfQrWo7gLtEdup9A")
     assert names(log) == ["a.0"]
@@ -225,8 +214,7 @@ def test_a_full_disk_is_no_reason_not_to_read(disk: FaultyDisk) -> None:
 def test_an_orderly_stop_is_believed_and_a_recovery_point_of_before_is_not_asked(disk: FaultyDisk) -> None:
     log = opened(disk, deferred=True)
     log.append(batch("a"), 0)
-    log.flush()
-    log.close()
+    stop(log)
     log = opened(disk, point=0, clean=True, deferred=True)
     assert log.flushed_offset == 1
     syncs = disk.syncs
@@ -238,16 +226,14 @@ def test_an_orderly_stop_is_believed_and_a_recovery_point_of_before_is_not_asked
 def test_after_a_kill_the_next_flush_is_about_what_is_behind_the_recovery_point(disk: FaultyDisk, point: int, synced: list[int]) -> None:
     """And about the last segment in any case."""
     log = opened(disk, segment_bytes=100, deferred=True)
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     log = opened(disk, segment_bytes=100, point=point, deferred=True)
     assert bases(log) == [0, 1, 2]
     assert log.flushed_offset == point
     flush = log.start_flush()
     assert [segment.base for segment in flush.segments] == synced
     assert flush.folder
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert log.flushed_offset == 3
 
 
@@ -279,32 +265,20 @@ def test_an_epoch_may_be_larger_than_any_offset(disk: FaultyDisk) -> None:
 # What is restored.
 
 
-def stamped(name: str, offset: int, epoch: int) -> bytes:
-    other = FaultyDisk()
-    log, _ = Log.open(Handles(other), "/a-0", 1 << 20, 0, True)
-    for _ in range(offset):
-        log.append(batch("before"), 0)
-    for _ in range(epoch):
-        log.claim()
-    whole = bytearray(batch(name))
-    log.append(whole, epoch)
-    return bytes(whole)
-
-
 def test_a_batch_is_restored_where_it_belongs_and_nowhere_else(disk: FaultyDisk) -> None:
     log = opened(disk)
-    assert not log.restore(stamped("b", 1, 0))
+    assert not log.restore(stamped("b", 1))
     assert log.next_offset == 0
-    assert log.restore(stamped("a", 0, 0))
-    assert not log.restore(stamped("a", 0, 0))
-    assert log.restore(stamped("b", 1, 0))
+    assert log.restore(stamped("a", 0))
+    assert not log.restore(stamped("a", 0))
+    assert log.restore(stamped("b", 1))
     assert names(log) == ["a.0", "b.0"]
 
 
 def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
     log = opened(disk)
     for offset, epoch in enumerate((3, 3, 5, 4, 9)):
-        assert log.restore(stamped("x", offset, epoch))
+        assert log.restore(stamped("x", offset, epoch=epoch))
     assert log._epochs == [(3, 0), (5, 2), (9, 4)]
     assert log.epoch == 10
     assert [header.leader_epoch for header in headers(log)] == [3, 3, 5, 4, 9]
@@ -313,7 +287,7 @@ def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDisk, epoch: int) -> None:
     log = opened(disk)
-    assert log.restore(stamped("x", 0, epoch))
+    assert log.restore(stamped("x", 0, epoch=epoch))
     assert (log.epoch_at(0), log.epoch) == (epoch, epoch + 1)
 
 
@@ -324,8 +298,7 @@ def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDis
 def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: int, gone: list[int]) -> None:
     size = len(batch("a"))
     log = opened(disk, segment_bytes=size)
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     log.flush()
     assert log.retain(0, 0, -1, 2 * size + spare) == gone
 
@@ -333,8 +306,7 @@ def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: 
 def test_what_is_given_up_does_not_count_for_the_size_that_stays(disk: FaultyDisk) -> None:
     size = len(batch("a"))
     log = opened(disk, segment_bytes=size)
-    for name in "abcdef":
-        log.append(batch(name), 0)
+    append_all(log, "abcdef")
     log.flush()
     log.delete_before(2)  # where a segment begins
     assert log.retain(0, 0, -1, 4 * size) == [0, 1]
@@ -344,13 +316,11 @@ def test_what_is_given_up_does_not_count_for_the_size_that_stays(disk: FaultyDis
 
 def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     flush = log.start_flush()
     assert log.retain(1 << 40, 0, 0, -1) == [0, 1]
     assert (bases(log), names(log)) == ([2], ["c.0"])
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert log.retain(1 << 40, 0, 0, -1) == [2]
 
 
@@ -367,8 +337,7 @@ def test_a_segment_is_too_old_when_its_newest_record_is_older_than_allowed(disk:
 @pytest.mark.parametrize(("offset", "start"), [(0, 2), (2, 2), (3, 3), (6, 6), (7, 6)])
 def test_the_start_moves_forward_and_not_beyond_the_end(disk: FaultyDisk, offset: int, start: int) -> None:
     log = opened(disk)
-    for name in "abcdef":
-        log.append(batch(name), 0)
+    append_all(log, "abcdef")
     log.delete_before(2)
     log.delete_before(offset)
     assert log.start_offset == start
@@ -393,8 +362,7 @@ def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: Fau
 def test_a_log_that_is_retired_or_set_aside_takes_nothing_more_and_its_readers_read_on(disk: FaultyDisk) -> None:
     for retired in (True, False):
         log = opened(disk, segment_bytes=len(batch("a")))
-        for name in "abc":
-            log.append(batch(name), log.epoch)
+        append_all(log, "abc")
         expected = b"".join(log.scan())
         reader = log.scan()
         if retired:
@@ -437,8 +405,7 @@ def test_a_log_whose_file_cannot_be_looked_at_after_a_failure_waits_for_a_repair
 
 def test_a_flush_that_finds_no_file_leaves_none_open(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True)
-    for name in "ab":
-        log.append(batch(name), 0)
+    append_all(log, "ab")
     log._handles.close()
     second = f"{PATH}/{1:020d}.log"
     disk.rename(second, f"{second}.away")
@@ -473,9 +440,7 @@ def test_a_log_that_is_being_repaired_takes_nothing(disk: FaultyDisk) -> None:
 def test_after_a_repair_nothing_of_the_failure_is_left(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    fail_flush(disk, log)
     assert not log.usable
     log.recover(keep_unflushed=True)
     assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
@@ -496,9 +461,7 @@ def test_after_a_repair_everything_counts_as_flushed(disk: FaultyDisk, deferred:
         log.append(batch(name, padding=500), 0)
         assert log.roll(1 << 20)
     log.append(batch("d", padding=500), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    fail_flush(disk, log)
     log.recover(keep_unflushed=True)
     log.append(batch("e"), 0)
     assert [segment.base for segment in log.start_flush().segments] == [3]
@@ -535,8 +498,7 @@ def test_a_folder_that_cannot_be_set_aside_leaves_a_log_that_goes_on(disk: Fault
 def test_no_more_is_flushed_than_there_is(disk: FaultyDisk) -> None:
     """The disk lost the end, in whole batches, and with it what a checkpoint says of it."""
     log = opened(disk, deferred=True)
-    for name in "abc":
-        log.append(batch(name), 0)
+    append_all(log, "abc")
     path = f"{PATH}/{0:020d}.log"
     overwrite(disk, path, read(disk, path)[: len(batch("a"))])
     log = opened(disk, point=3, deferred=True)
@@ -560,3 +522,31 @@ def test_a_segment_that_was_looked_at_while_it_was_empty_has_the_time_of_its_fir
     log.append(batch("b", timestamp=2_000), 0)
     log.append(batch("c", timestamp=2_501), 0)
     assert bases(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("padding", [0, 200])  # it fits where the others are, or goes where that could not begin
+@pytest.mark.parametrize("early", [False, True])
+def test_a_segment_that_could_not_be_begun_is_begun_later_or_not_needed(early: bool, padding: int) -> None:
+    for step in range(20):
+        disk = data_disk()
+        log, _ = reopen(disk, "/data", segment_bytes=300)
+        append_all(log, 3)
+        log.flush()
+        disk.refuse_at = step
+        try:
+            if early:
+                log.roll(0)
+            else:
+                log.append(batch("large", padding=200), log.epoch)
+        except AppendFailed:
+            disk.refuse_at = -1
+        else:
+            assert step > 2
+            return
+        assert log.usable
+        log.append(batch("next", padding=padding), log.epoch)
+        log.flush()
+        for clean in (False, True):
+            log, _ = reopen(disk, "/data", clean=clean)
+            assert names(log) == ["b0.0", "b1.0", "b2.0", "next.0"]
+    raise AssertionError("it never ended")

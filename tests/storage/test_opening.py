@@ -10,10 +10,9 @@ import pytest
 from storage import DamagedLog, Handles
 from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
-from tests.storage.faulty_disk import Content, Crashed, FaultyDisk, FaultyFile
+from tests.storage.faulty_disk import Content, Crashed, FaultyDisk, FaultyFile, NothingSurvives
 from tests.storage.logs import overwrite, read
-from tests.storage.test_log import WorstLuck
-from tests.storage.test_segment import one
+from tests.storage.segments import one
 
 PATH = "/data/orders-0"
 
@@ -96,7 +95,7 @@ def test_a_repair_appends_what_the_last_segment_lost(disk: FaultyDisk) -> None:
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_a_repair_leaves_everything_safe(deferred: bool) -> None:
-    disk = FaultyDisk(WorstLuck())
+    disk = FaultyDisk(NothingSurvives())
     disk.make_folder(PATH)
     segments = {0: data(0, 1), 2: data(2, 3), 4: data(4)} if deferred else {0: data(0, 1, 2, 3, 4)}
     for base, batches in segments.items():
@@ -125,7 +124,7 @@ def test_the_old_bytes_go_only_when_the_name_of_the_new_ones_is_safe(monkeypatch
 
     monkeypatch.setattr(Content, "crash", arrive)
     for step in range(30):
-        disk = FaultyDisk(WorstLuck())
+        disk = FaultyDisk(NothingSurvives())
         disk.make_folder(PATH)
         laid(disk, {0: data(0, 1, 2)})
         disk.crash_at = step
@@ -178,7 +177,7 @@ def test_any_segment_that_reaches_into_the_next_is_damage(disk: FaultyDisk) -> N
 
 
 def test_what_an_opening_cut_off_does_not_come_back() -> None:
-    disk = FaultyDisk(WorstLuck())
+    disk = FaultyDisk(NothingSurvives())
     disk.make_folder(PATH)
     laid(disk, {0: [*data(0), torn(1)], 2: data(2), 3: data(3)})
     segments, recovery = open_deferred(Handles(disk), PATH, 0, False)

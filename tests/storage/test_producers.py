@@ -10,9 +10,9 @@ from storage import Handles, Log, Producers
 from storage.producers import Producer
 from storage.snapshots import parse_snapshot, snapshot_bytes
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place
+from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, overwrite, read
+from tests.storage.logs import FOLDER, overwrite, read, stop
 
 SEQUENCE_MAX = (1 << 31) - 1
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -162,8 +162,7 @@ def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
     for number in range(40):
         put(log, producers, batch(number % 3, number // 3, padding=200))
     if clean:
-        log.flush()
-        log.close()
+        stop(log)
         assert snapshots(place)[-1] == 40
     again, known = opened(place, clean, segment_bytes=2_000)
     assert again.next_offset == 40
@@ -210,14 +209,11 @@ def test_a_snapshot_that_is_torn_is_passed_over(place: Place) -> None:
 
 
 def test_a_snapshot_of_what_was_cut_off_is_removed() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    place = Place(disk, "/data")
+    disk, place = in_memory()
     log, producers = opened(place)
     for number in range(10):
         put(log, producers, batch(7, number))
-    log.flush()
-    log.close()
+    stop(log)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     whole = read(disk, path)
     overwrite(disk, path, whole[: len(whole) // 2])
@@ -236,8 +232,7 @@ def test_where_nobody_has_an_id_nothing_is_saved(place: Place) -> None:
     log, _ = opened(place, segment_bytes=2_000)
     for _ in range(20):
         log.append(batch(-1, -1, padding=200), log.epoch)
-    log.flush()
-    log.close()
+    stop(log)
     assert snapshots(place) == []
 
 
@@ -250,20 +245,16 @@ def test_snapshots_go_with_their_segments_and_one_stays_for_each(place: Place) -
     log.delete_before(20)
     remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
     assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
-    log.flush()
-    log.close()
+    stop(log)
     log, producers = opened(place, clean=True, segment_bytes=2_000)
     put(log, producers, batch(7, 40))
-    log.flush()
-    log.close()
+    stop(log)
     opened(place, clean=True)
     assert snapshots(place) == [*(segment.base for segment in log._segments), 41]  # the one of the stop before is gone
 
 
 def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    place = Place(disk, "/data")
+    disk, place = in_memory()
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(7):
         put(log, producers, batch(7, number, padding=200))
@@ -285,9 +276,7 @@ def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
 
 @pytest.mark.parametrize("older", [False, True])
 def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_stop(older: bool) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    place = Place(disk, "/data")
+    disk, place = in_memory()
     log, producers = opened(place)
     for number in range(6):
         put(log, producers, batch(7, number))
@@ -305,8 +294,7 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     disk.open = original  # type: ignore[method-assign]
     disk.fail_writes = 0
     assert snapshots(place)[-1] == 6
-    log.flush()
-    log.close()
+    stop(log)
     _, known = opened(place, clean=True)
     assert asked(known, header(7, 5)) == (ErrorCode.NONE, 5)
     assert asked(known, header(7, 6)) == (ErrorCode.NONE, -1)
@@ -317,8 +305,7 @@ def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Plac
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(20):
         put(log, producers, batch(7, number, padding=200))
-    log.flush()
-    log.close()
+    stop(log)
     for offset in snapshots(place):
         overwrite(place.disk, f"{place.path}/{FOLDER}/{offset:020d}.snapshot", b"")
     _, known = opened(place, clean=True, segment_bytes=2_000)
@@ -332,8 +319,7 @@ def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(plac
     put(log, producers, batch(8, 0))
     assert log.roll(0)
     producers.expire(40_000, 30_000)
-    log.flush()
-    log.close()
+    stop(log)
     _, known = opened(place, clean=True)
     assert sorted(known) == [8]
 

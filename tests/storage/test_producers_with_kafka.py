@@ -18,7 +18,7 @@ from storage import Handles, Log, OsDisk, Producers
 from tests.clients.lasting_kafka import LastingKafka
 from tests.oracle import run_java
 from tests.running import Client
-from tests.storage.test_with_kafka import DUMP
+from tests.storage.logs import DUMP, stop
 
 pytestmark = [pytest.mark.once, pytest.mark.kafka]
 
@@ -143,8 +143,7 @@ def test_what_kafka_left_is_read_and_kafka_goes_on_with_what_we_left(beside: Bes
         offset = log.append(batch, log.epoch)
         producers.note(read_header(batch, 0), offset)
         sent.append((batch, offset))
-    log.flush()
-    log.close()
+    stop(log)
     printed = run_java(DUMP, "--files", beside.folder / f"{log.next_offset:020d}.snapshot")
     dumped = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .*?lastTimestamp: (\d+) firstSequence: (\d+) lastSequence: (\d+)", printed)
     expected = {id: (epoch, when, batch[0], batch[1]) for id, (epoch, when, batch) in last_batches(producers).items()}

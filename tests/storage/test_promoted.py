@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import google_crc32c
 import pytest
 
 from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, rewrite, stamp_whole
@@ -12,10 +11,10 @@ from storage.promoted import Verdict, judge
 from storage.segment import Segment, segment_name
 from storage.swap import promote
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk
-from tests.storage.logs import FOLDER, clean, compaction, headers, overwrite, read, reopen
-from tests.storage.test_compaction import keyed, replayed, shown
-from tests.storage.test_swap import COUNT, KEYS, SEGMENT_BYTES, filled, left_over, made
+from tests.storage.faulty_disk import Crashed, FaultyDisk, data_disk
+from tests.storage.logs import FOLDER, clean, clean_and_promote, compaction, headers, keyed, overwrite, read, reopen, replayed, shown, stop
+from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
+from tests.support.batch_bytes import patched
 
 
 def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) -> Log:
@@ -23,17 +22,14 @@ def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) ->
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     for number in range(count):
         log.append(keyed((f"k{number % KEYS}", f"v{number}"), timestamp=9_000), log.epoch)
-    log.flush()
-    log.close()
+    stop(log)
     return log
 
 
 def left_by_another(disk: FaultyDisk, segment_bytes: int) -> dict[str, bytes]:
     """What a compaction promoted that came too late."""
     log = filled(disk)
-    job = compaction(disk, log, segment_bytes=segment_bytes)
-    assert list(job.steps())
-    promote(disk, log.folder, job.cleaned, "0")
+    _, _ = clean_and_promote(disk, log, segment_bytes=segment_bytes)
     return {name: read(disk, f"/data/{FOLDER}/{name}") for name in left_over(disk)}
 
 
@@ -44,9 +40,9 @@ def left_by_another(disk: FaultyDisk, segment_bytes: int) -> dict[str, bytes]:
 def test_what_was_promoted_for_another_log_of_this_name_takes_nothing_away(
     count: int, bytes_of_theirs: int, own_bytes: int, clean_stop: bool
 ) -> None:
-    left = left_by_another(made(), bytes_of_theirs)
+    left = left_by_another(data_disk(), bytes_of_theirs)
     assert any(name.endswith(".log.swap") for name in left)
-    disk = made()
+    disk = data_disk()
     log = another(disk, count, own_bytes)
     expected = shown(log)
     for name, data in left.items():
@@ -57,18 +53,15 @@ def test_what_was_promoted_for_another_log_of_this_name_takes_nothing_away(
     assert left_over(disk) == []
 
 
-def test_an_emptied_batch_of_another_time_is_another_logs() -> None:
-    disk = made()
+def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> None:
     old, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_000), ("a", 2_000), ("b", 3_000)):
         old.append(keyed((key, "v"), timestamp=timestamp), 0)
     old.flush()
-    job = compaction(disk, old, segment_bytes=1)
-    assert list(job.steps())
-    promote(disk, old.folder, job.cleaned, "0")
+    _, _ = clean_and_promote(disk, old, segment_bytes=1)
     (left, *_) = (name for name in left_over(disk) if name.endswith(".log.swap"))
     data = read(disk, f"{old.folder}/{left}")
-    disk = made()
+    disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_001), ("b", 2_000), ("c", 3_000)):
         log.append(keyed((key, "v"), timestamp=timestamp), 0)
@@ -81,8 +74,8 @@ def test_an_emptied_batch_of_another_time_is_another_logs() -> None:
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_promoted_segment_behind_the_end_of_the_log_is_another_logs(count: int) -> None:
-    left = left_by_another(made(), 200)
-    disk = made()
+    left = left_by_another(data_disk(), 200)
+    disk = data_disk()
     log = another(disk, count)
     expected = shown(log)
     for name, data in left.items():
@@ -94,14 +87,13 @@ def test_a_promoted_segment_behind_the_end_of_the_log_is_another_logs(count: int
     assert again.next_offset == count
 
 
-def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs() -> None:
-    disk = made()
+def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs(disk: FaultyDisk) -> None:
     old, _ = reopen(disk, "/data")
     for _ in range(2):
         old.append(keyed(*[("a", "v")] * 5), 0)
     old.flush()
     data = read(disk, f"{old.folder}/{segment_name(0)}.log")
-    disk = made()
+    disk = data_disk()
     log, _ = reopen(disk, "/data")
     log.append(keyed(*[("b", "v")] * 10), 0)
     log.flush()
@@ -112,14 +104,11 @@ def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs() -> None:
     assert shown(reopen(disk, "/data")[0]) == expected
 
 
-def test_a_promoted_segment_whose_sources_are_gone_is_finished() -> None:
+def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: FaultyDisk) -> None:
     """As a Kafka leaves it that was killed while it finished an exchange."""
-    disk = made()
     log = filled(disk)
     expected = replayed(log)
-    job = compaction(disk, log, segment_bytes=1_000)
-    assert list(job.steps())
-    promote(disk, log.folder, job.cleaned, "0")
+    job, _ = clean_and_promote(disk, log, segment_bytes=1_000)
     log.close()
     for base in job.cleaned[0].replaces:
         disk.remove(f"{log.folder}/{segment_name(base)}.log")
@@ -131,9 +120,9 @@ def test_a_promoted_segment_whose_sources_are_gone_is_finished() -> None:
 @pytest.mark.parametrize("forgotten", [0, 3, 9])
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segment_bytes: int, forgotten: int) -> None:
-    expected = replayed(filled(made(), 20))
+    expected = replayed(filled(data_disk(), 20))
     for step in range(1, 200):
-        disk = made()
+        disk = data_disk()
         log = filled(disk, 20)
         folder = log.folder
         job = compaction(disk, log, segment_bytes=segment_bytes)
@@ -159,13 +148,10 @@ def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segme
 
 
 @pytest.mark.parametrize(("value", "timestamp"), [("w", 5_000), ("v", 4_999), ("v", 5_001)])
-def test_a_segment_that_was_cut_and_written_again_is_not_replaced_by_what_it_was_before(value: str, timestamp: int) -> None:
+def test_a_segment_that_was_cut_and_written_again_is_not_replaced_by_what_it_was_before(disk: FaultyDisk, value: str, timestamp: int) -> None:
     """As many bytes, other records: what was made from the old ones is another log's."""
-    disk = made()
     log = filled(disk)
-    job = compaction(disk, log, segment_bytes=SEGMENT_BYTES)
-    assert list(job.steps())
-    promote(disk, log.folder, job.cleaned, "0")
+    _, _ = clean_and_promote(disk, log, segment_bytes=SEGMENT_BYTES)
     last = log.closed[-1]
     path = f"{log.folder}/{segment_name(last.base)}.log"
     changed = b""
@@ -193,9 +179,7 @@ def test_tombstones_that_got_a_horizon_and_records_that_went_are_still_of_the_sa
     log.flush()
     assert log.roll(0)
     expected = replayed(log)
-    job = compaction(place.disk, log, segment_bytes=1 << 20)
-    assert list(job.steps())
-    promote(place.disk, log.folder, job.cleaned, "0")
+    _, _ = clean_and_promote(place.disk, log, segment_bytes=1 << 20)
     log.close()
     before = sum(header.record_count for header in headers(log))
     again, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
@@ -232,7 +216,7 @@ def verdict_of(disk: FaultyDisk, base: int) -> Verdict:
 
 
 def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets) -> Verdict:
-    disk = made()
+    disk = data_disk()
     disk.make_folder(f"/data/{FOLDER}")
     for some, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
         for begin, held in some.items():
@@ -286,7 +270,7 @@ def test_a_promoted_segment_is_judged_by_what_stands_and_what_was_set_aside(
 
 def test_an_offset_inside_a_batch_of_the_log_is_another_logs_and_one_behind_it_is_not() -> None:
     for base, expected in ((1, Verdict.FOREIGN), (2, Verdict.FOREIGN), (3, Verdict.NEEDED)):
-        disk = made()
+        disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
         laid(disk, 0, "", one(0, records=3))
         laid(disk, 4, "", one(4))
@@ -294,18 +278,10 @@ def test_an_offset_inside_a_batch_of_the_log_is_another_logs_and_one_behind_it_i
         assert verdict_of(disk, base) is expected
 
 
-def resealed(data: bytes, at: int, what: bytes) -> bytes:
-    """The batch with other bytes, and the checksum of these."""
-    changed = bytearray(data)
-    changed[at : at + len(what)] = what
-    changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
-    return bytes(changed)
-
-
 def without(data: bytes, *gone: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
     """As a compaction writes the batch."""
     new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in gone], horizon)
-    return resealed(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
+    return patched(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
 
 
 OLD = one(0, "same", records=4)
@@ -332,8 +308,7 @@ OLD = one(0, "same", records=4)
         (without(OLD, 0, 1, 2, 3, max_timestamp=1_004), Verdict.FOREIGN),
     ],
 )
-def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_it_was(new: bytes, expected: Verdict) -> None:
-    disk = made()
+def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_it_was(disk: FaultyDisk, new: bytes, expected: Verdict) -> None:
     disk.make_folder(f"/data/{FOLDER}")
     laid(disk, 0, "", OLD)
     laid(disk, 9, "", one(9))
@@ -342,9 +317,9 @@ def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_i
 
 
 def test_a_batch_that_stayed_as_it_is_is_the_same_even_where_its_records_cannot_be_read() -> None:
-    unreadable = resealed(one(2), 21, (1).to_bytes(2, "big"))  # it says gzip
+    unreadable = patched(one(2), 21, (1).to_bytes(2, "big"))  # it says gzip
     for last in (b"", one(3)):
-        disk = made()
+        disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
         laid(disk, 0, "", one(0) + one(1) + unreadable + last)
         laid(disk, 4, "", one(4))
@@ -360,7 +335,7 @@ def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:
         (one(1)[:-1], Verdict.FOREIGN),
         (wrong_checksum, Verdict.FOREIGN),
     ):
-        disk = made()
+        disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
         laid(disk, 0, "", one(0) + (b"" if expected is Verdict.FOREIGN else one(1)) + torn)
         laid(disk, 4, "", one(4))

@@ -11,7 +11,7 @@ from protocol.compression import Compression
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, found, names, overwrite, read, reopen
+from tests.storage.logs import FOLDER, append_all, batch, found, names, overwrite, read, reopen, stop
 
 COUNT = 200
 FIRST_MS = 10_000
@@ -23,8 +23,7 @@ def filled(place: Place, segment_bytes: int = 1 << 20, count: int = COUNT) -> Lo
     log, _ = reopen(place.disk, place.path, segment_bytes=segment_bytes)
     for number in range(count):
         log.append(batch(f"b{number}", 2, padding=100, timestamp=FIRST_MS + STEP_MS * number), log.epoch)
-    log.flush()
-    log.close()
+    stop(log)
     return log
 
 
@@ -111,8 +110,7 @@ def test_a_time_index_that_leads_astray_is_not_followed(place: Place, entry: int
 
 def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=200)
-    for name in "abc":
-        log.append(batch(name, padding=100), 0)
+    append_all(log, "abc", padding=100)
 
     def held() -> list[int]:
         return [segment.readers for segment in log._segments]
@@ -130,8 +128,7 @@ def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> N
 
 def test_a_scan_ends_where_the_log_ended_when_it_was_asked_for(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    for name in "ab":
-        log.append(batch(name), log.epoch)
+    append_all(log, "ab")
     chunks = log.scan()
     log.append(batch("c"), log.epoch)
     assert bases(b"".join(chunks)) == [0, 1]
@@ -190,8 +187,7 @@ def test_a_damaged_segment_is_not_taken_for_verified(place: Place) -> None:
 
 def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=1 << 30)
-    for number in range(50):
-        log.append(batch(f"b{number}", padding=100_000), log.epoch)
+    append_all(log, 50, padding=100_000)
     sizes = [len(chunk) for chunk in log.scan()]
     assert sum(sizes) == log.size
     assert len(sizes) in (5, 6)
@@ -290,8 +286,7 @@ def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_eve
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     for number in range(200):
         log.append(batch("b", padding=2_000, timestamp=9_999 if number == newest_at else 1_000 + number), log.epoch)
-    log.flush()
-    log.close()
+    stop(log)
     disk.reads = 0
     again, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
     assert again.newest_timestamp == log.newest_timestamp == 9_999

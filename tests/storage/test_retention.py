@@ -7,9 +7,9 @@ import pytest
 from protocol.batch import Record, TimestampType, build
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place
+from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, found, names, overwrite, read
+from tests.storage.logs import FOLDER, batch, found, names, overwrite, read, run_flush
 
 ONE = len(batch("b00", padding=100))
 
@@ -66,9 +66,7 @@ def test_when_everything_is_too_old_the_last_segment_goes_too(place: Place) -> N
     assert (log.start_offset, names(log)) == (18, ["new.0"])
 
 
-def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_a_segment_without_timestamps_is_as_old_as_its_file(disk: FaultyDisk) -> None:
     log, _ = opened(Place(disk, "/data"))
     log.append(batch("b", timestamp=-1), log.epoch)
     disk.time = 5_000
@@ -129,9 +127,7 @@ def test_records_a_little_ahead_of_the_clock_are_as_old_as_they_say(place: Place
     assert log.retain(3_000 - 120_001, 1_001, 1_000, -1) == [0]
 
 
-def test_a_file_from_the_future_ages_from_when_it_was_seen() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_a_file_from_the_future_ages_from_when_it_was_seen(disk: FaultyDisk) -> None:
     log, _ = opened(Place(disk, "/data"))
     disk.time = FUTURE
     log.append(batch("b", timestamp=-1), log.epoch)
@@ -190,9 +186,7 @@ def test_an_epoch_that_begins_behind_the_end_is_forgotten_and_not_given_again(pl
 
 def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> None:
     for step in range(40):
-        disk = FaultyDisk()
-        disk.make_folder("/data")
-        place = Place(disk, "/data")
+        disk, place = in_memory()
         log = filled(place)
         log.flush()
         disk.refuse_at = step
@@ -285,9 +279,7 @@ def test_epochs_are_told_as_kafka_tells_them(place: Place) -> None:
 # Flushing is left to the operating system
 
 
-def test_it_rolls_without_waiting_and_a_flush_covers_what_is_closed() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_it_rolls_without_waiting_and_a_flush_covers_what_is_closed(disk: FaultyDisk) -> None:
     log = filled(Place(disk, "/data"))
     assert (disk.syncs, log.flushed_offset) == (0, 0)
     assert read(disk, f"/data/{FOLDER}/partition.metadata").endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
@@ -295,8 +287,7 @@ def test_it_rolls_without_waiting_and_a_flush_covers_what_is_closed() -> None:
     log.append(batch("b18", padding=100, timestamp=18_000), log.epoch)
     log.append(batch("b19", padding=100, timestamp=19_000), log.epoch)
     log.append(batch("b20", padding=100, timestamp=20_000), log.epoch)  # rolls meanwhile
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert (disk.syncs, log.flushed_offset) == (5, 16)  # the topic id with them
     disk.crash()
     log, _ = opened(Place(disk, "/data"), recovery_point=16)
@@ -323,9 +314,7 @@ def test_after_a_crash_it_ends_where_the_first_batch_behind_the_recovery_point_i
 
 
 @pytest.mark.parametrize("loses", [False, True])
-def test_after_a_failed_flush_everything_told_is_written_anew(loses: bool) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_after_a_failed_flush_everything_told_is_written_anew(disk: FaultyDisk, loses: bool) -> None:
     log = filled(Place(disk, "/data"))
     disk.fail_syncs, disk.failed_sync_loses = 1, loses
     with pytest.raises(AppendFailed):
@@ -340,9 +329,7 @@ def test_after_a_failed_flush_everything_told_is_written_anew(loses: bool) -> No
 
 
 @pytest.mark.parametrize("point", [0, 16])
-def test_an_opening_after_a_kill_waits_for_no_disk(point: int) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
+def test_an_opening_after_a_kill_waits_for_no_disk(disk: FaultyDisk, point: int) -> None:
     filled(Place(disk, "/data")).flush()
     before = disk.syncs
     log, _ = opened(Place(disk, "/data"), recovery_point=point)

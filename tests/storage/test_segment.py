@@ -3,69 +3,24 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import NamedTuple
 
 import pytest
 
-from protocol.batch import CorruptBatch, Record, build, facts_of, stamp_whole
-from storage import DamagedLog, Handles
-from storage.checking import check
-from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, Segment, segment_bases, segment_name
+from protocol.batch import CorruptBatch, facts_of
+from storage import DamagedLog
+from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, segment_bases, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-
-PATH = "/data"
-BASE = 100
-
-
-class Batch(NamedTuple):
-    base: int
-    last: int
-    data: bytes
-
-
-def one(base: int, records: int = 1, padding: int = 0, timestamp: int = 1_000, epoch: int = 0) -> Batch:
-    data = bytearray(build([Record(n, timestamp + n, b"%d" % (base + n), b"x" * padding) for n in range(records)]))
-    stamp_whole(data, base, epoch)
-    return Batch(base, base + records - 1, bytes(data))
-
-
-# Offsets 100 to 102, 103, 110 to 114 (a compaction took what was between), 115, 120.
-SOME = [one(100, 3), one(103, padding=30), one(110, 5, timestamp=3_000), one(115, epoch=2), one(120, timestamp=2_000, epoch=2)]
-NEXT = 121
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder(PATH)
-    return disk
-
-
-def laid(disk: FaultyDisk, batches: list[Batch], more: bytes = b"") -> Segment:
-    """Not looked at yet."""
-    segment = Segment(Handles(disk), PATH, BASE)
-    overwrite(disk, segment.log_path, b"".join(one.data for one in batches) + more)
-    return segment
-
-
-def known(segment: Segment) -> tuple[object, ...]:
-    return (segment.size, segment.next_offset, segment.max_timestamp, segment.max_timestamp_offset)
+from tests.storage.segments import BASE, NEXT, PATH, SOME, known, one, opened
 
 
 def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
     for name in (segment_name(7), segment_name(12), segment_name(0)):
         overwrite(disk, f"{PATH}/{name}.log", b"")
     strange = ("7", "x" * 20, "\N{ARABIC-INDIC DIGIT ONE}" * 20, "0" * 21)
-    for name in (*[f"{one}.log" for one in strange], f"{segment_name(9)}.txt", f"{segment_name(9)}.log.swap"):
+    for name in (*[f"{name}.log" for name in strange], f"{segment_name(9)}.txt", f"{segment_name(9)}.log.swap"):
         overwrite(disk, f"{PATH}/{name}", b"")
     assert segment_bases(disk, PATH) == [0, 7, 12]
-
-
-def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
-    segment = laid(disk, batches)
-    assert check(segment, from_start) == ""
-    return segment
 
 
 def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: FaultyDisk) -> None:

@@ -15,14 +15,7 @@ from storage.extents import extent_of
 from storage.segment import PART_BYTES, PLACES_MAX, Segment
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite
-from tests.storage.test_segment import BASE, NEXT, PATH, SOME, Batch, one, opened
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder(PATH)
-    return disk
+from tests.storage.segments import BASE, NEXT, SOME, Batch, one, opened
 
 
 def emptied(base: int, last: int) -> Batch:

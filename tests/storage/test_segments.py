@@ -15,13 +15,6 @@ PATH = f"/data/{FOLDER}"
 ONE = len(batch("b0"))
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
-
-
 def filled(disk: FaultyDisk, count: int = 6, open_max: int = 512) -> Log:
     """Segments of one batch with one record, each a second later than the one before."""
     log, _ = Log.open(Handles(disk, open_max), PATH, ONE, 0, False)

@@ -13,9 +13,9 @@ from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
 from storage.segment import CHUNK_BYTES
 from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place
+from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, overwrite, read
+from tests.storage.logs import FOLDER, overwrite, read, stop
 
 Entry = tuple[int, int, int, int, int, int, int, int]
 
@@ -116,8 +116,7 @@ def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
     for one in batches:
         log.append(one, log.epoch)
     producers.note_batch(1, 0, 0, 0, 0, 0, 0)  # so that there is a snapshot
-    log.flush()
-    log.close()
+    stop(log)
     folder = f"{place.path}/{FOLDER}"
     for name in place.disk.list(folder):
         if name.endswith(".snapshot"):
@@ -138,9 +137,7 @@ def test_batches_of_any_size_are_noted_and_those_without_an_id_are_not(place: Pl
 
 @pytest.mark.parametrize(("at", "put"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
 def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(at: int, put: bytes) -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    place = Place(disk, "/data")
+    disk, place = in_memory()
     # Its index knows where the last batch begins: an opening after an orderly stop looks at no other, but for their producers.
     path, data = stopped(place, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
@@ -166,8 +163,7 @@ def test_when_all_producers_are_forgotten_an_older_snapshot_does_not_bring_them_
     log, producers = opened(place, False)
     one = batch(7, 0)
     producers.note(read_header(one, 0), log.append(one, log.epoch))
-    log.flush()
-    log.close()
+    stop(log)
     log, producers = opened(place, True)
     assert list(producers) == [7]
     log.append(batch(-1, -1), log.epoch)
@@ -187,8 +183,7 @@ def test_behind_a_snapshot_in_the_middle_of_a_segment_only_what_follows_is_read(
     one = batch(7, 2)
     producers.note(read_header(one, 0), log.append(one, log.epoch))
     assert producers.expire(12, 10) == 1
-    log.flush()
-    log.close()
+    stop(log)
     log, _ = opened(place, True)
     log.append(batch(7, 3), log.epoch)
     log.flush()
@@ -218,9 +213,7 @@ def test_a_snapshot_where_what_is_left_of_the_log_begins_tells_of_what_is_gone(p
 
 
 def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    place = Place(disk, "/data")
+    disk, place = in_memory()
     log, producers = opened(place, False)
     for number in range(3):
         one = batch(7, number)
@@ -250,8 +243,7 @@ def test_a_snapshot_from_before_the_log_begins_is_not_believed(place: Place) -> 
         log.append(sent, log.epoch)
         producers.note(read_header(sent, 0), sequence)
         assert log.roll(1 << 20)
-    log.flush()
-    log.close()
+    stop(log)
     folder = f"{place.path}/{FOLDER}"
     for base in (0, 1, 2, 3):
         place.disk.remove(f"{folder}/{base:020}.log")

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from storage import AppendFailed, DamagedLog, Handles, Log
 from storage.swap import promote, remove_deleted, remove_unfinished
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk
-from tests.storage.logs import FOLDER, clean, compaction, headers, names, overwrite, read, reopen
-from tests.storage.test_compaction import keyed, replayed, shown
-from tests.storage.test_log import WorstLuck
-
-SEGMENT_BYTES = 400
-KEYS = 4
-COUNT = 30
-
-
-def filled(disk: FaultyDisk, keys: int = KEYS) -> Log:
-    """Many small segments; the last record of a key, and the log's last one, differ from all others."""
-    log, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
-    for number in range(COUNT):
-        log.append(keyed((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
-    log.flush()
-    return log
-
-
-def made(seed: int = 0) -> FaultyDisk:
-    disk = FaultyDisk(Random(seed))
-    disk.make_folder("/data")
-    return disk
-
-
-def left_over(disk: FaultyDisk) -> list[str]:
-    return [name for name in disk.list(f"/data/{FOLDER}") if not name.endswith((".log", "index", "leader-epoch-checkpoint"))]
+from tests.storage.faulty_disk import Crashed, FaultyDisk, NothingSurvives, data_disk
+from tests.storage.logs import (
+    FOLDER,
+    clean,
+    clean_and_promote,
+    compaction,
+    fail_flush,
+    headers,
+    keyed,
+    names,
+    overwrite,
+    read,
+    reopen,
+    replayed,
+    run_flush,
+    shown,
+    stop,
+)
+from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("power", [True, False])
 def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same(segment_bytes: int, power: bool) -> None:
-    expected = replayed(filled(made()))
-    old = shown(filled(made()))
+    expected = replayed(filled(data_disk()))
+    old = shown(filled(data_disk()))
     outcomes = set()
     for step in range(1_000):
-        disk = made(step)
+        disk = data_disk(step)
         log = filled(disk)
         disk.crash_at = step
         done = False
@@ -67,8 +57,7 @@ def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same
         assert (again.next_offset, again.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
         assert left_over(disk) == []
         again.append(keyed(("new", "1")), again.epoch)
-        again.flush()
-        again.close()
+        stop(again)
         for clean_stop in (True, False):
             assert replayed(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
         if done:
@@ -80,11 +69,9 @@ def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same
 
 def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_opening() -> None:
     for first in range(1, 200):
-        disk = made(first)
+        disk = data_disk(first)
         log = filled(disk, 20)
-        job = compaction(disk, log, segment_bytes=1_000)
-        assert list(job.steps())
-        promoted = promote(disk, log.folder, job.cleaned, "0")
+        job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
         assert len(promoted) > 1
         disk.crash_at = first
         try:
@@ -100,18 +87,15 @@ def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_open
             except Crashed:
                 disk.crash()
         disk.crash_at = -1
-        assert replayed(reopen(disk, "/data")[0]) == replayed(filled(made(), 20))
+        assert replayed(reopen(disk, "/data")[0]) == replayed(filled(data_disk(), 20))
         assert left_over(disk) == []
     assert first > 10
 
 
 @pytest.mark.parametrize("step", range(40))
-def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: int) -> None:
-    disk = made()
+def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: FaultyDisk, step: int) -> None:
     log = filled(disk)
-    job = compaction(disk, log, segment_bytes=1_000)
-    assert list(job.steps())
-    promoted = promote(disk, log.folder, job.cleaned, "0")
+    job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
     reader = log.facts()
     seen = next(reader)
     before, left = disk.step, step
@@ -142,7 +126,7 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
     assert left_over(disk) == []
     log.append(keyed(("new", "1")), log.epoch)
     log.flush()
-    expected = replayed(filled(made()))
+    expected = replayed(filled(data_disk()))
     assert replayed(log) == replayed(reopen(disk, "/data")[0]) == expected | {"new": "1"}
     for more in reader:
         seen += more
@@ -152,17 +136,14 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(step: i
 
 
 @pytest.mark.parametrize("step", range(20))
-def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(step: int) -> None:
+def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(disk: FaultyDisk, step: int) -> None:
     """Of two segments with one batch each the second stays, under the name of the first."""
-    disk = made()
     one = keyed(("a", "1"))
     log, _ = reopen(disk, "/data", segment_bytes=len(one))
     for _ in range(3):
         log.append(one, 0)
     log.flush()
-    job = compaction(disk, log)
-    assert list(job.steps())
-    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    job, (promoted,) = clean_and_promote(disk, log)
     assert (promoted.base, promoted.size) == (0, len(one))
     disk.refuse_at = step
     try:
@@ -193,12 +174,9 @@ def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
 
 @pytest.mark.parametrize("given_up", [False, True])
 def test_what_is_promoted_or_given_up_is_so_after_a_power_failure(given_up: bool) -> None:
-    disk = FaultyDisk(WorstLuck())
-    disk.make_folder("/data")
+    disk = data_disk(NothingSurvives())
     log = filled(disk)
-    job = compaction(disk, log, segment_bytes=1_000)
-    assert list(job.steps())
-    promoted = promote(disk, log.folder, job.cleaned, "0")
+    _, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
     logs = [segment.log_path for segment in promoted]
     if given_up:
         changes = len(disk.changes)
@@ -208,13 +186,10 @@ def test_what_is_promoted_or_given_up_is_so_after_a_power_failure(given_up: bool
     assert [disk.exists(path) for path in logs] == [not given_up] * len(logs)
 
 
-def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted() -> None:
-    disk = made()
+def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted(disk: FaultyDisk) -> None:
     log = filled(disk, 20)
     before = [one.base for one in log.closed]
-    job = compaction(disk, log, segment_bytes=1_000)
-    assert list(job.steps())
-    first, *_, last = promote(disk, log.folder, job.cleaned, "0")
+    _, (first, *_, last) = clean_and_promote(disk, log, segment_bytes=1_000)
     disk.rename(first.log_path, f"{first.path}.log.1.cleaned")
     overwrite(disk, f"{last.path}.log.2.cleaned", b"")
     again, _ = reopen(disk, "/data")
@@ -222,8 +197,7 @@ def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted(
     assert left_over(disk) == []
 
 
-def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_there() -> None:
-    disk = made()
+def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_there(disk: FaultyDisk) -> None:
     log = filled(disk)
     expected, before = shown(log), [one.base for one in log.closed]
     overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
@@ -232,29 +206,23 @@ def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_ther
     assert left_over(disk) == []
 
 
-def test_an_index_of_a_segment_that_is_gone_does_not_stand_beside_the_one_in_its_place() -> None:
+def test_an_index_of_a_segment_that_is_gone_does_not_stand_beside_the_one_in_its_place(disk: FaultyDisk) -> None:
     """Kafka renames the log first, and then its indexes."""
-    disk = made()
     log = filled(disk)
-    job = compaction(disk, log)
-    assert list(job.steps())
-    (new,) = promote(disk, log.folder, job.cleaned, "0")
+    _, (new,) = clean_and_promote(disk, log)
     log.close()
     disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
     for ending in (".index", ".timeindex"):
         overwrite(disk, f"{new.path}{ending}", b"of the old segment")
-    expected = replayed(filled(made()))
+    expected = replayed(filled(data_disk()))
     again, _ = reopen(disk, "/data")
     assert not disk.exists(f"{new.path}.index")
     assert replayed(again) == expected
 
 
-def test_a_byte_of_a_promoted_segment_that_is_another_keeps_the_log_closed() -> None:
-    disk = made()
+def test_a_byte_of_a_promoted_segment_that_is_another_keeps_the_log_closed(disk: FaultyDisk) -> None:
     log = filled(disk)
-    job = compaction(disk, log)
-    assert list(job.steps())
-    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    _, (promoted,) = clean_and_promote(disk, log)
     data = bytearray(read(disk, promoted.log_path))
     data[-2] ^= 1
     overwrite(disk, promoted.log_path, bytes(data))
@@ -262,12 +230,9 @@ def test_a_byte_of_a_promoted_segment_that_is_another_keeps_the_log_closed() -> 
         reopen(disk, "/data")
 
 
-def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed() -> None:
-    disk = made()
+def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDisk) -> None:
     log = filled(disk)
-    job = compaction(disk, log)
-    assert list(job.steps())
-    (promoted,) = promote(disk, log.folder, job.cleaned, "0")
+    _, (promoted,) = clean_and_promote(disk, log)
     path = promoted.log_path
     assert path.endswith(".log.swap")
     overwrite(disk, path, read(disk, path)[:-3])
@@ -276,8 +241,7 @@ def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed() -> None:
     assert caught.value.path == path
 
 
-def test_what_is_not_what_the_cleaner_said_is_not_promoted() -> None:
-    disk = made()
+def test_what_is_not_what_the_cleaner_said_is_not_promoted(disk: FaultyDisk) -> None:
     log = filled(disk)
     job = compaction(disk, log)
     assert list(job.steps())
@@ -287,13 +251,13 @@ def test_what_is_not_what_the_cleaner_said_is_not_promoted() -> None:
     with pytest.raises(OSError, match="No such file"):
         promote(disk, log.folder, [new._replace(base=1)], "0")
     remove_unfinished(disk, log.folder)
-    assert replayed(log) == replayed(filled(made()))
+    assert replayed(log) == replayed(filled(data_disk()))
 
 
 def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
     """A segment that it was taking apart counts when all its parts were promoted; until then none does."""
     for parts_left in (0, 1):
-        disk = made()
+        disk = data_disk()
         log = filled(disk, 20)
         expected, closed = replayed(log), len(log.closed)
         job = compaction(disk, log, segment_bytes=1_000)
@@ -323,8 +287,7 @@ def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> 
     assert not log.roll(0)
     flush = log.start_flush()
     assert not log.roll(1 << 20)
-    flush.run()
-    log.finish_flush(flush, None)
+    run_flush(log, flush)
     assert log.roll(0)
     assert log.roll(0)
     assert ([one.base for one in log.closed], log.last_base) == ([0], 1)
@@ -340,7 +303,7 @@ def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
-    disk = made(seed)
+    disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
     for number in range(4):
         log.append(keyed((f"a{number}", "1")), 0)
@@ -355,7 +318,7 @@ def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
-    disk = made(seed)
+    disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
     log.append(keyed(("a", "1")), 0)
     log.flush()
@@ -365,8 +328,7 @@ def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
     assert (names(log), log.next_offset) == (["a"], 1)
 
 
-def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was() -> None:
-    disk = made()
+def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
     log.append(keyed(("a", "1")), 0)
     log.flush()
@@ -414,7 +376,7 @@ def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) 
 @pytest.mark.parametrize("power", [True, False])
 def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     for step in range(100):
-        disk = made(step)
+        disk = data_disk(step)
         log = filled(disk)
         log.append(keyed(("end", "1"), timestamp=9_000), 0)
         log.flush()
@@ -443,12 +405,9 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     raise AssertionError("it never ended")
 
 
-def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe() -> None:
-    disk = made()
+def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe(disk: FaultyDisk) -> None:
     log = filled(disk)
-    job = compaction(disk, log)
-    assert list(job.steps())
-    (new,) = promote(disk, log.folder, job.cleaned, "0")
+    _, (new,) = clean_and_promote(disk, log)
     log.close()
     disk.changes.clear()
     reopen(disk, "/data")
@@ -456,16 +415,13 @@ def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe() -> 
     assert log.folder in disk.changes[disk.changes.index(f"{new.path}.log") : removed]
 
 
-def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_way() -> None:
-    disk = made()
+def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_way(disk: FaultyDisk) -> None:
     log = filled(disk)
     reader = log.scan()
     seen = next(reader)
     expected = b"".join(log.scan())
     log.append(keyed(("more", "1")), log.epoch)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.flush()
+    fail_flush(disk, log)
     log.recover(keep_unflushed=True)
     while bases := log.drop_first():
         remove_deleted(disk, log.folder, bases)
@@ -478,7 +434,7 @@ def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_wa
 def test_no_index_stands_without_its_log() -> None:
     """Another segment of this name would be looked up in it."""
     for step in range(20):
-        disk = made()
+        disk = data_disk()
         log = filled(disk)
         log.close()
         disk.crash_at = step
@@ -491,8 +447,7 @@ def test_no_index_stands_without_its_log() -> None:
         assert {name[:20] for name in there if name.endswith("index")} <= bases
 
 
-def test_a_part_between_two_that_are_not_promoted_does_not_count() -> None:
-    disk = made()
+def test_a_part_between_two_that_are_not_promoted_does_not_count(disk: FaultyDisk) -> None:
     log = filled(disk, 20)
     expected = b"".join(log.scan())
     job = compaction(disk, log, segment_bytes=400)
@@ -504,8 +459,7 @@ def test_a_part_between_two_that_are_not_promoted_does_not_count() -> None:
     assert left_over(disk) == []
 
 
-def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone() -> None:
-    disk = made()
+def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone(disk: FaultyDisk) -> None:
     log = filled(disk)
     expected = shown(log)
     strange = [f"{'x' * 20}.log.cleaned", "notes.swap", f"{chr(0x661) * 20}.log.deleted"]
@@ -518,11 +472,9 @@ def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone() -> None:
 
 def test_an_index_of_before_never_stands_beside_a_new_segment() -> None:
     for step in range(30):
-        disk = made()
+        disk = data_disk()
         log = filled(disk)
-        job = compaction(disk, log)
-        assert list(job.steps())
-        (new,) = promote(disk, log.folder, job.cleaned, "0")
+        _, (new,) = clean_and_promote(disk, log)
         log.close()
         disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
         for ending in (".index", ".timeindex"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import google_crc32c
 import pytest
 
 from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp_whole
@@ -10,19 +9,12 @@ from storage import DamagedLog, Handles, Log, Recovery
 from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
 from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, names, overwrite, read
-from tests.storage.test_log import WorstLuck
+from tests.storage.faulty_disk import FaultyDisk, NothingSurvives
+from tests.storage.logs import FOLDER, batch, names, overwrite, read, stop
+from tests.support.batch_bytes import patched
 
 LOG = f"/data/{FOLDER}/{0:020}.log"
 COUNT = 3
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
 
 
 def reopened(disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
@@ -34,8 +26,7 @@ def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, co
     log, _ = reopened(disk, segment_bytes=segment_bytes, deferred=True)
     for number in range(count):
         log.append(build([Record(0, 1_000, f"b{number}.0".encode(), b"\7" * padding, [])]), 0)
-    log.flush()
-    log.close()
+    stop(log)
     data = b"".join(read(disk, f"/data/{FOLDER}/{name}") for name in disk.list(f"/data/{FOLDER}") if name.endswith(".log"))
     ends = [0]
     while ends[-1] < len(data):
@@ -192,7 +183,7 @@ def test_the_newest_copies_stay(place: Place, name: str) -> None:
 
 
 def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_no_harm() -> None:
-    disk = FaultyDisk(WorstLuck())
+    disk = FaultyDisk(NothingSurvives())
     disk.make_folder(f"/data/{FOLDER}")
     original = disk.remove
 
@@ -279,14 +270,6 @@ def emptied(offset: int) -> bytes:
     return rewrite(read_header(sound(offset), 0), [])
 
 
-def resealed(data: bytes, at: int, what: bytes) -> bytes:
-    """The batch with other bytes, and the checksum of these."""
-    changed = bytearray(data)
-    changed[at : at + len(what)] = what
-    changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("before", [0, 1, 16, 60, 61, CHUNK_BYTES - 61, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 40])
 def test_a_sound_batch_is_found_wherever_it_begins_and_whatever_is_around_it(before: int) -> None:
     filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the beginning of one
@@ -329,7 +312,7 @@ def test_the_first_of_two_sound_batches_is_the_one_that_is_found() -> None:
     ],
 )
 def test_what_says_of_itself_what_no_batch_says_is_not_sound_in_spite_of_its_checksum(at: int, what: bytes, is_sound: bool) -> None:
-    data = resealed(sound(7, count=2), at, what)
+    data = patched(sound(7, count=2), at, what)
     assert (find_sound(Bytes(data), 0, len(data), 0) == 0) is is_sound
 
 

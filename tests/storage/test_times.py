@@ -12,7 +12,7 @@ from storage import DamagedLog, Found, Handles, Log
 from storage.segment import LOOK_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.faulty_disk import FaultyDisk, FaultyFile
-from tests.storage.logs import FOLDER, batch, clean, found, reopen
+from tests.storage.logs import FOLDER, batch, clean, found, reopen, stop
 
 LATEST = None
 
@@ -38,13 +38,6 @@ def look(log: Log, timestamp: int | None) -> Iterator[Found | None]:
     return log.latest_record() if timestamp is None else log.find_time(timestamp)
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    made = FaultyDisk()
-    made.make_folder("/data")
-    return made
-
-
 class Written:
     """A log of any batches, compacted and deleted from at any time."""
 
@@ -68,8 +61,7 @@ class Written:
             case 3:
                 self.log.roll(1 << 30)
             case 4:
-                self.log.flush()
-                self.log.close()
+                stop(self.log)
                 start = self.log.start_offset
                 self.log, _ = Log.open(Handles(self.disk), f"/data/{FOLDER}", self.segment_bytes, 0, random.random() < 0.5, start_offset=start)
             case _:

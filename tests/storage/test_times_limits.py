@@ -11,13 +11,6 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, found, overwrite, read, reopen
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder("/data")
-    return disk
-
-
 def filled(disk: FaultyDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
     """Batches of one record and one size; as many in a segment as is said."""
     log, _ = reopen(disk, "/data", segment_bytes=per_segment * len(batch("b", timestamp=times[0])))

@@ -9,8 +9,7 @@ from storage.tearing import SECTOR
 from storage.turn_format import FILE_BYTES, HEAD_BYTES, Kept, Lost, file_header, header_of, name_checksum, read_turns, turn_bytes
 from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import read
-from tests.storage.test_damaged_turns import FOLDER, OLD, Written, first_version, made
-from tests.storage.test_turn_log import stamped, turn
+from tests.storage.turns import FOLDER, OLD, Written, first_version, made, stamped, turn
 
 
 def test_a_header_counts_whole_or_not_at_all() -> None:

@@ -9,46 +9,18 @@ import pytest
 
 from protocol.batch import facts_of, read_header
 from storage import DamagedLog, Handles, Log
-from storage.turn_format import FILE_BYTES, Entry, Kept, header_of
+from storage.turn_format import FILE_BYTES, Kept, header_of
 from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_log
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
+from tests.storage.turns import keys, stamped, turn
 
 FOLDER = "/data"
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
-    disk.make_folder(FOLDER)
-    return disk
-
-
-def stamped(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
-    """As a log has it that wrote it at this offset."""
-    disk = FaultyDisk()
-    log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
-    for number in range(base):
-        log.append(batch(f"before {number}"), 0)
-    for _ in range(epoch):
-        log.claim()
-    whole = bytearray(batch(name, records))
-    log.append(whole, epoch)
-    return bytes(whole)
-
-
-def turn(*appended: tuple[str, bytes]) -> list[Entry]:
-    headers = [read_header(batch, 0) for _, batch in appended]
-    return [(name, batch, header.base_offset, header.next_offset) for (name, batch), header in zip(appended, headers, strict=True)]
-
-
 def opened(disk: FaultyDisk, name: str = "a-0") -> Log:
     return Log.open(Handles(disk), f"{FOLDER}/{name}", 1 << 20, 0, False)[0]
-
-
-def keys(log: Log) -> list[bytes]:
-    return [key for some in log.facts() for key, _ in some if key is not None]
 
 
 def keys_of(*batches: bytes) -> list[bytes]:

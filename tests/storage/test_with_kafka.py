@@ -11,15 +11,13 @@ import pytest
 from protocol.batch import Compression, Record, build, build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import FOLDER, batch, clean, reopen
-from tests.storage.test_compaction import contents
+from tests.storage.logs import DUMP, FOLDER, batch, clean, contents, reopen, stop
 
 pytestmark = pytest.mark.once
 
 # Sixty records in batches of their own and five in a compressed one, written by Apache Kafka 4.3.1 with
 # index.interval.bytes=1024 and copied while it ran: a hundred of the zeros that it puts behind its index entries are left.
 WRITTEN = Path(__file__).parent / "kafka_written" / "stored1-0"
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -38,8 +36,7 @@ def test_a_segment_that_kafka_wrote_opens_and_goes_on(tmp_path: Path, clean: boo
         header = next(iterate(chunk, 0, len(chunk)))
         assert header.base_offset <= offset <= header.last_offset
     assert log.append(batch("ours"), log.epoch) == 65
-    log.flush()
-    log.close()
+    stop(log)
     assert (folder / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 65\n"
 
 
@@ -66,8 +63,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path:
     for number in range(100):
         log.append(batch(f"b{number}", 2, padding=300, timestamp=1_000 + 7 * number), 0)
     log.append(build_facts([(b"key", b"value"), (b"gone", None)], 5_000), 0)
-    log.flush()
-    log.close()
+    stop(log)
     folder = tmp_path / FOLDER
     logs = sorted(folder.glob("*.log"))
     assert len(logs) == 3

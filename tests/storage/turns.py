@@ -1,0 +1,80 @@
+"""Files of turns, whole and changed."""
+
+from __future__ import annotations
+
+import google_crc32c
+
+from protocol.batch import read_header
+from storage import Handles, Log
+from storage.turn_format import Entry
+from storage.turn_log import PREFIX, TurnLog
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import batch, overwrite, read
+
+FOLDER = "/data"
+LOGS = ("a-0", "b-0", "c-0")
+# Which logs are in which turn; the last one has all of them again.
+TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
+
+
+def stamped(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
+    """As a log has it that wrote it at this offset."""
+    disk = FaultyDisk()
+    log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
+    for number in range(base):
+        log.append(batch(f"before {number}"), 0)
+    for _ in range(epoch):
+        log.claim()
+    whole = bytearray(batch(name, records))
+    log.append(whole, epoch)
+    return bytes(whole)
+
+
+def turn(*appended: tuple[str, bytes]) -> list[Entry]:
+    headers = [read_header(batch, 0) for _, batch in appended]
+    return [(name, batch, header.base_offset, header.next_offset) for (name, batch), header in zip(appended, headers, strict=True)]
+
+
+def keys(log: Log) -> list[bytes]:
+    return [key for some in log.facts() for key, _ in some if key is not None]
+
+
+class Written:
+    """A file of turns, as bytes, and what each log was told to have after each turn."""
+
+    def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
+        disk = made()
+        file = TurnLog(disk, FOLDER, 1)
+        self.told: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # how many batches, before the first turn and after each
+        self.starts = [0]
+        for names in turns:
+            count = dict(self.told[-1])
+            file.write(turn(*[(name, stamped(f"{name} {count[name]}", count[name])) for name in names]))
+            for name in names:
+                count[name] += 1
+            self.told.append(count)
+            self.starts.append(file.size)
+        self.data = read(disk, f"{FOLDER}/{PREFIX}1")
+
+    def keys(self, name: str) -> list[bytes]:
+        return [f"{name} {number}.0".encode() for number in range(self.told[-1][name])]
+
+
+def made(*files: bytes) -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_folder(FOLDER)
+    for number, data in enumerate(files, 1):
+        overwrite(disk, f"{FOLDER}/{PREFIX}{number}", data)
+    return disk
+
+
+def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
+    """As that version wrote them."""
+    data = b""
+    for appended in turns:
+        body = b"".join(len(name).to_bytes(2, "big") + len(one).to_bytes(4, "big") + name.encode() + one for name, one in appended)
+        data += google_crc32c.value(body).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
+    return data
+
+
+OLD = [[("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))], [("b-0", stamped("b-0 1", 1))], [("a-0", stamped("a-0 1", 1))]]
