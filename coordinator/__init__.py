@@ -1,4 +1,4 @@
-"""Consumer groups as state machines: pure, told the time, and asked one call at a time."""
+"""Consumer groups as state machines without I/O: each call gets the time as an argument and runs to its end."""
 
 from coordinator.calls import (
     Commit,

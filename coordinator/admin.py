@@ -1,4 +1,4 @@
-"""What administrators ask of a group: describe, list, delete it, or some of its offsets."""
+"""Administration of groups: describe, list, delete a group, delete some of its offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 
 
 def describe(group: Group | None) -> Description:
-    """Metadata is shown in STABLE alone, assignments always."""
+    """Metadata is shown only in STABLE, assignments in every state, as in Kafka."""
     if group is None:
         return Description(State.DEAD.shown)
     stable = group.state == State.STABLE
@@ -39,7 +39,7 @@ def listed(group: Group) -> ListedGroup:
 
 
 def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
-    """Only what nobody is in goes; its offsets first. Ids that were handed out do not protect it."""
+    """Only a group without members can be deleted; member ids handed out but not used yet do not count. Offsets go first."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
     tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
@@ -52,17 +52,17 @@ def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
 
 
 def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
-    """The group is no more, and whoever was given an id for it is unknown."""
+    """Drop the group and the member ids handed out for it."""
     for pending in group.pending.values():
         out.deadlines.remove(pending)
     group.pending.clear()
     out.deadlines.remove(group)
-    group.end()
+    group.invalidate()
     del groups[group.id]
 
 
 def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) -> tuple[int, list[int]]:
-    """Offsets that members still subscribe to stay; one that is not there is as good as deleted."""
+    """Offsets of subscribed topics are refused; deleting an offset that does not exist succeeds."""
     if group.state != State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP, []
     codes: list[int] = []
@@ -79,9 +79,9 @@ def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) ->
 
 
 def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterator[None]:
-    """What was committed up to the moment at which its topic was deleted; what came later is for another topic of that name.
+    """Drop the offsets of deleted topics. `deleted` has the deletion time of each: later commits belong to a new topic of that name.
 
-    Yields when what was found should go to the log as a step of its own.
+    Yields when the tombstones so far fill a batch.
     """
     size = 0
     for topic in [topic for topic in group.offsets if topic in deleted]:

@@ -1,4 +1,4 @@
-"""What the core is asked and what it answers, in its own terms: versions and wire formats end before it."""
+"""Requests and replies of the coordinator, independent of API versions and wire formats."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class JoinRequest:
-    """A JoinGroup. `needs_member_id` (from v4): a newcomer without instance id gets its id first (KIP-394);
-    `knows_skip_assignment` (from v9): a leader that came back can be told so (KIP-814)."""
+    """A JoinGroup. `needs_member_id` (from v4): a new dynamic member gets its id first and joins again with it (KIP-394).
+    `knows_skip_assignment` (from v9): a returning static leader can be told to skip the assignment (KIP-814)."""
 
     __slots__ = (
         "client_host",
@@ -60,15 +60,15 @@ class JoinRequest:
         self.reason = reason
 
 
-# Id, instance id and the metadata of the selected protocol: what the leader is told of a member.
+# A member in the leader's reply: id, instance id, metadata of the selected protocol.
 JoinedMember = tuple[str, str | None, bytes]
 
 
 class JoinReply:
-    """The answer to a JoinGroup, the same for all followers of a generation: each waiter has its own member id.
+    """The reply to a JoinGroup. All followers of a generation share it: the member id is in the waiter.
 
-    An error has generation -1 and no protocol, with the exceptions that the rules name. `written` is for whoever sends it:
-    what stands before the member id is written once, for the leader too.
+    An error has generation -1 and no protocol, except in `replace_in_stable`. `written` caches the encoded part before the
+    member id by version; leader and followers share it.
     """
 
     __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
@@ -118,7 +118,7 @@ class SyncRequest:
 
 
 class SyncReply:
-    """The answer to a SyncGroup, the same for all members of a generation: each waiter has its own assignment.
+    """The reply to a SyncGroup. All members of a generation share it: the assignment is in the waiter.
 
     An error has no protocol and no assignment. `written` as in JoinReply.
     """
@@ -133,21 +133,21 @@ class SyncReply:
 
 
 class JoinWaiter(Held, Protocol):
-    """Where the answer to a JoinGroup goes: now, or when other members have joined."""
+    """Receives the reply to a JoinGroup, at once or when the other members have joined."""
 
     member_id: str
     reply: JoinReply | None
 
 
 class SyncWaiter(Held, Protocol):
-    """Where the answer to a SyncGroup goes."""
+    """Receives the reply to a SyncGroup, at once or when the leader has sent the assignments."""
 
     assignment: bytes
     reply: SyncReply | None
 
 
 class Leaver(NamedTuple):
-    """Whom a LeaveGroup names; an administrator names an instance alone."""
+    """One member named in a LeaveGroup. An administrator gives only the instance id."""
 
     member_id: str
     instance_id: str | None
@@ -155,7 +155,7 @@ class Leaver(NamedTuple):
 
 
 class Commit:
-    """An OffsetCommit of partitions that exist. `too_large` afterwards has the (topic, partition) whose metadata is too long."""
+    """An OffsetCommit for existing partitions. `too_large` is a result: (topic, partition) of metadata over the limit."""
 
     __slots__ = ("generation", "group_id", "instance_id", "member_id", "missing_group_error", "retention_ms", "too_large", "topics")
 
@@ -197,7 +197,7 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What DescribeGroups shows; a group that is not there is Dead and otherwise empty."""
+    """One group in DescribeGroups; an unknown group is Dead and otherwise empty."""
 
     state: str
     protocol_type: str = ""

@@ -1,18 +1,18 @@
-"""What the core is told once: the limits of groups and of what is kept of their offsets."""
+"""Settings of the coordinator: limits of groups, retention of offsets."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-# A member that never got into a generation is given up after this long, parked or not (KAFKA-7610).
+# A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# Notes (`notes.py`) that one group may make at once, for each newcomer besides, and how long it takes to earn one more.
+# The note budget of a group (`notes.py`): its size, the extra for each new member, and how long it takes to regain one note.
 NOTES_AT_ONCE: Final = 200
 NOTES_PER_NEWCOMER: Final = 4
 MS_PER_NOTE: Final = 50
 
-BATCH_BYTES_MAX: Final = 1_048_588  # as Kafka has it
+BATCH_BYTES_MAX: Final = 1_048_588  # Kafka's default of max.message.bytes
 
 
 class GroupConfig(NamedTuple):
@@ -25,5 +25,5 @@ class GroupConfig(NamedTuple):
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
-    # The facts of one operation must fit into one batch: more are refused before anything is applied.
+    # The facts of one operation must fit into one batch; otherwise the operation is refused before it changes anything.
     batch_bytes_max: int = BATCH_BYTES_MAX

@@ -1,8 +1,8 @@
-"""Who is due. A deadline is an absolute millisecond on the object it belongs to; here stands when to look at it again.
+"""A timer wheel. Each object keeps its own deadline in absolute milliseconds; the wheel keeps when to look at it.
 
-A wheel of slots, one tick wide, holds everybody with a deadline. One that moves later, as by a heartbeat, changes nothing
-here: when its slot comes, the object is scheduled_at again under the deadline it has by then. What is due within a tick goes
-to a heap, so that nobody is fenced or evicted early or late by the width of a slot.
+Slots are one tick wide. Moving a deadline later, as a heartbeat does, does not touch the wheel: when the slot comes, the
+object is scheduled again for its current deadline. Objects due within a tick go to a heap, so that deadlines are exact to
+the millisecond and not to the width of a slot.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ NEVER: Final = 1 << 62
 
 
 class Timed:
-    """Something with a deadline. `scheduled_at` is the moment at which it will be looked at, NEVER when nobody will.
+    """An object with a deadline. The wheel looks at it at `scheduled_at`; NEVER: it is not in the wheel.
 
-    Of what is due in the same millisecond a smaller `rank` comes first.
+    Of objects due in the same millisecond, the smaller `rank` comes first.
     """
 
     __slots__ = ("deadline", "scheduled_at")
@@ -35,19 +35,19 @@ class Deadlines:
 
     def __init__(self) -> None:
         self.wake_at = NEVER
-        self._slots: dict[int, dict[Timed, None]] = {}  # by the moment at which a slot begins
-        self._moments: list[int] = []  # a heap of these
+        self._slots: dict[int, dict[Timed, None]] = {}  # start of the slot -> its objects
+        self._moments: list[int] = []  # a heap of the starts
         self._soon: list[tuple[int, int, int, Timed]] = []  # a heap of (deadline, rank, number, item)
         self._number = 0
 
     def set(self, item: Timed, deadline: int) -> None:
-        """The item's deadline, earlier or later than before."""
+        """Set the item's deadline, earlier or later than before."""
         item.deadline = deadline
         if deadline < item.scheduled_at:
             self._file(item)
 
     def reschedule(self, item: Timed) -> None:
-        """Its deadline was moved to before the moment it is scheduled_at under."""
+        """Schedule an item whose deadline is now before `scheduled_at`."""
         self._file(item)
 
     def _file(self, item: Timed) -> None:
@@ -63,7 +63,7 @@ class Deadlines:
         slot[item] = None
 
     def remove(self, item: Timed) -> None:
-        """It has no deadline any more."""
+        """Clear the item's deadline."""
         item.deadline = NEVER
         self._forget(item)
         item.scheduled_at = NEVER
@@ -74,9 +74,9 @@ class Deadlines:
             slot.pop(item, None)
 
     def pop(self, now: int) -> Timed | None:
-        """The next one whose deadline has come, without its deadline now; None when there is none, and then `wake_at` is known anew.
+        """Return the next item that is due and clear its deadline; None: no item is due, and `wake_at` is up to date.
 
-        One at a time, for what happens to the first may give the second more time.
+        One item a call: handling the first may move the deadline of the second.
         """
         soon = self._soon
         while self._moments and self._moments[0] <= now:
@@ -87,13 +87,13 @@ class Deadlines:
             if item.deadline <= now:
                 item.deadline = item.scheduled_at = NEVER
                 return item
-            if item.scheduled_at <= now:  # it has moved since
+            if item.scheduled_at <= now:  # its deadline has moved later
                 self._put(item, now)
         self._set_wake()
         return None
 
     def _put(self, item: Timed, now: int) -> None:
-        """Its moment has come: look at it again when its deadline does, which may have moved."""
+        """Schedule an item whose slot has come, for the deadline it has now."""
         item.scheduled_at = NEVER
         if item.deadline < now + TICK_MS:
             self._number += 1

@@ -1,4 +1,4 @@
-"""Offsets that nobody came back for expire, and with the last one its group (KIP-211)."""
+"""Expiry of unused offsets, and of an empty group with its last offset (KIP-211)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from coordinator.offsets import forget
 from coordinator.outcome import Outcome
 from coordinator.states import State
 
-# Looked at in one go: some ten milliseconds. Whatever is left is looked at in the next turn.
+# One part of a sweep takes some ten milliseconds; the rest follows in later turns.
 OFFSETS_AT_ONCE = 5_000
 GROUPS_AT_ONCE = 2_000
-# Steps of the clock below a minute count at once, so what was stored just now may lie as far ahead; or twice, after one ahead and one back.
+# Clock steps below a minute are accepted, so a stored time may lie up to two such steps (ahead, then back) in the future.
 AHEAD_MS: Final = 120_000
 
 
 class Sweep(Timed):
-    """When the next look at a shard's offsets is due, and which groups are left of the one under way."""
+    """Deadline of a shard's next sweep, and the groups left in the current one."""
 
     __slots__ = ("left",)
 
@@ -36,9 +36,9 @@ def plan(out: Outcome, sweep: Sweep) -> None:
 
 
 def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -> Iterator[None]:
-    """One part of a sweep; yields when what was found should go to the log as a step of its own.
+    """One part of a sweep; yields when the tombstones so far fill a batch.
 
-    `steady_ms` as in `Shard.advance`: while the clock is not to be trusted, nothing expires.
+    `steady_ms` as in `Shard.advance`: nothing expires until the clock is steady.
     """
     if steady_ms < 0:
         plan(out, work)
@@ -61,13 +61,13 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -
             size += cost
     yield
     if work.left:
-        out.deadlines.set(work, out.now + 1)  # the step under way would take it up again at once
+        out.deadlines.set(work, out.now + 1)  # at `now`, the current `advance` would continue it at once
     else:
         plan(out, work)
 
 
 def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
-    """Tombstones for what has expired; the group's own comes last, when nothing is left of it."""
+    """Tombstones of expired offsets, and the group's own last if it is empty and has no offsets left."""
     facts: list[Fact] = []
     over = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
     for topic, partition in over:
@@ -80,10 +80,10 @@ def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: in
 
 
 def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
-    """Counted from the commit where no group keeps it alive, from the moment the group became empty where one did."""
+    """Retention counts from the commit in a simple group or an unsubscribed topic, else from when the group became empty."""
     base_is_commit = True
     if group.protocol_type is None:
-        pass  # a simple group: only commits tell that it lives
+        pass  # a simple group, used for commits without membership
     elif group.state == State.EMPTY:
         base_is_commit = group.state_ms == -1
     elif not (group.state == State.STABLE and group.protocol_type == CONSUMER) or group.subscribed is None or group.subscribes_to(topic):
@@ -95,5 +95,5 @@ def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms:
 
 
 def _age(out: Outcome, stored_ms: int, steady_ms: int) -> int:
-    """How long ago that was. A wrong clock stored what lies ahead of this one, and not after it was put right."""
+    """The time since `stored_ms`. A time in the future came from a wrong clock, so it was stored before `steady_ms`."""
     return out.wall - (stored_ms if stored_ms <= out.wall + AHEAD_MS else steady_ms)

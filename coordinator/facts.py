@@ -1,7 +1,7 @@
-"""Everything that survives a crash <-> the records of Kafka's __consumer_offsets.
+"""Facts in the record formats of Kafka's __consumer_offsets.
 
-A group record is an image of the whole group (value version 3); an offset record is one committed offset (version 3, or 1
-when it has an expiry of its own). Older and newer versions are read.
+A group record is an image of the whole group (value version 3). An offset record is one committed offset (version 3, or 1
+with an explicit expiry). Older and newer versions can be read.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _EPOCH_AND_SIZE: Final = Struct(">ih").pack
 _INT64: Final = Struct(">q")
 _OFFSET_V3: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 PLAIN_OFFSET: Final = Struct(">hqihq").pack  # version 3 without metadata, commit time at its end
-PARTITION: Final = _FOUR_BYTES  # the end of an offset's key, where no call is to be spent on it
+PARTITION: Final = _FOUR_BYTES  # the end of an offset key, for callers that inline `offset_key`
 _OFFSET_V1: Final = Struct(">hqh")
 
 
 def storable(*texts: str | None) -> bool:
-    """Whether each fits into a record: ids made from the longest allowed names do not."""
+    """Whether each text fits into a record. Member ids are longer than the names they are made from, so they may not."""
     return not any(text is not None and len(text) > _CHARACTERS_SURELY_FIT and len(text.encode()) > TEXT_BYTES_MAX for text in texts)
 
 
@@ -62,7 +62,7 @@ def group_image(
     protocol: str | None,
     assignments: dict[str, bytes] | None = None,
 ) -> bytes:
-    """The image of the group with the given members; `assignments` stand in for those they have."""
+    """Encode the group with the given members; `assignments` replaces the members' current ones."""
     out = [_TWO_BYTES(GROUP_VALUE_VERSION)]
     _write_text(out, group.protocol_type or "")
     out.append(_FOUR_BYTES(group.generation))
@@ -71,7 +71,7 @@ def group_image(
     member_list = list(members)
     out.append(_TIME_AND_COUNT(group.state_ms, len(member_list)))
     for member in member_list:
-        # Written out: a rebalance of ten members is mostly this.
+        # Inlined: this loop takes most of the time of a rebalance.
         id = member.id.encode()
         client_id = member.client_id.encode()
         host = member.client_host.encode()
@@ -93,8 +93,8 @@ def group_image(
 
 
 def with_generation(image: bytes, generation: int, state_ms: int) -> bytes:
-    """The image of a group in which nothing else has changed."""
-    at = 4 + _SIZE(image, 2)[0]  # behind version and protocol type
+    """The image with another generation and time, and everything else unchanged."""
+    at = 4 + _SIZE(image, 2)[0]  # after version and protocol type
     protocol_at = at + 4
     leader_at = protocol_at + 2 + _SIZE(image, protocol_at)[0]
     time_at = leader_at + 2 + _SIZE(image, leader_at)[0]
@@ -114,10 +114,10 @@ def read_image(value: bytes) -> GroupMetadataValue:
 
 
 def with_current_ids(image: bytes, statics: dict[str, str]) -> bytes | None:
-    """The image with the member ids that its instances have now; None when they have not changed.
+    """The image with the current member ids of static members; None when they have not changed.
 
-    Without it a coordinator that takes over between a static member's return and the next image would fence the process
-    that lives.
+    Without it, a coordinator that takes over between a static member's return and the next image would fence the running
+    process.
     """
     stored = read_image(image)
     changed = False
@@ -145,7 +145,7 @@ def offset_key(prefix: bytes, partition: int) -> bytes:
 
 
 def after_offset(leader_epoch: int, metadata: bytes) -> bytes:
-    """What an offset's value has between the offset and the commit time."""
+    """The bytes of an offset value between the offset and the commit time."""
     return _EPOCH_AND_SIZE(leader_epoch, len(metadata)) + metadata
 
 
@@ -154,12 +154,12 @@ def offset_value(offset: int, leader_epoch: int, metadata: bytes, commit_ms: int
 
 
 def expiring_offset_value(offset: int, metadata: bytes, commit_ms: int, expire_ms: int) -> bytes:
-    """Version 1: the last one with an expiry of its own; it has no leader epoch."""
+    """Version 1, the last with an explicit expiry; it has no leader epoch."""
     return _OFFSET_V1.pack(1, offset, len(metadata)) + metadata + _INT64.pack(commit_ms) + _INT64.pack(expire_ms)
 
 
 def read_offset(value: bytes) -> StoredOffset:
-    """Written out for the version that is written; everything else by the general way."""
+    """Read version 3 directly, other versions by the generated decoder."""
     if value[:2] == b"\0\3":
         try:
             _, offset, leader_epoch, size = _OFFSET_V3.unpack_from(value, 0)

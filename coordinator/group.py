@@ -1,4 +1,4 @@
-"""One group: who is in it, in which state, and what is stored for it. Only its shard calls it, one call at a time."""
+"""One consumer group: its state, members and committed offsets. Only its shard calls it, one call at a time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from coordinator.voting import vote
 CONSUMER = "consumer"
 
 
-class Unread(Protocol):
-    """Offsets that were committed and that nobody has looked at yet."""
+class UnreadCommit(Protocol):
+    """A repeated commit whose offsets are decoded only when they are read."""
 
     def fold(self, offsets: dict[str, TopicOffsets], /) -> None:
-        """Put them where they belong."""
+        """Decode the commit into `offsets`."""
         ...
 
 
 class TopicOffsets:
-    """The offsets stored for one topic: encoded values by partition, and how their record keys begin."""
+    """The committed offsets of one topic: encoded values by partition, and the common prefix of their record keys."""
 
     __slots__ = ("key_prefix", "values")
 
@@ -35,7 +35,7 @@ class TopicOffsets:
 
 
 class Group(Timed):
-    """Its deadline is the end of the join phase while PREPARING, and after that the moment until which members must sync."""
+    """Its deadline is the end of the join phase in PREPARING, and the end of the sync phase after it."""
 
     __slots__ = (
         "_longest_ms",
@@ -78,13 +78,13 @@ class Group(Timed):
         "version",
     )
 
-    rank: ClassVar[int] = 1  # sessions end before phases, as they begin before them
+    rank: ClassVar[int] = 1  # of equal deadlines, sessions end before phases
 
     def __init__(self, id: str, now: int, wall: int) -> None:
         super().__init__()
         self.id = id
         self.state = EMPTY
-        self.state_ms = wall  # when it came into this state, as stored; -1 when a log did not tell
+        self.state_ms = wall  # wall time of the last state change, as stored; -1: unknown
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation = 0
@@ -92,36 +92,36 @@ class Group(Timed):
         self.members: dict[str, Member] = {}
         self.statics: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, Pending] = {}
-        self.pending_sync: dict[str, None] = {}  # who has not asked for its assignment since the last join phase
+        self.pending_sync: dict[str, None] = {}  # members without a SyncGroup since the last join phase
         self.parked_joins = 0  # members with a parked JoinGroup
         self.protocol_counts: dict[str, int] = {}
-        # The phase that begins with the first member of an empty group; it may be extended while more keep coming.
+        # The first join phase of an empty group, extended while members keep joining.
         self.initial = False
         self.new_member_added = False
         self.delay_ms = 0
         self.delay_remaining_ms = 0
-        # Metadata of all members when the last join phase ended; None: not known.
+        # Metadata of all members when the last join phase ended; None: unknown.
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
-        self.sync_reply: SyncReply | None = None  # what all are told with their assignments, until the next generation
+        self.sync_reply: SyncReply | None = None  # shared by all members of the generation
         self._offsets: dict[str, TopicOffsets] = {}
-        self._unread: dict[Unread, None] = {}  # commits that are not in there yet, the newest last
-        self.newest: Unread | None = None  # that one
-        self.offsets_mark = object()  # another one whenever an offset has changed, but for those that are not read yet
-        self.version = object()  # another one whenever a heartbeat or a commit may be answered otherwise than the same one before
+        self._unread: dict[UnreadCommit, None] = {}  # repeated commits that are not in `_offsets` yet, the newest last
+        self.newest: UnreadCommit | None = None  # the last of them
+        self.offsets_mark = object()  # replaced when an offset changes, except by commits in `_unread`
+        self.version = object()  # replaced when a cached verdict on a heartbeat or commit may be stale
         self.last_image: bytes | None = None  # the newest group record, as stored
-        self.image_changed = True  # in something that is in an image, besides generation, time and assignments
-        self._longest_ms = -1  # of the rebalance timeouts, -1 when it has to be looked for
-        self.static_ids_changed = False  # an instance that may be in it has another member id now
+        self.image_changed = True  # the next image differs in more than generation, time and assignments
+        self._longest_ms = -1  # cached rebalance_timeout_ms, -1: unknown
+        self.static_ids_changed = False  # a static member's id may differ from the one in last_image
         self.round_start_ms = now
-        self.phase_start_ms = now  # the same moment as state_ms, for durations
-        self.laggards: list[str] = []  # who did not rejoin in time for the last join phase
+        self.phase_start_ms = now  # the same moment as state_ms, monotonic
+        self.laggards: list[str] = []  # members that did not rejoin in time for the last join phase
         self.note_budget = NOTES_AT_ONCE
-        self.note_earned_ms = now  # what it earned until then is in the budget
+        self.note_earned_ms = now  # notes earned until then are in the budget
         self.notes_dropped = 0
-        self.notes_numbered = 0  # made and dropped, since the first one that was made; its time tells one count from another
+        self.notes_numbered = 0  # notes made and dropped since `notes_counted_from`
         self.notes_counted_from = -1
-        self.extended_at_ms = -1  # the `phase_start_ms` of the phase that was prolonged, as the log was slow
+        self.extended_at_ms = -1  # the `phase_start_ms` whose phase was extended because the log was slow
 
     # Members.
 
@@ -137,13 +137,13 @@ class Group(Timed):
         self.members_changed()
 
     def members_changed(self) -> None:
-        """Members came, went or changed: what was known of all of them together is to be found anew."""
+        """Drop what is cached about all members."""
         self.image_changed = True
         self._longest_ms = -1
         self.version = object()
 
     def remove(self, member: Member) -> None:
-        """Take it out; what is parked on it is the caller's to answer before."""
+        """Remove a member whose parked requests the caller has answered."""
         del self.members[member.id]
         if member.instance_id is not None and self.statics.get(member.instance_id) == member.id:
             del self.statics[member.instance_id]
@@ -155,8 +155,8 @@ class Group(Timed):
             self.leader = next(iter(self.members), None)
         self.members_changed()
 
-    def end(self) -> None:
-        """It is no more; who still has it is not to believe it."""
+    def invalidate(self) -> None:
+        """Invalidate cached verdicts about a deleted group."""
         self.version = object()
 
     def count_protocols(self, protocols: Protocols, by: int) -> None:
@@ -176,12 +176,12 @@ class Group(Timed):
 
     @property
     def all_parked(self) -> bool:
-        """All members have rejoined, and nobody who was given an id is still expected."""
+        """All members have rejoined, and no member id is pending."""
         return self.parked_joins == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members'."""
+        """The longest of the members' rebalance timeouts."""
         longest = self._longest_ms
         if longest < 0:
             longest = 0
@@ -194,7 +194,7 @@ class Group(Timed):
     # Protocols.
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member that offers these could be in the group; the sender's own old offer counts as well."""
+        """Whether a member with this offer could be in the group; a rejoining member's old offer still counts."""
         if not protocols:
             return False
         if self.state is EMPTY:
@@ -206,32 +206,32 @@ class Group(Timed):
         return not size or any(counts.get(name) == size for name, _ in protocols)
 
     def select_protocol(self, instead: Member | None = None, protocols: Protocols = ()) -> str:
-        """The protocol that most members prefer among those that all support; `protocols` as if `instead` offered them."""
+        """The protocol that most members prefer of those all support; `protocols` stands in for the offer of `instead`."""
         return vote([protocols if member is instead else member.protocols for member in self.members.values()])
 
     def all_metadata(self) -> list[bytes]:
-        """What each member says about the selected protocol."""
+        """Each member's metadata for the selected protocol."""
         name = self.protocol_name
         found: list[bytes] = []
         offer: Protocols = ()
         metadata = b""
         for member in self.members.values():
-            if member.protocols is not offer:  # mostly all have the same
+            if member.protocols is not offer:  # mostly they share one object
                 offer = member.protocols
                 metadata = member.metadata(name)
             found.append(metadata)
         return found
 
-    # Subscriptions: read when somebody asks, which is rare.
+    # Subscriptions: decoded on demand, which is rare.
 
     def remember_subscriptions(self, metadata: list[bytes]) -> None:
-        """What the members are subscribed to counts as of the end of a join phase (or of a replay)."""
+        """Keep the subscriptions at the end of a join phase or a replay."""
         self._subscribed = None
         self.subscriptions = tuple(metadata) if self.protocol_type == CONSUMER else None
 
     @property
     def subscribed(self) -> frozenset[str] | None:
-        """The topics that members subscribe to, None when that cannot be told."""
+        """The topics that members subscribe to; None: unknown."""
         if self.subscriptions is None:
             return None
         if self._subscribed is None:
@@ -246,7 +246,7 @@ class Group(Timed):
             return self.protocol_type == CONSUMER
         return topic in subscribed
 
-    # Offsets: a commit that comes again is only kept, and read when somebody asks. Mostly the next one of the kind comes before.
+    # Offsets: a repeated commit is decoded only when offsets are read; mostly the next commit replaces it before that.
 
     @property
     def offsets(self) -> dict[str, TopicOffsets]:
@@ -258,14 +258,14 @@ class Group(Timed):
     def offsets(self, offsets: dict[str, TopicOffsets]) -> None:
         self._offsets = offsets
 
-    def keep(self, commit: Unread) -> None:
-        """It is newer than all before; called again for one that is kept already, it is that once more."""
+    def add_unread(self, commit: UnreadCommit) -> None:
+        """Add the commit, or move it to the end, as the newest."""
         self._unread.pop(commit, None)
         self._unread[commit] = None
         self.newest = commit
 
-    def let_go(self, commit: Unread) -> None:
-        """Keep it no longer, only its offsets."""
+    def decode_unread(self, commit: UnreadCommit) -> None:
+        """Decode the commit's offsets, so that the object can be dropped."""
         if commit in self._unread:
             self._read_all()
 
@@ -274,10 +274,10 @@ class Group(Timed):
         for commit in self._unread:
             commit.fold(self._offsets)
         self._unread.clear()
-        self.changed_offsets()
+        self.invalidate_offsets()
 
-    def changed_offsets(self) -> None:
-        """What was read of its offsets before is not to be told again."""
+    def invalidate_offsets(self) -> None:
+        """Invalidate cached replies to OffsetFetch."""
         self.offsets_mark = object()
 
     def all_offsets(self) -> Iterable[tuple[str, int, bytes]]:

@@ -1,9 +1,8 @@
 """The hold rule: a reply leaves when every fact its shard emitted before it is durable.
 
-A shard changes memory at once and goes on; what it learned on the way collects here. Whoever drives the shard (the
-broker's turn, the simulator) takes the facts, appends them, and says how far the log has come; replies leave in the
-order they were given. So nobody outside ever sees a state that is not in the log, and the core needs no "pending"
-variants of its states.
+A shard changes memory at once and goes on; its facts and replies collect here. The driver of the shard (the broker's turn,
+or a simulation) takes the facts, appends them and confirms how far the log is durable; replies leave in their order. So no
+client sees a state that is not in the log, and the core needs no "pending" variants of its states.
 """
 
 from __future__ import annotations
@@ -16,37 +15,37 @@ from coordinator.config import BATCH_BYTES_MAX
 from protocol.batch import seal
 from protocol.batch_writing import write_facts
 
-# A fact in the form in which it is stored: record key and value, a null value being a tombstone.
+# A fact as it is stored: record key and value; a null value is a tombstone.
 Fact = tuple[bytes, bytes | None]
 
-# What a record costs in a batch beyond its key and value, at most: length, attributes, timestamp and offset deltas,
-# the lengths of key and value, the count of headers.
+# The most a record takes in a batch besides key and value: length, attributes, timestamp and offset deltas, lengths of key
+# and value, header count.
 RECORD_OVERHEAD_BYTES: Final = 28
 BATCH_OVERHEAD_BYTES: Final = 61
 
 
 class Held(Protocol):
-    """A reply that is ready but may not leave yet."""
+    """A reply that is complete but waits for facts to become durable."""
 
     def release(self) -> None: ...
 
     def fail(self, error: int) -> None: ...
 
 
-# What is done about a reply that raised while it was released or failed. All others get their turn.
-Spoiled = Callable[[Held, Exception], None]
+# Handles an exception of one reply in release() or fail(); the other replies still leave.
+ReplyErrorHandler = Callable[[Held, Exception], None]
 
 
-def raise_on(held: Held, error: Exception) -> None:
+def reraise(held: Held, error: Exception) -> None:
     raise error
 
 
 class Hold:
     """The facts and replies of one shard between memory and log.
 
-    `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the
-    log, and as safe as `offsets.flush` asks. Facts are written as records at once, and read nowhere else. A commit that
-    comes again puts its records and its reply here itself (`repeats.py`).
+    `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the log, and
+    as durable as `offsets.flush` asks. Facts are encoded as records at once. A repeated commit writes its records and its
+    reply here directly (`repeats.py`).
     """
 
     __slots__ = ("_batch_bytes_max", "_full", "durable", "emitted", "end", "held", "parts", "records", "room", "taken", "wall")
@@ -57,23 +56,23 @@ class Hold:
         self.taken = 0
         self.durable = 0
         self.held: deque[tuple[int, Held]] = deque()  # replies, and how many facts must be durable for each
-        self._full: deque[tuple[list[bytes], int]] = deque()  # batches to be taken before the one that grows
-        self.wall = -1  # the wall time of the newest repeated commit, and how records of that moment end
-        self.end = b""
+        self._full: deque[tuple[list[bytes], int]] = deque()  # full batches, taken before the open one
+        self.wall = -1  # the wall time of the newest repeated commit
+        self.end = b""  # how its records end: the encoded time
         self._begin()
 
     def _begin(self) -> None:
-        self.parts = [b""]  # of the batch that grows, its header first
+        self.parts = [b""]  # of the open batch, its header first
         self.records = 0
         self.room = self._batch_bytes_max - BATCH_OVERHEAD_BYTES
 
     def begin_batch(self) -> None:
-        """What comes next does not fit into the one that grows."""
+        """Close the open batch, which has no room for the next facts."""
         self._full.append((self.parts, self.records))
         self._begin()
 
     def emit(self, facts: list[Fact], size: int = 0) -> None:
-        """The facts of one operation; they reach the log in one batch or not at all. `size`, where it is known: facts_bytes."""
+        """Add the facts of one operation, which go to the log in one batch. `size` is their facts_bytes, if known."""
         if facts:
             size = size or facts_bytes(facts)
             if size > self.room and self.records:
@@ -84,7 +83,7 @@ class Hold:
             self.emitted += len(facts)
 
     def reply(self, held: Held) -> None:
-        """Release the reply at once when nothing it could have seen is still on its way to the log."""
+        """Release the reply at once if all facts are durable; otherwise hold it."""
         if self.durable == self.emitted and not self.held:
             held.release()
         else:
@@ -92,7 +91,7 @@ class Hold:
 
     @property
     def waiting(self) -> int:
-        """How many replies are held."""
+        """The number of held replies."""
         return len(self.held)
 
     @property
@@ -100,7 +99,7 @@ class Hold:
         return self.taken != self.emitted
 
     def take(self, timestamp: int) -> bytearray:
-        """The next batch for the log: whole operations, as many as fit, and at least one. How many facts that is more `taken` says."""
+        """Take the next batch for the log: one or more whole operations. `taken` grows by its facts."""
         if self._full:
             parts, records = self._full.popleft()
         else:
@@ -109,33 +108,33 @@ class Hold:
         self.taken += records
         return seal(parts, records, timestamp)
 
-    def confirm(self, durable: int, spoiled: Spoiled = raise_on) -> None:
-        """The log is safe up to fact number `durable`: release, in order, whatever waited for no more than that."""
+    def confirm(self, durable: int, on_error: ReplyErrorHandler = reraise) -> None:
+        """The log is durable up to fact number `durable`: release, in order, the replies that waited for it."""
         self.durable = durable
         held = self.held
         while held and held[0][0] <= durable:
             try:
-                if held[-1][0] <= durable:  # nearly always it is all of them
+                if held[-1][0] <= durable:  # nearly always all of them
                     for _ in range(len(held)):
                         reply = held.popleft()[1]
                         reply.release()
-                # Also what was given meanwhile, and waits for no more.
+                # Also replies added meanwhile.
                 while held and held[0][0] <= durable:
                     reply = held.popleft()[1]
                     reply.release()
             except Exception as error:
-                spoiled(reply, error)
+                on_error(reply, error)
 
-    def late(self, stamp: int, error: int, spoiled: Spoiled = raise_on) -> None:
-        """An append takes too long: what waits for it is answered with `error`; the append itself goes on."""
+    def late(self, stamp: int, error: int, on_error: ReplyErrorHandler = reraise) -> None:
+        """An append takes too long: replies that wait for it fail with `error`, while the append goes on."""
         held = self.held
         while held and held[0][0] <= stamp:
-            _fail(held.popleft()[1], error, spoiled)
+            _fail(held.popleft()[1], error, on_error)
 
-    def fail(self, error: int, spoiled: Spoiled = raise_on) -> None:
-        """The log refused: what is held gets `error`; facts that are not in the log are void.
+    def fail(self, error: int, on_error: ReplyErrorHandler = reraise) -> None:
+        """The log failed: held replies fail with `error`, and facts that are not durable are dropped.
 
-        The caller opens the shard anew from the log: its memory is ahead of what will ever be true.
+        The caller replays the shard from the log, since its memory is ahead of the log.
         """
         held = list(self.held)
         self.held.clear()
@@ -143,23 +142,23 @@ class Hold:
         self._begin()
         self.emitted = self.taken = self.durable
         for _, reply in held:
-            _fail(reply, error, spoiled)
+            _fail(reply, error, on_error)
 
 
-def _fail(reply: Held, code: int, spoiled: Spoiled) -> None:
+def _fail(reply: Held, code: int, on_error: ReplyErrorHandler) -> None:
     try:
         reply.fail(code)
     except Exception as error:
-        spoiled(reply, error)
+        on_error(reply, error)
 
 
 def facts_bytes(facts: list[Fact]) -> int:
-    """What the facts of one operation take in a batch, at most."""
+    """The most the facts of one operation take in a batch."""
     return sum(RECORD_OVERHEAD_BYTES + len(key) + (len(value) if value is not None else 0) for key, value in facts)
 
 
 class Gathering(Protocol):
-    """A reply made of several shards' parts."""
+    """A reply that is put together from parts of several shards."""
 
     def refuse_part(self, part: int, error: int) -> None: ...
 
@@ -167,7 +166,7 @@ class Gathering(Protocol):
 
 
 class Parts:
-    """Lets a reply over several shards leave when each of its parts may; a failed part is replaced, not the whole."""
+    """Sends a reply over several shards when each part may leave. Only the failed parts are replaced by errors."""
 
     __slots__ = ("_left", "whole")
 

@@ -1,4 +1,4 @@
-"""Who may speak for a member: by its id, and for a static member by the instance id that belongs to it."""
+"""The identity check of member id and instance id that most group requests begin with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from protocol.errors import ErrorCode
 
 
 def refusal(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """NONE when they name a member. An instance id that is not given never fences; one that is must be this member's."""
+    """NONE when the ids name a member. An instance id, if given, must belong to that member; otherwise the request is fenced."""
     if instance_id is not None:
         owner = group.statics.get(instance_id)
         if owner is None:

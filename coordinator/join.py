@@ -1,4 +1,4 @@
-"""JoinGroup: newcomers, members that rejoin, and static members that come back with no id."""
+"""JoinGroup: new members, members that rejoin, and static members that return without a member id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
 
 
 def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
-    """Nobody who is in is put out, but a static member that comes back without its id counts as one more."""
+    """The check of group.max.size. Members keep their place; a static member that returns without its id counts as new."""
     if group.state is EMPTY:
         return True
     member = group.members.get(request.member_id)
@@ -29,7 +29,7 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
 
 
 def remove_over_size(out: Outcome, group: Group, id: str) -> None:
-    """Refused for lack of room: whoever asks is no longer waited for."""
+    """A member refused for lack of room is removed, so that the rebalance does not wait for it."""
     member = group.members.get(id)
     if member is not None:
         remove(out, group, member, Removal.OVER_MAX_SIZE)
@@ -37,17 +37,16 @@ def remove_over_size(out: Outcome, group: Group, id: str) -> None:
 
 
 def offers_protocol_twice(request: JoinRequest) -> bool:
-    """Two metadata for one protocol leave open which one counts."""
+    """Refused, since it would be ambiguous which of the two metadata counts."""
     protocols = request.protocols
     return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
 
 
-# Newcomers.
+# New members.
 
 
 def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """A client that never reads its answers would leave a ghost behind at each attempt; an id that is not used is just forgotten
-    (KIP-394)."""
+    """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
     pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -101,26 +100,26 @@ def note_join(out: Outcome, group: Group, member: Member, request: JoinRequest) 
 
 
 def subscription_hash(member: Member) -> int:
-    """Tells one offer from another."""
+    """A checksum of the metadata, to compare subscriptions between notes."""
     return crc32(member.protocols[0][1])
 
 
-# Members that are known.
+# Known members.
 
 LEADER_REJOINED: Final = Cause.LEADER_REJOINED
 
 
 def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """COMPLETING: an unchanged member lost the answer, or never saw it."""
+    """COMPLETING: a member whose offer is unchanged missed the reply, so it is sent again."""
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
-        told = joined_members(group, group.all_metadata()) if group.leader == member.id else ()
-        out.reply_join(waiter, member.id, join_reply(group, told))
+        members = joined_members(group, group.all_metadata()) if group.leader == member.id else ()
+        out.reply_join(waiter, member.id, join_reply(group, members))
 
 
 def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """STABLE: a leader that joins again wants a rebalance, for it has seen that topics changed."""
+    """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
     if group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
@@ -128,7 +127,7 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """The member is parked with what it offers now, and everybody else is called back."""
+    """Park the member with its current offer and begin a rebalance."""
     cause = LEADER_REJOINED if member.repeatable_join is request else update_member(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
@@ -138,7 +137,7 @@ def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, wai
 
 
 def update_member(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
-    """What it offers and asks for counts from now on."""
+    """Take over the timeouts and protocols of the request."""
     member.repeatable_join = None
     if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
         member.rebalance_timeout_ms = out.intern_number(request.rebalance_timeout_ms)
@@ -151,7 +150,7 @@ def update_member(out: Outcome, group: Group, member: Member, request: JoinReque
 
 
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
-    """One JoinGroup of a member waits at a time: an older one, whose connection is likely gone, is answered."""
+    """Park at most one JoinGroup of a member: an older one, likely of a lost connection, is refused."""
     if member.join is not None:
         out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     else:
@@ -159,11 +158,11 @@ def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None
     member.join = waiter
 
 
-# Static members that come back.
+# Returning static members.
 
 
 def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """The process behind an instance id was restarted and takes its seat under a new id; the old one is fenced (KIP-345)."""
+    """A restarted static member takes its seat under a new member id, and a rebalance begins; the old id is fenced (KIP-345)."""
     new = _successor(out, old, request, id)
     cause = Cause.STATIC_DURING_COMPLETING if group.state is COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
     happened = Replacement.PROTOCOL_CHANGED
@@ -177,7 +176,7 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
 
 
 def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """Nobody else is disturbed, unless the member's new offer changes what the group would agree on."""
+    """As `replace`, without a rebalance unless the member's new offer would change the selected protocol."""
     if group.select_protocol(old, request.protocols) != group.protocol_name:
         replace(out, group, old, request, waiter, id)
         return
@@ -187,7 +186,7 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
     image = group_image(group, members, id if old_leader == old.id else old_leader, group.protocol_name)
     fact = (group_key(group.id), image)
     if not out.fits([fact]):
-        # What does not fit is refused before anything is applied: the old member is as it was.
+        # Refused before anything changes: the old member keeps its seat.
         error = ErrorCode.UNKNOWN_SERVER_ERROR
         out.reply_join(waiter, "", JoinReply(error, group.generation, group.protocol_type, group.protocol_name, old_leader))
         return
@@ -215,7 +214,7 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
 
 
 def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
-    """Everything that was the old id's is the new one's, at the same place among the members."""
+    """Replace the old member by the new one, at the same place in the order of members."""
     if old.join is not None:
         out.refuse_join(old.join, old.id, ErrorCode.FENCED_INSTANCE_ID)
         group.parked_joins -= 1
@@ -223,25 +222,25 @@ def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
         out.refuse_sync(old.sync, ErrorCode.FENCED_INSTANCE_ID)
     old.join = old.sync = None
     out.deadlines.remove(old)
-    group.members = {new.id if member is old else one: new if member is old else member for one, member in group.members.items()}
+    group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}
     assert new.instance_id is not None
     group.statics[new.instance_id] = new.id
     group.count_protocols(old.protocols, -1)
     group.count_protocols(new.protocols, 1)
     if old.id in group.pending_sync:
-        group.pending_sync = {new.id if one == old.id else one: None for one in group.pending_sync}
+        group.pending_sync = {new.id if id == old.id else id: None for id in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
     group.members_changed()
-    # Its first session is as long as the old one's was.
+    # As in Kafka, the first session has the old member's timeout.
     out.deadlines.set(new, out.now + old.session_timeout_ms)
 
 
 def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
-    """No rebalance. A leader must not compute assignments: nobody would take them. Old clients are told that another leads."""
+    """Keep the returning leader from computing assignments that would be ignored: before v9 the reply names its old id as leader."""
     if group.leader == new.id and knows_skip_assignment:
-        told = joined_members(group, group.all_metadata())
-        return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, told, True)
+        members = joined_members(group, group.all_metadata())
+        return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, members, True)
     return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, old_leader)
 
 

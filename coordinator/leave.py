@@ -1,4 +1,4 @@
-"""LeaveGroup: members that go, and administrators that remove static ones by their instance id alone (KIP-345)."""
+"""LeaveGroup: members that leave, and static members removed by an administrator by instance id (KIP-345)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from protocol.messages.coordinator_notes import MemberGone
 
 
 def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
-    """One code for each, in order; and why the group goes on without whoever left, None when nobody did."""
+    """Return an error code for each leaver, in order; then the cause and detail of the rebalance, None when no member left."""
     codes: list[int] = []
     cause: Cause | None = None
-    whom = ""
+    detail = ""
     for leaver in leavers:
         was_pending = leaver.member_id in group.pending
         error = _leave(out, group, leaver)
         codes.append(error)
         if error or (was_pending and cause is not None):
-            continue  # that an id went as well says less than that a member did
-        whom = about(leaver.member_id or leaver.instance_id or "", leaver.reason)
+            continue  # a member that left is the better cause than an unused id
+        detail = about(leaver.member_id or leaver.instance_id or "", leaver.reason)
         if was_pending:
             cause = Cause.PENDING_LEFT
         else:
             cause = Cause.MEMBER_LEFT if leaver.member_id else Cause.ADMIN_REMOVED
-    return codes, cause, whom
+    return codes, cause, detail
 
 
 def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:

@@ -1,4 +1,4 @@
-"""One member of a group, and the ids that were handed out but have not joined yet."""
+"""A member of a group, and a member id that was handed out but has not joined yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from coordinator.deadlines import Timed
 
 
 class Member(Timed):
-    """A live participant. Its deadline is the end of its session; while it is parked it may have none."""
+    """Its deadline is the end of its session. A parked member may have none."""
 
     __slots__ = (
         "assignment",
@@ -52,14 +52,14 @@ class Member(Timed):
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
-        self.seen_ms = seen_ms  # when it last said that it lives
-        self.extended_at_ms = -1  # the `seen_ms` at which it got a further session, as the log was slow
-        self.repeatable_join: JoinRequest | None = None  # what it joined with, where that may come again
+        self.seen_ms = seen_ms  # the last heartbeat, or other request that counts as one
+        self.extended_at_ms = -1  # the `seen_ms` whose session was extended because the log was slow
+        self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that may be sent again (`Shard.will_repeat`)
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said about the given protocol."""
+        """Its metadata for the given protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -67,7 +67,7 @@ class Member(Timed):
 
 
 class Pending(Timed):
-    """An id that was handed out with MEMBER_ID_REQUIRED; it is forgotten when nobody joins with it."""
+    """A member id that was handed out with MEMBER_ID_REQUIRED; dropped if no JoinGroup uses it in time."""
 
     __slots__ = ("extended", "group_id", "id", "session_timeout_ms")
 
@@ -76,4 +76,4 @@ class Pending(Timed):
         self.group_id = group_id
         self.id = id
         self.session_timeout_ms = session_timeout_ms
-        self.extended = False  # it got its time once more, as the log was slow
+        self.extended = False  # its deadline was extended because the log was slow

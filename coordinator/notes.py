@@ -1,7 +1,6 @@
-"""State changes worth telling a human: who, why, and what it did to the group. They become records of __coordinator_notes.
+"""Notes: what happened in a group and why, for people. They become records of __coordinator_notes.
 
-A note leaves when the facts of its operation are durable. One group cannot flood the notes: beyond its budget they are
-counted and not made.
+A note leaves when the facts of its operation are durable. A group has a budget of notes: beyond it they are only counted.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
 
-# 4 bytes a character at most, and a string of the protocol has 32,767.
+# At most 4 bytes a character, far below the 32,767 bytes of a string in a record.
 ABOUT_CHARS_MAX = 1_000
 
 
@@ -31,7 +30,7 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a group changed its state: one list for logs, metrics, notes and reports."""
+    """Why a group changed its state, in logs, notes and reports alike."""
 
     NEW_MEMBER = 0
     LEADER_REJOINED = 1
@@ -49,13 +48,13 @@ class Cause(IntEnum):
     PENDING_LEFT = 13
     OVER_MAX_SIZE = 14
     JOIN_TIMEOUT = 15
-    # Not a reason to rebalance: how a round goes on and ends.
+    # The last two are the steps of a rebalance, not causes of one.
     EVERYONE_JOINED = 16
     ASSIGNED = 17
 
 
 class Removal(IntEnum):
-    """How a member went."""
+    """Why a member was removed from its group."""
 
     LEFT = 0
     EXPIRED = 1
@@ -69,7 +68,7 @@ class Removal(IntEnum):
 
 
 class Replacement(IntEnum):
-    """What a static member's return under a new id did."""
+    """What the return of a static member under a new id led to."""
 
     NO_REBALANCE = 0
     PROTOCOL_CHANGED = 1
@@ -96,9 +95,9 @@ class Coordinator(IntEnum):
 
 
 class Note(NamedTuple):
-    """`generation` and `state` are the group's after the change; `dropped` counts notes that its budget did not allow.
+    """`generation` and `state` are those after the change; `dropped` counts the notes left out since the note before.
 
-    `number` counts all notes of the group, dropped ones included, since `counted_from`: a reader sees exactly how many are missing.
+    `number` counts all notes of the group since `counted_from`, dropped ones included, so a reader can tell how many are missing.
     """
 
     group_id: str
@@ -113,17 +112,17 @@ class Note(NamedTuple):
 
 
 def about(member_id: str, reason: str | None) -> str:
-    """Who set off a change of state, and what its client said of it (KIP-800): in sum no longer than a text may be."""
+    """The member that caused a state change, with its client's reason (KIP-800), cut to what a string may hold."""
     return f"{member_id}: {reason}"[:ABOUT_CHARS_MAX] if reason else member_id
 
 
 def grant_note_budget(group: Group) -> None:
-    """A newcomer has something to tell: large groups tell more at once than small ones."""
+    """Raise the budget for a new member: large groups make more notes at once than small ones."""
     group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))
 
 
 def spend_note_budget(group: Group, now: int) -> bool:
-    """Whether the group may tell one more; asked before a note is made, which costs more than asking."""
+    """Take one note from the group's budget; False when none is left. Call it before building the note's body."""
     earned = (now - group.note_earned_ms) // MS_PER_NOTE
     if earned:
         group.note_earned_ms = now

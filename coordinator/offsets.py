@@ -1,4 +1,4 @@
-"""Offsets: who may commit them, and what is stored."""
+"""OffsetCommit: whether the member may commit, and what is stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from protocol.errors import ErrorCode
 
 
 def refusal(group: Group, commit: Commit) -> int:
-    """Why this commit is not for a group that is there; 0 when it is. The state has the last word (`rules.py`)."""
+    """The error of a commit whose ids or generation are not the group's, or 0. The state is checked after it (`rules.py`)."""
     if commit.generation < 0 and group.state == State.EMPTY:
-        return ErrorCode.NONE  # nobody is there to be disturbed: tools reset offsets so, whatever ids they give
+        return ErrorCode.NONE  # an empty group takes commits without a generation, as tools that reset offsets send them
     error = identity.refusal(group, commit.member_id, commit.instance_id)
     if not error and commit.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
@@ -23,12 +23,12 @@ def refusal(group: Group, commit: Commit) -> int:
 
 
 def store(out: Outcome, group: Group, commit: Commit) -> int:
-    """Keep the offsets, whose group may commit; nothing is kept when they are too much for one batch."""
+    """Store the offsets of a commit that was allowed; none are stored when they exceed one batch."""
     now = out.wall
     retention_ms = commit.retention_ms
     expire_ms = -1
     if retention_ms != -1:
-        expire_ms = (now + retention_ms + (1 << 63)) % (1 << 64) - (1 << 63)  # as Java adds: after the last moment comes the first
+        expire_ms = (now + retention_ms + (1 << 63)) % (1 << 64) - (1 << 63)  # overflows as a Java long does
     metadata_max = out.config.offset_metadata_max_bytes
     facts: list[Fact] = []
     kept: list[tuple[dict[int, bytes], int, bytes]] = []
@@ -68,14 +68,14 @@ def store(out: Outcome, group: Group, commit: Commit) -> int:
         values[partition] = value
     if fresh:
         group.offsets.update({topic: stored for topic, stored in fresh.items() if stored.values})
-    group.changed_offsets()
+    group.invalidate_offsets()
     out.facts = facts
     out.facts_bytes = size - BATCH_OVERHEAD_BYTES
     return ErrorCode.NONE
 
 
 def too_long(metadata: str, units_max: int) -> bool:
-    """Counted as Java counts characters, in UTF-16 units."""
+    """Whether it exceeds the limit, counted in UTF-16 units as Java does."""
     size = len(metadata)
     return size > units_max or (2 * size > units_max and not metadata.isascii() and len(metadata.encode("utf-16-le")) > 2 * units_max)
 
@@ -85,4 +85,4 @@ def forget(group: Group, topic: str, partition: int) -> None:
     del stored.values[partition]
     if not stored.values:
         del group.offsets[topic]
-    group.changed_offsets()
+    group.invalidate_offsets()

@@ -1,4 +1,4 @@
-"""What one step produces: facts, replies and notes. They leave the shard together, when the step has run to its end."""
+"""The outcome of one step: facts, replies and notes. They leave the shard together, at the end of the step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from coordinator.member import Member
 from coordinator.notes import Kind, Note, note
 from protocol.message import Message
 
-SHARED_MAX: Final = 4_096  # texts, and numbers, of which one object each is kept in mind
+SHARED_MAX: Final = 4_096  # interned texts, and interned numbers
 
 
 class Outcome:
-    """The open outcome of a shard, and what every step needs besides the group: the time, the limits, fresh ids.
+    """Collects what a step produces, and holds what every rule needs: time, limits, deadlines, a source of ids.
 
-    Deadlines and durations follow `now`, monotonic milliseconds. What is stored has the time of `wall`, which may be corrected
-    and then steps, ahead or back.
+    Deadlines and durations use `now`, monotonic milliseconds. Stored times use `wall`, which may step ahead or back.
     """
 
     __slots__ = ("_numbers", "_texts", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now", "replies", "wall")
@@ -33,14 +32,14 @@ class Outcome:
         self.now = 0
         self.wall = 0
         self.facts: list[Fact] = []
-        self.facts_bytes = 0  # what they take in a batch, where that has been counted
+        self.facts_bytes = 0  # their size in a batch, 0 if not counted yet
         self.replies: list[Held] = []
         self.notes: list[Note] = []
         self._texts: dict[str, str] = {}
         self._numbers: dict[int, int] = {}
 
     def intern_text(self, text: str) -> str:
-        """One object for equal texts: members of a fleet have their client ids, hosts and protocols in common."""
+        """One object for equal texts: members often share client ids, hosts and protocols."""
         if len(self._texts) >= SHARED_MAX:
             self._texts.clear()
         return self._texts.setdefault(text, text)
@@ -51,7 +50,7 @@ class Outcome:
         return self._numbers.setdefault(number, number)
 
     def intern_protocols(self, group: Group, protocols: Protocols) -> Protocols:
-        """Mostly what the first member of the group offers too."""
+        """The first member's object if equal, as it mostly is."""
         for member in group.members.values():
             if member.protocols == protocols:
                 return member.protocols
@@ -59,7 +58,7 @@ class Outcome:
         return tuple([(self.intern_text(name), metadata) for name, metadata in protocols])
 
     def fits(self, facts: list[Fact]) -> bool:
-        """Whether one batch can take the facts of one operation; otherwise it is refused before anything is applied."""
+        """Whether the facts of one operation fit into one batch; if not, refuse it before changing anything."""
         return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
 
     def reply_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:

@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic a group lives in: Kafka's own hash."""
+"""The partition of __consumer_offsets that a group belongs to, by Kafka's hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(512)]
 
 
 def java_hash(text: str) -> int:
-    """Java's hash of a string: over UTF-16 code units, in 32 bits with a sign."""
+    """Java's String.hashCode: over UTF-16 code units, signed 32 bits."""
     if text.isascii():
         units: bytes | list[int] = text.encode()
     else:

@@ -1,4 +1,4 @@
-"""A rebalance: everybody is called back, joins, and is told of the new generation; nobody is forgotten on the way."""
+"""A rebalance: members rejoin, and the join phase ends with a new generation or an empty group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChang
 
 
 def change_state(out: Outcome, group: Group, state: State, cause: Cause, about: str | None = None) -> None:
-    """`about`: the member it was about, or the reason that its client gave."""
+    """`about`: the member that caused it, with the reason given by its client."""
     before = group.state
     assert state in MOVES[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
@@ -34,7 +34,7 @@ def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, syn
 
 
 def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
-    """Begin a rebalance. Members hear of it by their heartbeats and have as long as their rebalance timeout to rejoin."""
+    """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin."""
     if group.state is COMPLETING:
         end_round(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -43,7 +43,7 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
     group.initial = group.state is EMPTY
     change_state(out, group, PREPARING, cause, about)
     if group.initial:
-        # Others of the same deployment are starting too: wait for them (KIP-134).
+        # Wait for other members of the same deployment (KIP-134).
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
         group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
         out.deadlines.set(group, out.now + group.delay_ms)
@@ -54,7 +54,7 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
 
 
 def prepare_or_try(out: Outcome, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
-    """After somebody was parked: begin a rebalance, or end the join phase of the one under way if nobody is missing."""
+    """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
         prepare(out, group, cause, about(member_id, reason))
     elif group.parked_joins == len(group.members):
@@ -67,24 +67,24 @@ def try_complete(out: Outcome, group: Group) -> None:
 
 
 def complete_if_last(out: Outcome, group: Group, cause: Cause, about: str) -> None:
-    """Somebody left while the others are joining: it may have been the last one missing."""
+    """PREPARING: the member that left may have been the last one missing."""
     try_complete(out, group)
 
 
 def do_nothing(out: Outcome, group: Group, cause: Cause, about: str) -> None:
-    """Nobody is there whom it would concern."""
+    """EMPTY: there are no other members."""
 
 
 def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
-    """COMPLETING ends without an assignment: whoever waits for one is told, and has a full session to react."""
+    """End COMPLETING without assignments: parked SyncGroups get the error, and their members a full session."""
     for member in group.members.values():
         member.assignment = b""
         answer_sync(out, member, error)
-    group.image_changed = True  # the last image still has the assignments of the generation before
+    group.image_changed = True  # the last image has the previous generation's assignments
 
 
 def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
-    """Answer the member's parked SyncGroup, if there is one, with an error."""
+    """Refuse the member's parked SyncGroup, if any."""
     if member.sync is not None:
         out.refuse_sync(member.sync, error)
         member.sync = None
@@ -93,7 +93,7 @@ def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
 
 
 def end_join_phase(out: Outcome, group: Group) -> None:
-    """Its deadline has come. A new group waits longer while members keep coming, up to their rebalance timeout."""
+    """The deadline of the join phase has come. A new group waits longer while members keep joining, up to the rebalance timeout."""
     if group.initial and group.new_member_added and group.delay_remaining_ms:
         group.new_member_added = False
         waited = group.delay_ms
@@ -105,7 +105,7 @@ def end_join_phase(out: Outcome, group: Group) -> None:
 
 
 def complete(out: Outcome, group: Group, cause: Cause) -> None:
-    """End the join phase: a new generation of those who rejoined, and of static members whether they did or not."""
+    """End the join phase: the new generation has the members that rejoined, and all static members."""
     group.deadline = NEVER
     members = group.members
     group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join is None]
@@ -114,7 +114,7 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         if member.instance_id is None:
             remove(out, group, member, Removal.REBALANCE_TIMEOUT)
     if members and not group.parked_joins:
-        # Static members alone, and none of them came back yet: they have until their sessions end.
+        # Only static members are left, and none has rejoined: wait until one does or its session ends.
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         return
     group.generation += 1
@@ -133,7 +133,7 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         group.remember_subscriptions(metadata)
     change_state(out, group, COMPLETING, cause)
     _answer_joins(out, group, metadata)
-    # Whoever never asks for its assignment is removed, so that a group cannot stay in between (KAFKA-12890).
+    # A member that sends no SyncGroup is removed, so that the group cannot stay in COMPLETING (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
@@ -147,8 +147,8 @@ def _set_protocol(group: Group, protocol: str | None) -> None:
 
 def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None:
     assert group.leader is not None
-    leads = group.members[group.leader].join
-    followed = join_reply(group)
+    leader_waiter = group.members[group.leader].join
+    follower_reply = join_reply(group)
     now = out.now
     answers = out.replies
     deadlines = out.deadlines
@@ -156,7 +156,7 @@ def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None
         waiter = member.join
         if waiter is not None:
             waiter.member_id = member.id
-            waiter.reply = followed
+            waiter.reply = follower_reply
             answers.append(waiter)
             member.join = None
             member.seen_ms = now
@@ -164,32 +164,32 @@ def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None
         member.deadline = deadline = now + member.session_timeout_ms
         if deadline < member.scheduled_at:
             deadlines.reschedule(member)
-    assert leads is not None
-    leads.reply = led = join_reply(group, joined_members(group, metadata))
-    led.written = followed.written
+    assert leader_waiter is not None
+    leader_waiter.reply = leader_reply = join_reply(group, joined_members(group, metadata))
+    leader_reply.written = follower_reply.written
     group.parked_joins = 0
 
 
-def join_reply(group: Group, told: Sequence[JoinedMember] = ()) -> JoinReply:
-    """That somebody is in the generation; a leader is told of whom."""
-    return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, group.leader or "", told)
+def join_reply(group: Group, members: Sequence[JoinedMember] = ()) -> JoinReply:
+    """The reply to a member of the generation; only the leader's lists the members."""
+    return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, group.leader or "", members)
 
 
 def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
-    """What a leader is told: all members, static ones that did not rejoin included.
+    """All members for the leader's reply, including static ones that did not rejoin.
 
-    Static ones come first where there are both: kafka-python's range and roundrobin forget those before a dynamic one.
+    Static members come before dynamic ones: kafka-python's range and roundrobin need that order to assign to all.
     """
-    told = [(member.id, member.instance_id, said) for member, said in zip(group.members.values(), metadata, strict=True)]
-    if 0 < len(group.statics) < len(told):
-        told = [one for one in told if one[1] is not None] + [one for one in told if one[1] is None]
-    return told
+    members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
+    if 0 < len(group.statics) < len(members):
+        members = [member for member in members if member[1] is not None] + [member for member in members if member[1] is None]
+    return members
 
 
 def _store_static_ids(out: Outcome, group: Group) -> None:
-    """A static member came back under a new id, which nobody has stored yet. Its client is about to hear of it.
+    """Store the new ids of static members before their clients learn them.
 
-    A coordinator that takes over before the next image would know the old id alone and fence the process that lives.
+    A coordinator that takes over before the next image would know only the old ids, and fence the running processes.
     """
     group.static_ids_changed = False
     if group.last_image is not None:
@@ -211,7 +211,7 @@ def become_empty(out: Outcome, group: Group) -> None:
 
 
 def remove(out: Outcome, group: Group, member: Member, how: Removal, reason: str | None = None) -> None:
-    """The member is gone. What it has parked is answered: it must not wait for its own timeout to find out."""
+    """Remove the member and refuse its parked requests, so that its client need not wait for a timeout."""
     out.deadlines.remove(member)
     if member.join is not None:
         out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -231,11 +231,11 @@ def drop_pending(out: Outcome, group: Group, id: str) -> None:
         out.deadlines.remove(pending)
 
 
-# What is due.
+# Deadlines that have come.
 
 
 def end_sync_phase(out: Outcome, group: Group) -> None:
-    """Whoever has not asked for its assignment by now is removed, heartbeats or not, static or not."""
+    """Remove every member that has sent no SyncGroup, even a static one or one with heartbeats."""
     if not group.pending_sync:
         return
     late = [group.members[id] for id in group.pending_sync if id in group.members]
@@ -247,7 +247,7 @@ def end_sync_phase(out: Outcome, group: Group) -> None:
 
 def expire_session(out: Outcome, group: Group, member: Member) -> None:
     if not member.is_new and (member.join is not None or member.sync is not None):
-        return  # parked: its session begins anew with the answer
+        return  # parked: a new session begins with the reply
     expired = member.id
     remove(out, group, member, Removal.EXPIRED)
     if group.state is PREPARING:
@@ -258,7 +258,7 @@ def expire_session(out: Outcome, group: Group, member: Member) -> None:
 
 
 def expire_pending(out: Outcome, group: Group, id: str) -> None:
-    """An id was handed out and nobody joined with it."""
+    """No JoinGroup used the id in time."""
     del group.pending[id]
     if spend_note_budget(group, out.now):
         out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))

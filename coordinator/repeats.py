@@ -1,7 +1,7 @@
-"""What a consumer sends for hours, and nearly all of a broker's work: the same heartbeat, and the same commit with other offsets.
+"""Short paths for repeated heartbeats, and for repeated commits that differ only in their offsets: nearly all of a broker's work.
 
-So they take few steps. Whether they may be is asked when something has changed in the group (`Group.version`), and where the
-answer is no longer a plain yes they go the usual way (`Shard.heartbeat`, `Shard.commit`), which knows why.
+The checks are repeated only when the group has changed (`Group.version`). A request that is no longer simply accepted takes the
+usual path (`Shard.heartbeat`, `Shard.commit`), which returns the error.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from coordinator.states import EMPTY
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records
 from protocol.batch_writing import form_of, moment_end
 
-_VERSION: Final = b"\0\3"  # how the value begins, before the offset
-_NOBODYS: Final = Group("", 0, 0)
-_NOBODY: Final = Member("", "", None, "", "", 0, 0, ())
+_VERSION: Final = b"\0\3"  # the start of the value, before the offset
+_NO_GROUP: Final = Group("", 0, 0)
+_NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
 
-# What became of a commit: its reply is held; the same, and whoever drives the shard has to look at it; or nothing at all.
+# Results of RepeatedCommit.again: the reply is held; also, the shard's driver must take a batch; not handled, nothing changed.
 KEPT: Final = 0
 STEP: Final = 1
 OTHERWISE: Final = 2
 
 
 class RepeatedHeartbeat:
-    """Who beats, and as member of which generation."""
+    """A heartbeat of one member in one generation, and the group's version when it was last checked."""
 
     __slots__ = ("_generation", "_group", "_group_id", "_instance_id", "_member", "_member_id", "_version")
 
@@ -40,13 +40,12 @@ class RepeatedHeartbeat:
         self._generation = generation
         self._member_id = member_id
         self._instance_id = instance_id
-        # As the group stood when it was last accepted.
-        self._version = object()
-        self._group: Group = _NOBODYS
-        self._member: Member = _NOBODY
+        self._version = object()  # of the group when the heartbeat was last accepted
+        self._group: Group = _NO_GROUP
+        self._member: Member = _NO_MEMBER
 
     def again(self, now: int) -> bool:
-        """Accept it, where it is as plain as the last time; else nothing has happened, and `ask` knows more."""
+        """Accept the heartbeat if the group is unchanged; on False nothing has changed, and `ask` does the checks."""
         if self._group.version is not self._version:
             return False
         member = self._member
@@ -54,11 +53,11 @@ class RepeatedHeartbeat:
         if (now - member.seen_ms) * 3 > timeout:
             return False
         member.seen_ms = now
-        member.deadline = now + timeout  # later than it was, so it need not be scheduled_at anew (`Shard.refresh_session`)
+        member.deadline = now + timeout  # later than it was, so no rescheduling is needed (`Shard.refresh_session`)
         return True
 
     def ask(self, shard: Shard, now: int) -> int:
-        """Its code. Whoever drives the shard has to look at it."""
+        """Run the usual heartbeat and return its error code. The shard's driver must check its deadlines after it."""
         code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, now)
         if not code:
             self._group = group = shard.groups[self._group_id]
@@ -68,10 +67,9 @@ class RepeatedHeartbeat:
 
 
 class RepeatedCommit:
-    """Who commits, what, and all that is the same each time.
+    """A commit that repeats with other offsets.
 
-    Everything but offsets and time is made once. The offsets stay in the request that brought them until the log wants them,
-    and until somebody reads them.
+    Everything but offsets and time is encoded once. The offsets stay in the request's frame until they are read.
     """
 
     __slots__ = (
@@ -91,16 +89,16 @@ class RepeatedCommit:
     )
 
     def __init__(self, commit: Commit, places: Sequence[int], frame_bytes: int) -> None:
-        """`commit` was stored just now, whole, and has no retention of its own.
+        """`commit` was just stored completely, without a retention time of the request.
 
-        Each offset is at its place in the frames that bring it again, in the order of the partitions.
+        `places` are the positions of the offsets in the frames of its repeats, in the order of the partitions.
         """
         self.group_id = commit.group_id
         self.generation = commit.generation
         self.member_id = commit.member_id
         self.instance_id = commit.instance_id
         self.topics: list[tuple[str, tuple[int, ...]]] = []
-        afters: list[bytes] = []  # what comes between each offset and the time
+        afters: list[bytes] = []  # the bytes between each offset and the time
         keys: list[bytes] = []
         for topic, partitions in commit.topics:
             prefix = offset_key_prefix(commit.group_id, topic)
@@ -112,19 +110,18 @@ class RepeatedCommit:
         self.records = len(keys)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
-        # As the group stood when this was last found to be allowed.
-        self._version = object()
-        self._group: Group = _NOBODYS
+        self._version = object()  # of the group when the commit was last allowed
+        self._group: Group = _NO_GROUP
         self._member: Member | None = None
-        # The newest of its kind.
+        # The newest repeat.
         self._frame = b""
         self._wall = 0
 
     def again(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
-        """Store the offsets in this frame, and hold the reply; OTHERWISE where that may not be, or is not as plain as before."""
+        """Store the offsets in this frame and hold the reply; OTHERWISE if the usual path has to decide."""
         group = self._group
         if group.version is not self._version:
-            if not self._may_be(shard, now):
+            if not self._is_allowed(shard, now):
                 return OTHERWISE
             group = self._group
         member = self._member
@@ -133,13 +130,13 @@ class RepeatedCommit:
             if (now - member.seen_ms) * 3 > timeout:
                 return OTHERWISE
             member.seen_ms = now
-            member.deadline = now + timeout  # later than it was, so it need not be scheduled_at anew (`Shard.refresh_session`)
+            member.deadline = now + timeout  # later than it was, so no rescheduling is needed (`Shard.refresh_session`)
         self._frame = frame
         self._wall = wall
         if group.newest is not self:
-            group.keep(self)
+            group.add_unread(self)
         hold = shard.hold
-        if wall is not hold.wall:  # mostly it is, of several in one turn
+        if wall is not hold.wall:  # all requests of a turn share one object
             hold.wall = wall
             hold.end = moment_end(wall)
         room = hold.room - self.size
@@ -153,7 +150,7 @@ class RepeatedCommit:
         hold.held.append((emitted, reply))
         return KEPT if before else STEP
 
-    def _may_be(self, shard: Shard, now: int) -> bool:
+    def _is_allowed(self, shard: Shard, now: int) -> bool:
         group = shard.groups.get(self.group_id)
         if group is None or ROWS[group.state].commit:
             return False
@@ -164,23 +161,23 @@ class RepeatedCommit:
         elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
             return False
         elif now + member.session_timeout_ms < member.scheduled_at:
-            return False  # its session has become shorter, or is not counted: it has to be scheduled_at anew
+            return False  # its session became shorter or has no deadline: it must be scheduled
         self._group = group
         self._member = member
         self._version = group.version
         return True
 
     def forgotten(self) -> None:
-        """It will not be sent again: its group keeps the offsets alone."""
-        self._group.let_go(self)
+        """No repeat will follow: the group keeps only the offsets."""
+        self._group.decode_unread(self)
 
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
-        """Put the newest ones to those of the group."""
+        """Put the newest offsets into the group's."""
         values = self._form.values(self._frame, self._wall)
         at = 0
         for topic, partitions in self.topics:
             stored = offsets.get(topic)
-            if stored is None:  # what was kept of it was deleted meanwhile
+            if stored is None:  # its offsets were deleted meanwhile
                 stored = offsets[topic] = TopicOffsets(offset_key_prefix(self.group_id, topic))
             behind = at + len(partitions)
             stored.values.update(zip(partitions, values[at:behind], strict=True))

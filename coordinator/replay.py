@@ -1,7 +1,6 @@
-"""Facts back into groups: what a coordinator knows when it takes over a partition.
+"""Replay: rebuild the groups from the facts in the log when a coordinator takes over a partition.
 
-Offset records are kept as they are stored. Of a group only the newest image counts, and it is read when the log has been
-read to its end.
+Offset records are kept encoded. Only the newest image of a group counts; it is decoded at the end of the log.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from protocol.records import read_offsets_key
 
-_VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # its version, and in the third one how long the metadata are
+_VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
 _OFFSET_KEY_VERSIONS: Final = (b"\0\0", b"\0\1")
 VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
 class Replay:
-    """Folds facts into `groups`. A group's tombstone leaves its offsets: `leftovers` are its own again if it returns."""
+    """Folds facts into `groups`. Offsets that outlive their group's tombstone go to `leftovers`, and back if the group returns."""
 
     def __init__(self, groups: dict[str, Group], leftovers: dict[str, dict[str, TopicOffsets]]) -> None:
         self.facts = 0
-        self.unknown = 0  # records of kinds that this version does not know: a newer one may have written them
+        self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
         self._leftovers = leftovers
-        self._topics: dict[bytes, TopicOffsets] = {}  # by the part of the key before the partition
+        self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
     def fold(self, facts: Iterable[Fact]) -> None:
-        """In the order of the log. Written out for what nearly all records are: another offset of the topic before, or of one known."""
+        """Fold facts in log order. The loop is inlined for most records: offsets of a topic seen before."""
         topics = self._topics
         count = 0
         size = -1
@@ -60,7 +59,7 @@ class Replay:
                 stored = topics.get(prefix)
                 if stored is None or value is None:
                     self._fold_record(key, value)
-                    before = None  # it may have been about the whole group
+                    before = None  # the record may have replaced the whole group
                     continue
                 values = stored.values
                 before = prefix
@@ -75,7 +74,7 @@ class Replay:
         self.facts += count
 
     def _split(self, size: int) -> Callable[[bytes], tuple[bytes, int]]:
-        """For keys of this size: what is before the partition, and the partition."""
+        """Make the function that splits a key of this size into prefix and partition."""
         split = self._splits[size] = Struct(f">{size - _PARTITION_BYTES}si").unpack
         return split
 
@@ -96,7 +95,7 @@ class Replay:
         if group is None:
             return
         for stored in group.offsets.values():
-            for version in _OFFSET_KEY_VERSIONS:  # a later offset makes the group anew
+            for version in _OFFSET_KEY_VERSIONS:  # a later offset creates a new group
                 self._topics.pop(version + stored.key_prefix[2:], None)
         left = {topic: stored for topic, stored in group.offsets.items() if stored.values}
         if left:
@@ -126,9 +125,9 @@ class Replay:
 
 
 def open_group(group: Group, shared: Callable[[str], str]) -> None:
-    """Make the group what its newest image says: EMPTY, or STABLE with members that know the selected protocol alone.
+    """Set the group up from its newest image: EMPTY, or STABLE with members that offer only the selected protocol.
 
-    `shared` makes equal strings one: client ids and hosts repeat a thousandfold.
+    `shared` interns strings, since client ids and hosts repeat often.
     """
     for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
         del group.offsets[topic]
@@ -157,7 +156,7 @@ def open_group(group: Group, shared: Callable[[str], str]) -> None:
             is_new=False,
         )
         group.add(member)
-    if image.leader in group.members:  # otherwise the first one leads: a group must not depend on whom another writer forgot
+    if image.leader in group.members:  # otherwise the first member leads: the image may come from another writer
         group.leader = image.leader
     group.state = State.STABLE if group.members else State.EMPTY
     group.remember_subscriptions(group.all_metadata())

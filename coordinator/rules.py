@@ -1,8 +1,8 @@
-"""State x request -> what happens: the whole protocol on one screen.
+"""The group protocol as a table: state x request -> rule.
 
-A cell is a function, or the code that remains once identity, generation and protocol were found right (`shard.py` asks for
-them, in Kafka's order). A group that is not there has no row: whoever names it is unknown, but a JoinGroup without a
-member id and a commit without a generation make it.
+A cell is a function or an error code. It applies after `shard.py` has checked identity, generation and protocol, in
+Kafka's order. An unknown group has no row: requests get UNKNOWN_MEMBER_ID, except that a JoinGroup without a member id and
+a commit without a generation create the group.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NONE: Final = ErrorCode.NONE
 
 
 class Row(NamedTuple):
-    """What a group in one state does. (A newcomer is added and parked in every state, and calls back whoever is there.)
+    """The rules of one state. A new member is added, parked and causes a rebalance in every state.
 
-    rejoin      JoinGroup of a member that is known
-    static_return   JoinGroup of a static member without its member id
-    sync        SyncGroup
-    heartbeat   Heartbeat of a member that is known; its session begins anew
-    after_leave    after LeaveGroup took somebody out
-    commit      OffsetCommit; the session begins anew where it is accepted
+    rejoin         JoinGroup of a known member
+    static_return  JoinGroup of a static member without its member id
+    sync           SyncGroup
+    heartbeat      Heartbeat of a known member; restarts its session
+    after_leave    after LeaveGroup removed a member
+    commit         OffsetCommit; restarts the session if accepted
     """
 
     rejoin: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter], None] | ErrorCode
@@ -55,5 +55,5 @@ RULES: Final[dict[State, Row]] = {
 }
 # fmt: on
 
-# The rows by the number of their state: quicker than a key of a dict, which an Enum hashes anew each time.
+# Rows by state number: faster than the dict, which hashes the Enum on each lookup.
 ROWS: Final[tuple[Row, ...]] = tuple(RULES[state] for state in sorted(RULES))

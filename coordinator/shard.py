@@ -1,7 +1,7 @@
-"""One partition of __consumer_offsets: its groups, who speaks to them, and what the log says of them.
+"""A shard: the coordinator of one partition of __consumer_offsets and its groups.
 
-A group is an actor: nothing but its shard calls it, one call at a time, run to the end. Each call below is one step: it
-changes memory at once, and what it produced (facts, replies, notes) goes to the hold when it is over.
+A group is an actor: only its shard calls it, one call at a time, run to the end. Each call below is one step: it changes
+memory at once, and at its end the facts, replies and notes go to the hold.
 """
 
 from __future__ import annotations
@@ -43,40 +43,40 @@ from protocol.errors import ErrorCode
 NONE: Final = ErrorCode.NONE
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
-GROUPS_AT_ONCE: Final = 50  # opened in one go; of ten members each that is a few milliseconds
+GROUPS_AT_ONCE: Final = 50  # groups opened in one go: a few milliseconds with ten members each
 
-# Notes of one step, and the number of the last fact it emitted, 0 when it emitted none.
+# Takes the notes of one step and the number of its last fact, 0 if it emitted none.
 NoteSink = Callable[[list[Note], int], None]
 
 
 class HeldNotes:
-    """Notes leave as replies do, and are dropped where a reply would be refused."""
+    """Notes are held as replies are, and dropped when the log fails."""
 
-    __slots__ = ("_notes", "_stamp", "_told")
+    __slots__ = ("_note_sink", "_notes", "_stamp")
 
-    def __init__(self, told: NoteSink, notes: list[Note], stamp: int) -> None:
-        self._told = told
+    def __init__(self, note_sink: NoteSink, notes: list[Note], stamp: int) -> None:
+        self._note_sink = note_sink
         self._notes = notes
         self._stamp = stamp
 
     def release(self) -> None:
-        self._told(self._notes, self._stamp)
+        self._note_sink(self._notes, self._stamp)
 
     def fail(self, error: int) -> None:
         pass
 
 
 class Shard:
-    """`stalled` says that the log is slow: the answer before may be late, so a deadline that ends now is put off, once.
+    """While `stalled`, the log is slow and replies may be late: a deadline that comes is extended, once.
 
-    A member that gives no sign of life in the further session either is gone, however slow the log is.
+    A member that is silent in the extra session too is removed, however slow the log is.
     """
 
-    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], told: NoteSink | None = None) -> None:
+    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
         self._config = config
         self._size_max = config.group_max_size
         self._fresh_id = fresh_id
-        self._told = told
+        self._note_sink = note_sink
         self.groups: dict[str, Group] = {}
         self.clear()
 
@@ -88,9 +88,9 @@ class Shard:
         return self.deadlines.wake_at
 
     def advance(self, now: int, wall: int, steady_ms: int) -> None:
-        """Do what is due. Each deadline is a step of its own.
+        """Handle all deadlines that have come, each in a separate step.
 
-        `steady_ms`: the wall time from which on the clock has run steadily. -1: it was set, and nothing is deleted by time yet.
+        `steady_ms`: the wall time since which the clock runs steadily. -1: it was set recently, so nothing is deleted by time yet.
         """
         out = self._out
         out.now = now
@@ -110,7 +110,7 @@ class Shard:
             self._end_step()
 
     def _expire(self, steady_ms: int) -> None:
-        """Groups and offsets that nobody came back for, some at a time."""
+        """Run one part of the sweep for expired offsets and groups."""
         for _ in expiry.sweep(self._out, self.groups, self._sweep, steady_ms):
             self._end_step()
 
@@ -132,14 +132,14 @@ class Shard:
             expire_session(self._out, self.groups[member.group_id], member)
 
     def _pending_deadline(self, pending: Pending) -> None:
-        if self.stalled and not pending.extended:  # its owner may not have been told it yet
+        if self.stalled and not pending.extended:  # the reply with the id may still be held
             pending.extended = True
             self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
             return
         expire_pending(self._out, self.groups[pending.group_id], pending.id)
 
     def _end_step(self) -> None:
-        """Hand over what the step produced: a reply is stamped with every fact that its shard has emitted by then."""
+        """Hand the outcome to the hold: a reply waits for all facts its shard has emitted so far."""
         out = self._out
         hold = self.hold
         facts = out.facts
@@ -153,13 +153,13 @@ class Shard:
                 hold.reply(waiter)
         if out.notes:
             notes, out.notes = out.notes, []
-            if self._told is not None:
-                hold.reply(HeldNotes(self._told, notes, hold.emitted if facts else 0))
+            if self._note_sink is not None:
+                hold.reply(HeldNotes(self._note_sink, notes, hold.emitted if facts else 0))
 
     # Members.
 
     def join(self, request: JoinRequest, waiter: JoinWaiter, now: int, wall: int) -> None:
-        """JoinGroup. The waiter is answered at once or when others have joined."""
+        """JoinGroup. The waiter gets its reply at once or when the other members have joined."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -172,16 +172,16 @@ class Shard:
         self._end_step()
 
     def will_repeat(self, request: JoinRequest) -> bool:
-        """A JoinGroup was seen that may come again as the same object: whether it need not be looked at then.
+        """Whether this JoinGroup can skip the checks when the same object is passed again.
 
-        It says what is known of its member, and that was found right when it was taken.
+        True if it repeats what the member joined with, which was checked then.
         """
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
         if (
             group is None
             or member is None
-            or member.is_new  # and may never come back
+            or member.is_new  # may never rejoin
             or member.protocols != request.protocols
             or member.session_timeout_ms != request.session_timeout_ms
             or member.rebalance_timeout_ms != request.rebalance_timeout_ms
@@ -214,7 +214,7 @@ class Shard:
             remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(id)
-        # Whoever offers what it offered before has been looked at then.
+        # An unchanged offer was checked before.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -223,7 +223,7 @@ class Shard:
         if not id:
             return self._join_without_id(group, request, waiter)
         if id in group.pending:
-            if request.instance_id is not None:  # such ids are handed to dynamic members alone
+            if request.instance_id is not None:  # only dynamic members get pending ids
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return add(out, group, request, waiter, id)
         instance = request.instance_id
@@ -254,7 +254,7 @@ class Shard:
         return add(out, group, request, waiter, new_id)
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int, wall: int) -> None:
-        """SyncGroup. The waiter is answered at once or when the leader has brought the assignments."""
+        """SyncGroup. The waiter gets its reply at once or when the leader has sent the assignments."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -283,7 +283,7 @@ class Shard:
         return NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
-        """Heartbeat: its code. Nothing is emitted, scheduled or made on the way."""
+        """Heartbeat: its error code. Emits no facts and ends no step."""
         group = self.groups.get(group_id)
         if group is None:
             return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
@@ -296,7 +296,7 @@ class Shard:
         return ROWS[group.state].heartbeat
 
     def refresh_session(self, member: Member, now: int) -> None:
-        """Its session begins anew. A deadline that moves later needs no scheduling."""
+        """Restart the member's session. A deadline that moves later needs no rescheduling."""
         gap = now - member.seen_ms
         member.seen_ms = now
         if gap * 3 > member.session_timeout_ms:
@@ -306,7 +306,7 @@ class Shard:
             self._out.deadlines.reschedule(member)
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
-        """LeaveGroup: one code for each, and one rebalance for all."""
+        """LeaveGroup: an error code for each leaver, and one rebalance for all."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
@@ -327,7 +327,7 @@ class Shard:
     # Offsets.
 
     def commit(self, commit: Commit, now: int, wall: int) -> int:
-        """OffsetCommit: the code for all partitions; those in `commit.too_large` get error 12 all the same."""
+        """OffsetCommit: the error code for all partitions, except that those in `commit.too_large` get error 12."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -349,7 +349,7 @@ class Shard:
             error = offsets.store(out, group, commit)
             if error:
                 del self.groups[group.id]
-                if group.offsets:  # of before its tombstone
+                if group.offsets:  # they outlived the group's tombstone
                     self._leftovers[group.id] = group.offsets
             return error
         member = group.members.get(commit.member_id)
@@ -371,7 +371,7 @@ class Shard:
         return offsets.store(out, group, commit)
 
     def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
-        """OffsetDelete: an error for the whole, or one code for each."""
+        """OffsetDelete: an error for the whole request, or a code for each partition."""
         group = self.groups.get(group_id)
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
@@ -384,7 +384,7 @@ class Shard:
         return answer
 
     def forget_topics(self, deleted: dict[str, int], now: int, wall: int) -> None:
-        """Topics were deleted, each at its moment: nobody asks again for what was committed up to then."""
+        """Drop the offsets of deleted topics that were committed up to each topic's deletion time."""
         self._out.now = now
         self._out.wall = wall
         for group in self.groups.values():
@@ -412,14 +412,14 @@ class Shard:
         self._end_step()
         return error
 
-    # Life: a shard is replayed from its log, serves, and is given up; then it may be replayed again.
+    # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
-        """Forget everything, the replies that wait included: `abandon` comes before where there may be some."""
+        """Forget everything, waiting replies included: call `abandon` first if there may be some."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
         self.stalled = False
-        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # offsets of groups that a tombstone ended without them
+        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
         self._out = Outcome(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
@@ -429,17 +429,17 @@ class Shard:
 
     def _end_groups(self) -> None:
         for group in self.groups.values():
-            group.end()
+            group.invalidate()
         self.groups.clear()
 
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Fold stored facts, in the order of the log. ProtocolError: they cannot be understood."""
+        """Fold stored facts, in log order. Raises ProtocolError on records that cannot be read."""
         self._replay.fold(facts)
 
     def open_groups(self, time: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        """After the last fact was replayed: groups and sessions begin, some at a time, so that a loop can go on in between.
+        """After replay, set up groups and begin sessions; yields at times, so that the event loop can run in between.
 
-        `time` answers the monotonic and the wall time, as other calls get them.
+        `time` returns the monotonic and the wall time.
         """
         strings: dict[str, str] = {}
 
@@ -463,7 +463,7 @@ class Shard:
         self._end_step()
 
     def abandon(self) -> None:
-        """No longer the coordinator, for now or for good: whoever is parked is sent to look for it anew."""
+        """Stop being the coordinator: parked requests get NOT_COORDINATOR, and their clients look it up again."""
         for group in self.groups.values():
             for member in group.members.values():
                 if member.join is not None:
@@ -475,7 +475,7 @@ class Shard:
                     member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync.release()
                 member.join = member.sync = None
-        for waiter in self._out.replies:  # of a step that never came to its end
+        for waiter in self._out.replies:  # of a step that raised
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()
         self.deadlines = self._out.deadlines = Deadlines()

@@ -1,4 +1,4 @@
-"""Which topics consumers subscribe to: read from their metadata as version 0, whatever version it says, as Kafka does."""
+"""The topics that consumers subscribe to. Their metadata is read as version 0, whatever version it has, as in Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INT32: Final = Struct(">i")
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics together; None as soon as one member's metadata cannot be read."""
+    """The topics of all members; None if any metadata cannot be read."""
     found: set[str] = set()
     for metadata in subscriptions:
         topics = subscribed_topics(metadata)
@@ -22,7 +22,7 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Version, topics, and the length of the user data, which must be there; what follows is not looked at."""
+    """Read version, topics and user data, which must be complete; the rest is ignored."""
     size = len(metadata)
     if size < 6:
         return None

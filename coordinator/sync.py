@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignments, everybody gets its own."""
+"""SyncGroup: the leader sends the assignments, and each member gets its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from protocol.errors import ErrorCode
 
 
 def names_other_protocol(group: Group, request: SyncRequest) -> bool:
-    """Type and name are checked where both sides know them."""
+    """Type and name are checked if both the group and the request have them."""
     return (request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name
     )
 
 
 def sync_when_completing(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
-    """COMPLETING: wait for the leader's assignments, or bring them."""
-    # One SyncGroup of a member waits at a time: an older one, whose connection is likely gone, is answered.
+    """COMPLETING: park the SyncGroup until the leader's arrives; the leader's ends the phase."""
+    # Park at most one SyncGroup of a member: an older one, likely of a lost connection, is refused.
     if member.sync is not None:
         out.refuse_sync(member.sync, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync = waiter
@@ -34,22 +34,22 @@ def sync_when_completing(out: Outcome, group: Group, member: Member, request: Sy
 
 
 def mark_synced(group: Group, member: Member) -> None:
-    """The member has asked for its assignment; when all have, nobody is waited for any more."""
+    """The member has sent its SyncGroup; when all have, the sync deadline is cleared."""
     pending = group.pending_sync
     if pending:
         pending.pop(member.id, None)
         if not pending:
-            group.pending_sync = {}  # an emptied one keeps its room
+            group.pending_sync = {}  # an emptied dict keeps its memory
             group.deadline = NEVER
 
 
 def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
-    """Whom the leader forgot gets nothing; whom it invented is dropped."""
+    """Store and send the leader's assignments. Members it left out get none; unknown members are ignored."""
     members = group.members
     assignments = {id: given.get(id, b"") for id in members}
     last = group.last_image
     if last is not None and not group.image_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
-        image = with_generation(last, group.generation, group.state_ms)  # mostly a group comes back as it was
+        image = with_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
     else:
         image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
     fact = (group_key(group.id), image)
@@ -72,7 +72,7 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
 
 
 def sync_when_stable(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
-    """STABLE: what the leader decided stands; assignments in a late request are not looked at."""
+    """STABLE: reply with the stored assignment; assignments in a late request of the leader are ignored."""
     mark_synced(group, member)
     out.answer_sync(waiter, member.assignment, group.sync_reply or sync_reply(group))
 

@@ -1,4 +1,4 @@
-"""What is told in sums, because one by one it would be too much: heartbeats that came late, and commits that were refused."""
+"""Notes that sum up frequent events: late heartbeats and refused commits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Hea
 
 GAPS_EVERY_MS: Final = 60_000
 REFUSALS_EVERY_MS: Final = 10_000
-# Between two sums a shard keeps at most as many of each; what is beyond is as good as a note that was dropped.
+# The most entries a shard collects of each between two notes; further ones are dropped.
 ENTRIES_MAX: Final = 10_000
 
 Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
 
 
 class HeartbeatGaps(Timed):
-    """Members whose heartbeats took more than a third of their session: near misses, and none that is far from one."""
+    """Members with more than a third of their session timeout between two heartbeats."""
 
     __slots__ = ("_found", "_size")
 
@@ -52,7 +52,7 @@ class HeartbeatGaps(Timed):
 
 
 class CommitRefusals(Timed):
-    """Commits refused, by group, error and who asked: zombies, and consumers whose polls take too long."""
+    """Refused commits by group, error and member: zombies, and consumers whose polls take too long."""
 
     __slots__ = ("_found",)
 

@@ -1,4 +1,4 @@
-"""Which protocol a group uses: everybody votes for the first of its own that all support."""
+"""Selection of the group's protocol: each member votes for its first protocol that all members support."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coordinator.placement import java_hash
 
 
 def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
-    """The protocol with most votes; a tie goes to the first in the order in which Java walks a map of these names."""
+    """The protocol with most votes; of a tie, the first in the iteration order of a Java HashMap, as in Kafka."""
     first = offers[0]
     for offer in offers:
         if offer is not first and [name for name, _ in offer] != [name for name, _ in first]:

@@ -210,7 +210,7 @@ def test_offsets_that_no_reply_can_hold_end_the_connection_as_the_first_time(des
     known(peer, 5)
     group = desk.shards.of("g").shard.groups["g"]
     group.offsets["t"].values[0] = b"\0\1" + pack(">qh", 4, 20_000) + b"\xff" * 20_000 + pack(">qq", 0, 0)
-    group.changed_offsets()
+    group.invalidate_offsets()
     defects = DEFECTS.count
     peer.send(fetching(5), 5)
     assert (peer.open, peer.reply(), DEFECTS.count) == (False, None, defects)
