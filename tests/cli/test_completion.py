@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
-import re
-import select
 import shutil
 import subprocess
 import sys
@@ -20,6 +17,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker
+from tests.cli.terminal import Terminal
 from tests.running import ROOT, Client, broker, environment
 
 SECONDS = 20
@@ -148,9 +146,6 @@ def test_it_is_a_command_like_the_others(tenure: Tenure) -> None:
 
 # In the shells themselves
 
-in_shells = pytest.mark.once
-
-
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder with a `tenure` in it, and the scripts."""
@@ -175,43 +170,16 @@ def settings(folder: Path, **more: str) -> dict[str, str]:
     return plain | more
 
 
-@in_shells
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_the_script_is_understood_by_its_shell(installed: Path, name: str) -> None:
     checked = subprocess.run([shell(name), "-n", installed / f"tenure.{name}"], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-class Typing:
-    """A shell on a terminal, and somebody who types."""
-
-    def __init__(self, command: list[str], env: dict[str, str]) -> None:
-        self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True)
-        os.close(slave)
-        self.text = ""
-
-    def type(self, keys: str, until: str) -> str:
-        """What has come since, once that pattern is in it."""
-        self.text = ""
-        os.write(self._master, keys.encode())
-        deadline = time.monotonic() + SECONDS
-        while not re.search(until, self.text):
-            assert time.monotonic() < deadline, self.text
-            if select.select([self._master], [], [], 0.1)[0]:
-                self.text += os.read(self._master, 10_000).decode()
-        return self.text
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(SECONDS)
-        os.close(self._master)
-
-
-@in_shells
+@pytest.mark.once
 def test_tab_completes_in_bash(installed: Path, named: str) -> None:
-    typing = Typing([shell("bash"), "--noprofile", "--norc", "-i"], settings(installed, PS1="ready> "))
-    try:
+    with Terminal([shell("bash"), "--noprofile", "--norc", "-i"], settings(installed, PS1="ready> ")) as typing:
         typing.type(f"cd {installed}; source ./tenure.bash; export TENURE_BOOTSTRAP={named}; echo do''ne\n", r"done\r?\n")
         typing.type("tenure gr\t", "tenure group ")
         typing.type("offs\t", "offsets ")
@@ -224,14 +192,11 @@ def test_tab_completes_in_bash(installed: Path, named: str) -> None:
         typing.type("\x15tenure serve --set num.part\t", "itions=")
         typing.type("3\x01echo \x05\n", "--set num.partitions=3")
         typing.type("tenure group describe billing:\t", r"billing:\\ late\\ \\&\\ odd ")
-    finally:
-        typing.close()
 
 
-@in_shells
+@pytest.mark.once
 def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
-    typing = Typing([shell("zsh"), "-f", "-i"], settings(installed, PS1="ready> "))
-    try:
+    with Terminal([shell("zsh"), "-f", "-i"], settings(installed, PS1="ready> ")) as typing:
         start = f"cd {installed}; autoload -U compinit; compinit -u -D; source ./tenure.zsh; export TENURE_BOOTSTRAP={named}; echo do''ne\n"
         typing.type(start, r"done\r?\n")
         typing.type("tenure gr\t", "oup ")
@@ -244,11 +209,9 @@ def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
         typing.type("3\x01echo \x05\n", "(?m)^tenure serve --set num.partitions=3")
         listed = typing.type("\x15tenure lo\t\x15tenure group offsets \t\t", r"(?s)reset.*show|show.*reset")
         assert "committed offsets" in listed
-    finally:
-        typing.close()
 
 
-@in_shells
+@pytest.mark.once
 def test_fish_offers_the_same(installed: Path, named: str) -> None:
     def offered(line: str) -> list[str]:
         code = f"source {installed}/tenure.fish; complete -C '{line}'"

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import subprocess
 import sys
 
 import pytest
@@ -20,6 +16,7 @@ from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
 from tests.cli.group_offsets import Yard
 from tests.cli.group_people import party
+from tests.cli.terminal import Terminal
 from tests.running import environment
 
 pytestmark = pytest.mark.once
@@ -120,26 +117,9 @@ def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: 
 
 
 def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tenure", *words], stdin=follower, stdout=follower, stderr=follower, env=environment(TERM="xterm")
-    )
-    os.close(follower)
-    os.write(leader, answer)
-    shown = b""
-    try:
-        while select.select([leader], [], [], 20)[0]:
-            try:
-                piece = os.read(leader, 4096)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-        return process.wait(20), shown.decode()
-    finally:
-        process.kill()
-        os.close(leader)
+    with Terminal([sys.executable, "-P", "-m", "tenure", *words], environment(TERM="xterm")) as terminal:
+        terminal.press(answer)
+        return terminal.end(), terminal.text
 
 
 def test_a_terminal_is_asked_and_may_say_no(yard: Yard, bootstrap: str) -> None:

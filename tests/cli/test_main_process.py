@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.fake_brokers import FakeBroker
+from tests.cli.terminal import Terminal
 from tests.running import PACKAGES, environment, wait_until
 
 pytestmark = pytest.mark.once
@@ -30,67 +27,26 @@ def run(*arguments: str, shell: str = "", stdout: int | None = subprocess.PIPE, 
     return subprocess.run(command, env=environment(**more), stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
 
 
-class Terminal:
-    """A process whose standard streams are a terminal."""
-
-    def __init__(self, *arguments: str, **more: str) -> None:
-        self._master, slave = pty.openpty()
-        settings = {name: value for name, value in environment(TERM="xterm").items() if name != "NO_COLOR"} | more
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments], env=settings, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=controls(slave)
-        )
-        os.close(slave)
-        self.text = ""
-
-    def until(self, *parts: str) -> str:
-        """Reads until all of these are there; without any, until the process has ended."""
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline and not (parts and all(part in self.text for part in parts)):
-            if select.select([self._master], [], [], 0.1)[0]:
-                try:
-                    self.text += os.read(self._master, 10_000).decode()
-                except OSError:  # nobody has the other end any more
-                    break
-        assert all(part in self.text for part in parts), self.text
-        return self.text
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def end(self) -> int:
-        self.until()
-        os.close(self._master)
-        return self.process.wait(SECONDS)
-
-
-def controls(slave: int) -> Callable[[], None]:
-    """The terminal becomes the process's own, so that Ctrl-C reaches it."""
-
-    def take() -> None:
-        import fcntl
-        import termios
-
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-    return take
+def on_terminal(*arguments: str, **more: str) -> Terminal:
+    settings = {name: value for name, value in environment(TERM="xterm").items() if name != "NO_COLOR"} | more
+    return Terminal([*COMMAND, *arguments], settings)
 
 
 def test_on_a_terminal_there_is_colour_and_in_a_pipe_none(bootstrap: str) -> None:
-    terminal = Terminal("cluster", "--bootstrap", bootstrap)
-    assert "\x1b[32mcontroller\x1b[0m" in terminal.until("controller\x1b")
-    assert terminal.end() == 0
+    with on_terminal("cluster", "--bootstrap", bootstrap) as terminal:
+        assert "\x1b[32mcontroller\x1b[0m" in terminal.until("controller\x1b")
+        assert terminal.end() == 0
     assert "\x1b" not in run("cluster", "--bootstrap", bootstrap).stdout
 
 
 def test_no_color_is_heeded(bootstrap: str) -> None:
-    terminal = Terminal("cluster", "--bootstrap", bootstrap, NO_COLOR="1")
-    assert terminal.end() == 0
+    with on_terminal("cluster", "--bootstrap", bootstrap, NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
     assert "\x1b" not in terminal.text
 
 
 def test_ctrl_c_ends_quietly() -> None:
-    with FakeBroker({18: lambda request, version: None}) as broker:
-        terminal = Terminal("cluster", "--bootstrap", broker.address, "--timeout", "60")
+    with FakeBroker({18: lambda request, version: None}) as broker, on_terminal("cluster", "--bootstrap", broker.address, "--timeout", "60") as terminal:
         wait_until(lambda: bool(broker.connections), SECONDS)
         terminal.press(b"\x03")
         assert terminal.end() == 130
