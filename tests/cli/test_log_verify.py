@@ -233,9 +233,7 @@ def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, co
         (lambda path: (path / "other").mkdir(parents=True), "is neither a data directory nor a log"),
     ],
 )
-def test_where_there_is_nothing_to_check_it_says_so(
-    make: Callable[[Path], object], line: str, tmp_path: Path, command: Command
-) -> None:
+def test_where_there_is_nothing_to_check_it_says_so(make: Callable[[Path], object], line: str, tmp_path: Path, command: Command) -> None:
     make(tmp_path / "data")
     code, lines = command.run("verify", tmp_path / "data")
     assert (code, lines, len(command.errors)) == (66, [], 1)

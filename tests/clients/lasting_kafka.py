@@ -12,11 +12,7 @@ from tests.oracle import JAVA, kafka_jars, run_java
 
 ORDERLY_STOP_SECONDS = 30
 # As our own tests run brokers: groups begin at once, sessions may be short, few partitions.
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "offsets.topic.num.partitions": "3",
-}
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "3"}
 
 
 class LastingKafka:

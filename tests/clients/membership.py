@@ -40,13 +40,7 @@ class Feed:
         self._running: threading.Thread | None = None
         self._enough = threading.Event()
         self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "reconnect.backoff.max.ms": 200, "log_level": 0}
         )
 
     def some(self, messages: int) -> None:

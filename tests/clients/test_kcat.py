@@ -18,10 +18,7 @@ from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from tests.cli.group_offsets import Yard
 from tests.running import Broker, broker
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.skipif(shutil.which("kcat") is None, reason="needs kcat (Debian: apt-get install kcat)"),
-]
+pytestmark = [pytest.mark.clients, pytest.mark.skipif(shutil.which("kcat") is None, reason="needs kcat (Debian: apt-get install kcat)")]
 SECONDS = 30
 
 

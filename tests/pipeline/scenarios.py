@@ -233,11 +233,7 @@ def replaced_while_completing(world: World) -> None:
     world.at(world.now + 2_000, running[1].restart, 1_000)
 
 
-@scenario(
-    "a static member returns while the others join",
-    formed(3),
-    Expected("new_member", 3, 4, joined=names(3), replaced=names(1)),
-)
+@scenario("a static member returns while the others join", formed(3), Expected("new_member", 3, 4, joined=names(3), replaced=names(1)))
 def replaced_while_preparing(world: World) -> None:
     running = pods(world, 3, static=True)
     running[2].busy(20_000)
@@ -440,29 +436,14 @@ def notes_lost(world: World) -> None:
     running[2].restart(20_000)
 
 
-@scenario(
-    "nothing at all while notes are lost",
-    formed(3),
-    left(1, 3),
-    came(1, 2),
-    avoidable=2,
-)
+@scenario("nothing at all while notes are lost", formed(3), left(1, 3), came(1, 2), avoidable=2)
 def notes_lost_at_the_end(world: World) -> None:
     running = pods(world, 3)
     world.partition(GROUP).loses_notes = True
     running[1].restart(20_000)
 
 
-@scenario(
-    "static and dynamic members restarted alike",
-    formed(4),
-    left(1, 4),
-    came(1, 3),
-    left(3, 4),
-    came(3, 3),
-    avoidable=4,
-    saved=2,
-)
+@scenario("static and dynamic members restarted alike", formed(4), left(1, 4), came(1, 3), left(3, 4), came(3, 3), avoidable=4, saved=2)
 def mixed_members(world: World) -> None:
     running = [pod(world, number, static=number % 2 == 0) for number in range(4)]
     world.run(10 * MINUTE_MS)

@@ -61,11 +61,6 @@ SUITE = Suite(
     fetch=fetch,
     run=run,
     # What the fixtures' own servers are told: the first broker is 0, topics have four partitions, sessions may be a second.
-    settings={
-        "node.id": "0",
-        "num.partitions": "4",
-        "group.min.session.timeout.ms": "1000",
-        "group.initial.rebalance.delay.ms": "0",
-    },
+    settings={"node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"},
     kafka_settings=ANYBODY_MAY,
 )

@@ -17,10 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "suites"
 FETCH_SECONDS = 600
 # What Kafka is told by suites that ask for access control: there is some, and it refuses nobody.
-ANYBODY_MAY = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
+ANYBODY_MAY = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true"}
 
 
 class SuiteError(Exception):
