@@ -215,7 +215,7 @@ def test_a_row_that_is_not_served_has_its_targets_and_no_figure() -> None:
         ("busy", 0.4, "the broker was only 40 % busy"),
     ],
 )
-def test_a_noisy_machine_is_told_from_a_quiet_one(measure: str, figure: float, said: str) -> None:
+def test_a_noisy_machine_is_distinguished_from_a_quiet_one(measure: str, figure: float, said: str) -> None:
     found = report()
     assert "NOISY" not in table.text(found)
     found["noise"][measure] = figure

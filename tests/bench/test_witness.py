@@ -51,14 +51,14 @@ def test_a_quiet_machine_is_measured_at_once(monkeypatch: pytest.MonkeyPatch) ->
     assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
 
 
-def test_a_round_that_was_disturbed_is_left_out_and_another_one_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_round_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = Neighbour(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
     taken = neighbour.take(3, 30.0)
     assert (taken.calm_enough, taken.calm, taken.taken) == (True, 3, 4)
     assert numbers(taken.samples["ours"]) == numbers(taken.samples["floor"]) == [0, 2, 3]
 
 
-def test_a_round_does_not_begin_while_somebody_else_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_does_not_begin_while_another_process_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = Neighbour(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
     taken = neighbour.take(3, 30.0)
     assert (taken.calm, taken.taken) == (3, 3)

@@ -97,7 +97,7 @@ def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> No
         ("\x1b[31m", r"there is no command '\x1b[31m'; there is serve, health, "),
     ],
 )
-def test_what_was_meant_is_told_in_one_line(bootstrap: str, tenure: Tenure, line: str, told: str) -> None:
+def test_a_mistyped_word_is_answered_with_a_suggestion(bootstrap: str, tenure: Tenure, line: str, told: str) -> None:
     result = tenure(*line.split(), *(("--bootstrap", bootstrap) if "members" in line else ()))
     assert result.code == 64
     assert result.out.count("\n") == ("--json" in line)

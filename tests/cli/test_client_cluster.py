@@ -120,7 +120,7 @@ def test_what_a_cluster_is_comes_from_its_metadata(two: tuple[FakeBroker, FakeBr
         assert kinds(two[0], MetadataRequest) == 1
 
 
-def test_each_is_asked_for_what_it_answers(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_requests_go_to_the_coordinator_the_controller_or_every_broker(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[1]) as cluster:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
         cluster.controller(NEW_TOPIC)
@@ -253,14 +253,14 @@ def test_the_next_address_is_tried_when_the_first_is_silent(two: tuple[FakeBroke
         assert cluster.id == "fake"
 
 
-def test_who_is_silent_when_asked_is_left_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_the_next_broker_is_asked_when_the_first_is_silent(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[LIST] = silent
     with to(*two, timeout=1.5) as cluster:
         assert cluster.id == "fake"
         assert cluster.any(ListGroupsRequest()).groups[0].group_id == "of-1"
 
 
-def test_all_who_do_not_answer_are_named_in_one_line() -> None:
+def test_all_unreachable_brokers_are_named_in_one_line() -> None:
     with Listener() as one, Listener() as other:
         names = [one.address, other.address]
     with Cluster(addresses(",".join(names)), 5) as cluster, pytest.raises(Failure) as raised:
@@ -297,7 +297,7 @@ def test_a_change_is_not_tried_again_when_the_connection_breaks(two: tuple[FakeB
     assert kinds(two[1], DeleteGroupsRequest) == 1
 
 
-def test_a_coordinator_that_died_is_found_anew(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_coordinator_that_died_is_looked_up_again(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0]) as cluster:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
         two[1].close()
@@ -326,7 +326,7 @@ def test_the_only_broker_is_asked_where_it_answered_whatever_it_is_advertised_as
                 cluster.advertised(0)
 
 
-def test_everywhere_names_whoever_is_missing(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_unreachable_brokers_are_named_beside_the_replies_of_the_others(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].close()
     missing: dict[int, Failure] = {}
     with to(two[0], timeout=0.4) as cluster:
@@ -337,7 +337,7 @@ def test_everywhere_names_whoever_is_missing(two: tuple[FakeBroker, FakeBroker])
     assert raised.value.code == EXIT.UNREACHABLE
 
 
-def test_a_broker_that_keeps_silent_is_told_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_silent_broker_is_reported_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[LIST] = silent
     begin = time.monotonic()
     with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
@@ -354,7 +354,7 @@ def test_a_reply_that_comes_late_is_not_taken_for_the_next(two: tuple[FakeBroker
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "second"
 
 
-def test_a_reply_that_makes_no_sense_is_told(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_an_undecodable_reply_is_reported(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[LIST] = lambda request, version: b"\0\0"
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
@@ -369,7 +369,7 @@ def test_a_broker_that_knows_only_newer_versions_asks_for_a_newer_command(two: t
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
 
 
-def test_who_is_asked_impatiently_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_without_patience_a_dead_broker_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0], timeout=30) as cluster:
         assert cluster.id == "fake"
         two[1].close()
@@ -401,7 +401,7 @@ def test_groups_whose_coordinator_went_are_asked_of_the_next(two: tuple[FakeBrok
         assert cluster.by_coordinator(["g", "h"], ask) == {"g": 0, "h": 0}
 
 
-def test_groups_whose_coordinator_stays_away_are_told_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_groups_without_a_reachable_coordinator_are_reported_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].close()
     begin = time.monotonic()
     with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:

@@ -70,7 +70,7 @@ def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
         (stammer, "closes connections without an answer: is a Kafka broker there?"),
     ],
 )
-def test_who_answers_otherwise_is_named_at_once(serve: Serve, line: str) -> None:
+def test_another_protocol_on_the_port_is_named_at_once(serve: Serve, line: str) -> None:
     with Port(serve) as port:
         begin = time.monotonic()
         assert failure(port.address).line.startswith(f"{port.address}{line if line.startswith(':') else f' {line}'}")
@@ -86,12 +86,12 @@ def test_who_answers_otherwise_is_named_at_once(serve: Serve, line: str) -> None
         (drip, "takes connections, but does not answer within 0.7 s"),
     ],
 )
-def test_who_says_nothing_is_asked_in_other_languages_within_the_timeout(serve: Serve, line: str) -> None:
+def test_a_silent_port_is_probed_for_other_protocols_within_the_timeout(serve: Serve, line: str) -> None:
     with Port(serve) as port:
         assert failure(port.address, 0.7).line == f"{port.address} {line}"
 
 
-def test_nobody_on_the_port_is_told_at_once() -> None:
+def test_a_refused_connection_is_reported_at_once() -> None:
     with Port(hang) as port:
         address = port.address
     begin = time.monotonic()
@@ -99,7 +99,7 @@ def test_nobody_on_the_port_is_told_at_once() -> None:
     assert time.monotonic() - begin < 5
 
 
-def test_a_name_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_without_an_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 

@@ -39,5 +39,5 @@ def test_every_code_of_kafkas_has_words_in_one_line(code: ErrorCode) -> None:
     assert name_of(code) == code.name
 
 
-def test_a_code_that_nobody_knows_has_a_name_too() -> None:
+def test_an_unknown_error_code_has_a_name_too() -> None:
     assert name_of(999) == "ERROR_999"

@@ -130,7 +130,7 @@ def test_the_quorum_knows_the_controller_where_metadata_names_any_broker(
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "controller" if text == "broker 1" else "up"]
 
 
-def test_brokers_of_two_releases_are_told_apart(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_brokers_of_two_releases_are_distinguished(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
     for broker, release in zip(two, ((2, 8), (3, 9)), strict=True):
         broker._given = {key: span for key, span in versions_of(release).items() if key in (3, 16, 18, 35, 47, 1)}
     result = tenure("cluster", "--bootstrap", two[0].address)

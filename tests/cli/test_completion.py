@@ -109,7 +109,7 @@ def test_names_that_would_harm_a_terminal_are_not_offered(named: str) -> None:
     assert words(f"group --bootstrap {named} describe bill") == ["billing", "billing: late & odd"]
 
 
-def test_nobody_waits_for_a_cluster_that_does_not_answer() -> None:
+def test_completion_does_not_wait_for_a_silent_cluster() -> None:
     with FakeBroker({18: lambda request, version: None}) as silent:
         begin = time.monotonic()
         assert words(f"group --bootstrap {silent.address} describe x") == []

@@ -55,7 +55,7 @@ def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
         (("--from-beginning", "--limit", "0"), ""),
     ],
 )
-def test_it_begins_where_it_is_told_and_ends_at_the_end(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
+def test_consuming_begins_at_the_given_place_and_ends_at_the_end(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
     result = consume(*arguments, "--no-follow")
     assert (result.code, result.err) == (0, "")
     assert sorted(result.out.split()) == values.split()
@@ -91,7 +91,7 @@ def test_records_in_full_and_by_template_and_as_json(consume: Tenure, topic: str
         (("nosuch-topic",), 66, "topic nosuch-topic does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(consume: Tenure, topic: str, arguments: tuple[str, ...], code: int, line: str) -> None:
+def test_an_invalid_command_line_is_one_error_line(consume: Tenure, topic: str, arguments: tuple[str, ...], code: int, line: str) -> None:
     result = consume(*arguments)
     assert result.code == code
     assert [json.loads(line)["error"]["message"] for line in result.out.splitlines()] == [result.err.removeprefix("tenure: ").strip()] * ("--json" in arguments)
@@ -99,14 +99,14 @@ def test_what_cannot_be_read_is_one_line(consume: Tenure, topic: str, arguments:
     assert len(result.err.splitlines()) == 1
 
 
-def test_deleted_records_are_told_of_and_gone_past(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_deleted_records_are_reported_and_skipped(consume: Tenure, cluster: Cluster, topic: str) -> None:
     delete_before(cluster, topic, 3)
     result = consume("--from", "1", "--partition", "0", "--no-follow")
     assert result.out.split() == ["a3", "a4"]
     assert result.err == f"tenure: {topic}-0: 2 offsets from 1 on are gone; beginning at 3\n"
 
 
-def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster: Cluster, topic: str) -> None:
+def test_a_position_outside_the_log_is_reset_to_its_nearest_end(cluster: Cluster, topic: str) -> None:
     told: list[str] = []
     fetcher = Fetcher(cluster, told.append)
     delete_before(cluster, topic, 3)
@@ -120,7 +120,7 @@ def test_a_position_that_fell_out_of_the_log_goes_on_where_the_log_does(cluster:
     fetcher.close()
 
 
-def test_what_was_asked_for_another_position_is_not_taken_for_this_one(cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, ask: Tenure, topic: str) -> None:
     ask("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 5})
@@ -130,7 +130,7 @@ def test_what_was_asked_for_another_position_is_not_taken_for_this_one(cluster: 
     fetcher.close()
 
 
-def test_a_topic_that_is_deleted_ends_it_and_one_made_anew_is_read_from_its_beginning(
+def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beginning(
     cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)

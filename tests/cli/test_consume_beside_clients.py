@@ -62,7 +62,7 @@ def test_ctrl_c_ends_it_also_while_it_waits_for_other_members(bootstrap: str, cl
 
 
 @pytest.mark.parametrize("first", ["tenure", "kafka-python"])
-def test_it_shares_a_group_with_kafka_python_whoever_leads(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str, first: str) -> None:
+def test_it_shares_a_group_with_kafka_python_as_leader_and_as_follower(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str, first: str) -> None:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 

@@ -81,7 +81,7 @@ def test_a_new_group_begins_at_the_end_and_remembers_that(consume: Tenure, clust
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1}
 
 
-def test_a_static_member_keeps_its_seat_unless_it_is_told_to_leave(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_a_static_member_keeps_its_assignment_unless_it_leaves(consume: Tenure, cluster: Cluster, topic: str) -> None:
     consume("--from-beginning", "--no-follow", "--instance", "desk")
     kept = described(cluster, topic)
     assert [(one.group_instance_id, kept.group_state) for one in kept.members] == [("desk", "Stable")]

@@ -38,13 +38,13 @@ def test_round_robin_goes_round_partition_by_partition() -> None:
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_only_subscribers_of_a_topic_get_it_and_a_topic_that_is_not_there_is_nobodys(assignor: str) -> None:
+def test_only_subscribers_of_a_topic_get_its_partitions_and_a_missing_topic_has_none(assignor: str) -> None:
     members = [Subscriber("m1", None, ["a"]), Subscriber("m2", None, ["a", "b", "gone"]), Subscriber("m3", None, [])]
     assert shares(assignor, members, a=2, b=2) == {"m1": "a0", "m2": "a1 b01", "m3": ""}
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_static_members_sit_in_the_order_of_their_instance_ids_whatever_their_member_ids_are(assignor: str) -> None:
+def test_static_members_are_ordered_by_instance_id_not_by_member_id(assignor: str) -> None:
     first = [Subscriber("m9", "desk-1", ["a"]), Subscriber("m1", "desk-2", ["a"]), Subscriber("m0", None, ["a"])]
     later = [Subscriber("m0", None, ["a"]), Subscriber("m1", "desk-1", ["a"]), Subscriber("m9", "desk-2", ["a"])]
     assert shares(assignor, first, a=3) == {"m9": "a0", "m1": "a1", "m0": "a2"}
@@ -136,7 +136,7 @@ def test_nothing_steers_a_terminal_and_a_pipe_gets_text_as_it_is(value: bytes | 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1_700_000_000_123, (1 << 63) - 1, -5])
 @pytest.mark.parametrize("data", [b"text", "\u6f22".encode(), b"\x00\xff", b"", None])
-def test_what_is_printed_as_json_is_produced_again_as_it_was(data: bytes | None, timestamp: int) -> None:
+def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | None, timestamp: int) -> None:
     record = found(data, data, timestamp, [(b"n", data), (b"n", b"again")])
     line = json.dumps(document(record)).encode()
     if timestamp < -1:
@@ -248,7 +248,7 @@ def test_the_brokers_time_stands_for_all_records_of_its_batch() -> None:
         ("2026-11-21T08:30:00+01:00", "from 2026-11-21T07:30:00Z on"),
     ],
 )
-def test_where_reading_begins_is_told_in_words(given: str, told: str) -> None:
+def test_the_start_of_reading_is_described_in_words(given: str, told: str) -> None:
     assert begin_of(given).words == told
 
 

@@ -115,7 +115,7 @@ def test_a_broker_that_loads_is_asked_again(tenure: Tenure) -> None:
         assert (done.code, "still loading" in done.err) == (75, True)
 
 
-def test_what_the_cluster_refuses_to_delete_is_told_for_each_group(tenure: Tenure) -> None:
+def test_a_refused_deletion_is_reported_for_each_group(tenure: Tenure) -> None:
     """Somebody joined between the look and the deletion."""
     with FakeBroker() as broker:
         broker.answers |= {

@@ -161,7 +161,7 @@ def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: P
 
 
 @pytest.mark.usefixtures("orders")  # for its topic
-def test_a_name_that_would_write_on_a_terminal_is_written_as_what_it_is(yard: Yard, ask: Tenure) -> None:
+def test_control_characters_in_names_are_escaped(yard: Yard, ask: Tenure) -> None:
     yard.commit("red\x1b[31m", {("described", 0): 1})
     for command in (("list",), ("describe", "red\x1b[31m")):
         done = ask("group", *command)

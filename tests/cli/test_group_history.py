@@ -33,7 +33,7 @@ def lived(bootstrap: str, yard: Yard) -> str:
     return "lived"
 
 
-def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, ask: Tenure) -> None:
+def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(lived: str, ask: Tenure) -> None:
     formed, grown, back, left, emptied = entries_of(ask, lived, 4)
     assert [one["kind"] for one in (formed, grown, back, left, emptied)] == [
         "rebalance",
@@ -55,7 +55,7 @@ def test_each_rebalance_is_told_with_its_cause_and_what_moved(lived: str, ask: T
     assert formed["took_ms"] >= 0
 
 
-def test_the_story_is_told_in_words(lived: str, ask: Tenure) -> None:
+def test_the_history_is_printed_in_words(lived: str, ask: Tenure) -> None:
     entries_of(ask, lived, 4)
     done = ask("group", "history", lived)
     assert (done.code, done.err) == (0, "")
@@ -73,7 +73,7 @@ def test_the_story_is_told_in_words(lived: str, ask: Tenure) -> None:
     assert "\x1b" not in shown
 
 
-def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(bootstrap: str, ask: Tenure) -> None:
+def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as people:
         people.settle({"a": {"told": [0, 1, 2, 3]}})
         people.settle({"a": {"told": [0, 1]}, "b": {}})
@@ -85,7 +85,7 @@ def test_the_two_steps_of_a_cooperative_rebalance_are_told_as_what_they_are(boot
     assert shown.count("joined again, and partitions that nobody had were assigned (cooperative-sticky)") == 1
 
 
-def test_the_newest_are_told_and_how_many_were_before(lived: str, ask: Tenure) -> None:
+def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: str, ask: Tenure) -> None:
     entries_of(ask, lived, 4)
     document = json.loads(ask("group", "history", lived, "--json", "--limit", "1").out)
     assert (document["earlier"], [one["end"] for one in document["entries"]]) == (4, ["empty"])
@@ -94,7 +94,7 @@ def test_the_newest_are_told_and_how_many_were_before(lived: str, ask: Tenure) -
     assert len(json.loads(ask("group", "history", lived, "--json", "--limit", "0").out)["entries"]) == 5
 
 
-def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, ask: Tenure) -> None:
+def test_since_leaves_out_earlier_entries(lived: str, ask: Tenure) -> None:
     *before, emptied = entries_of(ask, lived, 4)
     told = entries_of(ask, lived, 1, "--since", emptied["at"])
     assert told == [one for one in [*before, emptied] if max(one["at"], one.get("ended", one["at"])) >= emptied["at"]]
@@ -104,7 +104,7 @@ def test_what_is_asked_for_by_time_is_told_from_then_on(lived: str, ask: Tenure)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "12:00", "", "5"])
-def test_a_time_that_is_none_is_named(tenure: Tenure, text: str) -> None:
+def test_an_invalid_time_is_refused(tenure: Tenure, text: str) -> None:
     done = tenure("group", "history", "g", "--since", text, "--bootstrap", "127.0.0.1:1")
     assert done.code == 64
     assert "how long ago" in done.err
@@ -123,7 +123,7 @@ def test_a_group_that_only_commits_has_nothing_to_tell(yard: Yard, ask: Tenure) 
     assert (done.code, done.out) == (0, "nothing is noted of group quiet\n")
 
 
-def test_a_rebalance_under_way_is_told_as_such(bootstrap: str, ask: Tenure) -> None:
+def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "open", ["told"]) as people:
         people.settle({"a": {}, "b": {}})
         people.leave("b")
@@ -136,7 +136,7 @@ def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
-def test_what_happens_is_followed_until_somebody_interrupts(bootstrap: str) -> None:
+def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
     people: Party
     with party(bootstrap, "followed", ["told"]) as people:
         people.settle({"a": {"told": [0]}}, static=["a"])
@@ -157,7 +157,7 @@ def test_what_happens_is_followed_until_somebody_interrupts(bootstrap: str) -> N
             process.communicate()
 
 
-def test_a_reader_who_goes_away_ends_it_quietly(bootstrap: str, lived: str) -> None:
+def test_a_closed_pipe_ends_the_history_quietly(bootstrap: str, lived: str) -> None:
     read, write = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tenure", "group", "history", lived, "--bootstrap", bootstrap],

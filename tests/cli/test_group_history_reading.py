@@ -97,7 +97,7 @@ def test_the_notes_of_this_group_are_read_from_where_we_were(desk: Desk, notes: 
     assert desk.asked == [(NOTES, 5), (NOTES, 8)]
 
 
-def test_what_stands_before_the_place_in_a_batch_is_not_told_twice(desk: Desk, notes: Notes) -> None:
+def test_records_before_the_position_in_a_batch_are_not_read_twice(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
     notes.offset = 7
     assert [told.header.generation for told in notes.read()] == [3, 4]

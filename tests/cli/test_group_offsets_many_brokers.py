@@ -149,7 +149,7 @@ def test_each_leader_is_asked_twice_and_the_coordinator_once_whatever_the_number
     assert pair.asked(ListOffsetsRequest) == [0, 0, 1, 1]
 
 
-def test_what_nobody_serves_is_shown_with_the_reason(pair: Pair, offsets: Tenure) -> None:
+def test_partitions_without_a_leader_are_shown_with_the_reason(pair: Pair, offsets: Tenure) -> None:
     rows = json.loads(offsets("show", "G", "--json").out)["groups"][0]["offsets"]
     notes = {(row["topic"], row["partition"]): row["note"] for row in rows if row["note"]}
     gone = "there is no such topic or partition"

@@ -82,7 +82,7 @@ def test_json_has_numbers_and_nulls(yard: Yard, offsets: Tenure) -> None:
     assert (none["committed_offset"], none["lag"], none["latest_offset"]) == (None, None, 0)
 
 
-def test_a_group_that_is_not_there_is_told_from_one_that_has_committed_nothing(yard: Yard, offsets: Tenure) -> None:
+def test_a_missing_group_is_distinguished_from_one_without_commits(yard: Yard, offsets: Tenure) -> None:
     yard.join("show.fresh", TOPIC)
     assert offsets("show", "show.fresh") == (0, "show.fresh has committed no offsets\n", "")
     assert offsets("show", "show.not-there") == (66, "", "tenure: there is no group show.not-there (tenure group list shows what there is)\n")

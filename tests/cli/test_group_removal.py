@@ -20,7 +20,7 @@ def moves(removal: Removal) -> dict[Partition, str | None]:
     return {move.partition: move.after.member_id if move.after else "?" if not move.known else None for move in removal.moves}
 
 
-def test_range_is_dealt_anew_as_its_rule_says() -> None:
+def test_a_removal_moves_partitions_as_range_does() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5))
     removal = foresee(before, [before.members[0]], {"t": 6})
     assert removal.rebalances
@@ -35,7 +35,7 @@ def test_static_members_come_first_in_javas_order() -> None:
     assert moves(removal) == {("t", 2): "a"}
 
 
-def test_round_robin_is_dealt_anew() -> None:
+def test_a_removal_moves_partitions_as_round_robin_does() -> None:
     before = group(member("a", 0, 3), member("b", 1), member("c", 2), protocol="roundrobin")
     removal = foresee(before, [before.members[2]], {"t": 4})
     assert moves(removal) == {("t", 2): "a", ("t", 3): "b"}
@@ -47,7 +47,7 @@ def test_an_assignment_that_the_rule_does_not_explain_is_not_foreseen() -> None:
     assert moves(removal) == {("t", 1): "?", ("t", 5): "?"}
 
 
-def test_a_topic_that_nobody_knows_is_not_guessed_at() -> None:
+def test_moves_of_an_unknown_topic_are_not_guessed() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3))
     assert moves(foresee(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # there is but one to take them
     three = group(member("a", 0), member("b", 1), member("c", 2))
@@ -74,7 +74,7 @@ def test_groups_of_kip_848_do_not_stop() -> None:
     assert moves(removal) == {("t", 0): "b"}
 
 
-def test_nobody_is_left_and_nothing_rebalances() -> None:
+def test_a_group_without_remaining_members_does_not_rebalance() -> None:
     before = group(member("a", 0), member("b", 1))
     removal = foresee(before, before.members, {"t": 2})
     assert not removal.rebalances

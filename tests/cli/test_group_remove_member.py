@@ -82,7 +82,7 @@ def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: st
         assert (again.code, again.out) == (0, "group all has no members: nothing was changed\n")
 
 
-def test_a_name_that_is_not_there_stops_everything(yard: Yard, bootstrap: str, ask: Tenure) -> None:
+def test_an_unknown_member_stops_the_whole_removal(yard: Yard, bootstrap: str, ask: Tenure) -> None:
     with party(bootstrap, "halves", ["removed"]) as people:
         people.settle({"a": {"removed": [0]}}, static=["a"])
         done = ask("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
@@ -92,13 +92,13 @@ def test_a_name_that_is_not_there_stops_everything(yard: Yard, bootstrap: str, a
 
 
 @pytest.mark.parametrize("words", [(), ("--all", "--instance", "a")])
-def test_who_shall_go_has_to_be_said(tenure: Tenure, words: tuple[str, ...]) -> None:
+def test_remove_member_requires_a_selection_of_members(tenure: Tenure, words: tuple[str, ...]) -> None:
     done = tenure("group", "remove-member", "g", *words, "--bootstrap", "127.0.0.1:1")
     assert done.code == 64
     assert "--instance ID" in done.err
 
 
-def test_a_group_that_is_not_there_has_nobody_to_remove(ask: Tenure) -> None:
+def test_removal_from_a_missing_group_is_refused(ask: Tenure) -> None:
     done = ask("group", "remove-member", "nope", "--all")
     assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
 
@@ -209,7 +209,7 @@ def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_rem
         assert people.heartbeat("b") == UNKNOWN
 
 
-def test_what_is_told_of_a_removal_is_what_came_of_it(yard: Yard, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_reports_the_state_after_it(yard: Yard, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     with party(bootstrap, "late", ["removed"]) as people:
         people.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
 

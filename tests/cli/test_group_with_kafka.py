@@ -129,7 +129,7 @@ def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, ask: Tenu
     assert ask("group", "describe", "billing").code == 66
 
 
-def test_kafka_keeps_no_notes_and_of_a_rebalance_no_more_is_told_than_is_stored(bootstrap: str, ask: Tenure) -> None:
+def test_kafka_keeps_no_notes_so_only_stored_rebalances_are_shown(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "noted", "n-1"):
         wait_until(lambda: described(ask, "noted").get("state") == "Stable", PATIENCE_SECONDS, pause=0.2)
         done = ask("group", "history", "noted", "--json")

@@ -137,7 +137,7 @@ def test_when_the_wait_is_over_the_last_answer_counts(serving: Serving, monkeypa
     assert len(result.out.splitlines()) == 1
 
 
-def test_nobody_on_the_port_is_1(health: Tenure) -> None:
+def test_a_port_without_a_listener_is_1(health: Tenure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert health(f"127.0.0.1:{port}")[:2] == (1, f"127.0.0.1:{port} does not answer: connection refused (is a broker running there?)\n")
@@ -173,7 +173,7 @@ def test_whatever_else_is_on_the_port_is_1_and_in_time(
     assert said in result.out
 
 
-def test_a_name_that_leads_nowhere_is_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_a_host_name_without_an_address_is_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -323,6 +323,6 @@ def test_a_web_server_that_waits_for_more_is_named(serving: Serving, health: Ten
     assert health(endpoint, "--timeout", "1.5")[:2] == (1, f"{endpoint} is a web server (HTTP), not a Kafka broker\n")
 
 
-def test_the_timeout_can_be_told(serving: Serving, health: Tenure) -> None:
+def test_the_timeout_is_an_option(serving: Serving, health: Tenure) -> None:
     endpoint = serving(hang)
     assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} takes connections, but does not answer within 0.1 s\n")

@@ -182,7 +182,7 @@ def test_an_error_of_the_cluster_has_kafkas_name(ask: Tenure) -> None:
     assert [entry.get("error", {}).get("code") for entry in json.loads(result.out)["topics"]] == [None, "topic-already-exists"]
 
 
-def test_what_was_sent_before_a_line_that_cannot_be_read_is_told(ask: Tenure) -> None:
+def test_records_sent_before_an_unreadable_line_are_counted(ask: Tenure) -> None:
     lines = '{"value": "a"}\nno json\n'
     result = ask("produce", "before", "--create", "--json", stdin=lines)
     assert error_of(result, 65)["code"] == "damaged"

@@ -194,7 +194,7 @@ def test_damage_in_the_middle_leaves_the_rest_to_be_seen(folder: Folder, command
     ]
 
 
-def test_a_torn_end_of_an_older_segment_is_told_apart(folder: Folder, command: Command) -> None:
+def test_a_torn_end_of_an_older_segment_is_reported_as_such(folder: Folder, command: Command) -> None:
     cut(folder.segment("orders"), -3)
     command.lines(folder.path, "--kind", "records", code=65)
     assert command.errors[0].endswith("to the end of the file, which is not the last of its log")

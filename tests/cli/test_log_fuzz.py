@@ -37,7 +37,7 @@ def spoil(random: random.Random, data: bytearray) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_arbitrary_damage_is_told_as_the_storage_sees_it(seed: int, folder: Folder, command: Command) -> None:
+def test_dump_and_verify_report_arbitrary_damage_as_the_storage_sees_it(seed: int, folder: Folder, command: Command) -> None:
     chance = random.Random(seed)
     clean = chance.random() < 0.5
     if not clean:

@@ -67,7 +67,7 @@ def test_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
     assert (code, problems, summary["stopped_in_order"]) == (0, [], True)
 
 
-def test_a_broker_that_starts_while_somebody_looks_is_not_refused(tmp_path: Path) -> None:
+def test_a_broker_can_start_while_its_logs_are_read(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:
         serving.stop()

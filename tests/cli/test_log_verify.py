@@ -68,7 +68,7 @@ def test_one_log_alone_can_be_checked(folder: Folder, command: Command) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "plant", "what"), PLANTED, ids=[f"{one.kind}, {one.name}" for one in PLANTED])
-def test_what_is_planted_is_found(kind: str, name: str, plant: Plant, what: str, folder: Folder, command: Command) -> None:
+def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, what: str, folder: Folder, command: Command) -> None:
     file = plant(folder)
     code, problems, summary = command.problems()
     found = [problem for problem in problems if problem["problem"] == kind]
@@ -184,7 +184,7 @@ def test_an_image_that_was_replaced_is_no_problem_any_more(folder: Folder, comma
     assert (code, problems) == (0, [])
 
 
-def test_of_many_problems_of_one_kind_the_first_are_told_and_the_others_counted(folder: Folder, command: Command) -> None:
+def test_the_first_problems_of_a_kind_are_shown_and_the_others_counted(folder: Folder, command: Command) -> None:
     key, _ = offset(folder.group, 0, 1)
     folder.append(OFFSETS, 0, [(key, b"\0\3")] * (SHOWN_MAX + 7))
     code, problems, summary = command.problems()

@@ -73,7 +73,7 @@ def test_kafka_raises_the_first_entry_into_a_batch_that_holds_the_log_start(tmp_
     assert problem["what"] == "offsets 10 to 18 are of epoch 1, and it says epoch 0 there"
 
 
-def test_readable_records_without_an_entry_are_told_as_a_harmless_gap(tmp_path: Path, command: Command) -> None:
+def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Path, command: Command) -> None:
     life = Life(tmp_path)
     life.run()
     life.run(4)

@@ -54,7 +54,7 @@ def test_ctrl_c_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("cluster", "--versions", "--json"), ("--help",), ("completion", "bash"), ("cluster", "--help")])
-def test_a_pipe_that_nobody_reads_ends_it_quietly(bootstrap: str, arguments: tuple[str, ...]) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(bootstrap: str, arguments: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     result = run(*arguments, stdout=write, TENURE_BOOTSTRAP=bootstrap)
@@ -92,7 +92,7 @@ def test_the_environment_names_the_cluster(bootstrap: str) -> None:
     assert (wrong.returncode, wrong.stderr) == (64, "tenure: TENURE_BOOTSTRAP=kafka:port: 'kafka:port': the port must be 0 to 65535, not 'port'\n")
 
 
-def test_a_defect_is_one_line_and_a_traceback_only_for_who_wants_it(tmp_path: Path) -> None:
+def test_a_defect_is_one_line_and_a_traceback_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import cli.health\ncli.health.run = lambda options: 1 / 0\n")
     path = f"{tmp_path}{os.pathsep}{PACKAGES}"
     result = run("health", PYTHONPATH=path)

@@ -86,7 +86,7 @@ def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed() -> None:
     os.close(reading)
 
 
-def test_the_end_that_a_terminal_tells_once_is_not_missed() -> None:
+def test_end_of_file_on_a_terminal_is_not_missed() -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"one\ntwo\n\x04")
     assert [line for lines in groups(theirs) for line in lines] == [b"one", b"two"]
@@ -97,7 +97,7 @@ def test_the_end_that_a_terminal_tells_once_is_not_missed() -> None:
 # Against a broker
 
 
-def test_values_and_lines_are_written_and_told_with_their_offsets(produce: Tenure, stored: Stored, topic: str) -> None:
+def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: Tenure, stored: Stored, topic: str) -> None:
     assert produce("--key", "k", "--value", "one", "--value", "two", "--partition", "1") == (
         0,
         f"2 records written to {topic}: partition 1, offsets 0 to 1\n",
@@ -146,7 +146,7 @@ def test_lines_of_json_say_everything(produce: Tenure, stored: Stored) -> None:
     assert (third["value"], third["offset"]) == ("plain", 2)
 
 
-def test_what_consume_prints_as_json_is_a_copy_when_it_is_produced(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     produce("--partition", "1", stdin=b"a\n\xff\x00\n")
     printed = ask("consume", topic, "--from-beginning", "--no-follow", "--json").out
     assert produce("--json", stdin=printed).code == 0
@@ -161,7 +161,7 @@ def test_every_codec_is_read_again(produce: Tenure, stored: Stored, codec: str) 
 
 
 @pytest.mark.parametrize("acks", ["1", "0"])
-def test_weaker_acks_are_told_as_what_they_are(produce: Tenure, stored: Stored, acks: str) -> None:
+def test_weaker_acks_are_mentioned_in_the_output(produce: Tenure, stored: Stored, acks: str) -> None:
     result = produce("--acks", acks, "--partition", "0", "--value", "x")
     assert result.code == 0
     assert ("nobody says" in result.out) == (acks == "0")
@@ -193,7 +193,7 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: S
         (("--compression", "rar", "--value", "x"), "", 64, "--compression cannot be 'rar'", 0),
     ],
 )
-def test_what_cannot_be_sent_is_one_line_that_says_what_was(
+def test_an_invalid_record_is_one_error_line_with_the_written_count(
     produce: Tenure, stored: Stored, topic: str, arguments: tuple[str, ...], stdin: str, code: int, line: str, written: int
 ) -> None:
     result = produce(*arguments, stdin=stdin)
@@ -259,7 +259,7 @@ class Breaking(Cluster):
         return reply
 
 
-def test_a_reply_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_a_batch_whose_reply_was_lost_is_sent_again_and_not_written_twice(bootstrap: str, topic: str, stored: Stored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic)
         sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two")), (1, Draft(3, None, b"three"))])
@@ -268,7 +268,7 @@ def test_a_reply_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(b
     assert (sender.sent[0].first, sender.sent[0].last) == (0, 2)
 
 
-def test_without_numbers_nothing_is_sent_again_and_the_doubt_is_told(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_without_idempotence_nothing_is_sent_again_and_doubtful_records_are_named(bootstrap: str, topic: str, stored: Stored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic, acks=1, compression=Compression.NONE)
         with pytest.raises(Stopped) as stopped:
@@ -281,7 +281,7 @@ def test_without_numbers_nothing_is_sent_again_and_the_doubt_is_told(bootstrap: 
 # As a process
 
 
-def test_what_is_typed_is_sent_at_once(topic: str, bootstrap: str, stored: Stored) -> None:
+def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored) -> None:
     command = [sys.executable, "-P", "-m", "tenure", "produce", topic, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdin is not None

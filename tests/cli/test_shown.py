@@ -135,7 +135,7 @@ def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, typed: str, goes
     assert written(shown).startswith("delete 2 topics? [y/N] ")
 
 
-def test_it_does_not_ask_who_has_said_yes_or_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_confirmation_is_asked_with_yes_or_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     shown = Screen(out=Terminal())
     assert shown.confirm("delete?", argparse.Namespace(yes=True))

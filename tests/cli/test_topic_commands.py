@@ -54,7 +54,7 @@ def test_deleting_says_which_groups_lose_offsets(ask: Tenure, name: str) -> None
     assert told.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
 
 
-def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(ask: Tenure, name: str) -> None:
+def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_reported(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     result = ask("topic", "create", name, f"{name}-2", "no/slash")
     assert result.code == 1
@@ -85,7 +85,7 @@ def test_of_several_topics_those_that_can_be_are_made_and_each_refusal_is_told(a
         (("describe", "a b"), 66, "topic 'a b' cannot exist"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_nothing_changes(
+def test_an_invalid_change_of_a_topic_is_one_error_line_and_changes_nothing(
     ask: Tenure, name: str, arguments: tuple[str, ...], code: int, part: str
 ) -> None:
     ask("topic", "create", name, "--partitions", "2")

@@ -137,7 +137,7 @@ def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair: Pair) -> 
         fetcher.close()
 
 
-def test_a_partition_without_a_leader_holds_nobody_up_and_is_read_when_it_has_one(pair: Pair) -> None:
+def test_a_partition_without_a_leader_delays_no_other_and_is_read_once_it_has_one(pair: Pair) -> None:
     pair.leaders[0] = -1
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
@@ -181,7 +181,7 @@ def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: Pair) -
         assert time.monotonic() - began < 1
 
 
-def test_a_leader_that_was_killed_keeps_nobody_from_seeing_and_deleting_a_topic(pair: Pair, tenure: Tenure) -> None:
+def test_a_topic_with_a_killed_leader_can_be_described(pair: Pair, tenure: Tenure) -> None:
     pair.brokers[1].answers |= {
         ListOffsetsRequest.API_KEY: lambda request, version: ListOffsetsResponse(topics=[
             ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(part.partition_index, offset=7 if part.timestamp == -1 else 0) for part in topic.partitions])

@@ -102,7 +102,7 @@ def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
     assert met == set(DEVIATIONS), f"met no more: {set(DEVIATIONS) - met}"
 
 
-def test_the_user_is_told_of_every_deviation() -> None:
+def test_every_deviation_is_documented() -> None:
     told = " ".join((ROOT / "docs" / "differences.md").read_text().split())
     missing = [one.why for one in DEVIATIONS if one.why not in told]
     assert not missing

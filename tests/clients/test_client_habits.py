@@ -44,7 +44,7 @@ def test_kafka_python_is_served_on_the_standard_loop_too() -> None:
 
 
 @pytest.mark.parametrize("version", [(0, 11), (1, 0), (2, 0), (2, 6), (3, 9), (4, 3)], ids=str)
-def test_kafka_python_told_of_an_older_or_newer_broker_finds_its_way(bootstrap: str, version: tuple[int, ...]) -> None:
+def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: str, version: tuple[int, ...]) -> None:
     admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap, api_version=version)
     name = f"for-{'.'.join(map(str, version))}"
     made = admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
@@ -87,7 +87,7 @@ async def aiokafka_sees(bootstrap: str) -> set[int] | None:
 
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.9.0", "0.10.2", "2.0.0"])
-def test_librdkafka_told_of_an_old_broker_asks_without_asking_for_versions(bootstrap: str, version: str) -> None:
+def test_librdkafka_configured_for_an_old_broker_works_without_api_versions(bootstrap: str, version: str) -> None:
     settings: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
         "api.version.request": "false",

@@ -308,7 +308,7 @@ def test_offsets_and_groups_are_deleted(groups: Run, topic: str, yard: Yard) -> 
 # Logs and the cluster
 
 
-def test_offsets_of_logs_are_told_by_end_time_and_partition(run: Run, topic: str) -> None:
+def test_log_offsets_are_listed_by_end_time_and_partition(run: Run, topic: str) -> None:
     def offsets(*arguments: str) -> list[str]:
         return run("kafka-get-offsets", *arguments).out.split()
 
@@ -335,7 +335,7 @@ def test_log_dirs_are_described(run: Run, topic: str) -> None:
     assert {part["partition"]: part["size"] > 0 for part in folder["partitions"]}[f"{topic}-0"]
 
 
-def test_the_cluster_says_who_it_is_and_what_it_serves(run: Run, served: Served) -> None:
+def test_the_cluster_reports_its_id_and_api_versions(run: Run, served: Served) -> None:
     versions = run("kafka-broker-api-versions").out
     assert versions.startswith(f"{served.address} (id: 1 rack: null isFenced: false) -> (\n")
     assert "\tJoinGroup(11): 0 to 9 [usable: 9],\n" in versions

@@ -127,7 +127,7 @@ def test_a_batch_is_stored_as_it_was_compressed(address: str) -> None:
     assert sizes["sized.none"] > 16_000 > 4_000 > sizes["sized.snappy"]
 
 
-def test_consuming_begins_where_it_is_told_to(address: str) -> None:
+def test_kcat_begins_at_the_given_offset(address: str) -> None:
     with Yard(int(address.rpartition(":")[2])) as yard:
         yard.topic("places", (10, 10), {1: 4})
     base = 1_605_697_600_000

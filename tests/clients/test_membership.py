@@ -121,7 +121,7 @@ def test_what_an_administrator_removes_is_shared_out_at_once(kind: Kind, group: 
     assert group.rebalances() == [*before, "admin_removed"]
 
 
-def test_everybody_is_removed_where_nobody_is_named(group: Group) -> None:
+def test_all_members_are_removed_when_none_is_named(group: Group) -> None:
     """As Kafka's Admin does it: it describes the group, and then removes each."""
     members = [group.start(JAVA_CLIENT, "seat"), group.start(AIOKAFKA, "other")]
     group.settled(*members)
@@ -211,7 +211,7 @@ def test_a_session_shorter_than_the_broker_allows_is_an_error_of_the_client(kind
     assert group.describe() == ("Dead", {})
 
 
-def test_who_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind, group: Group) -> None:
+def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind, group: Group) -> None:
     busy = group.start(kind, session_ms=2_000, poll_interval_ms=2_000)
     other = group.start(kind, session_ms=2_000, poll_interval_ms=60_000)
     group.settled(busy, other)

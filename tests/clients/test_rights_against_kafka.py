@@ -94,7 +94,7 @@ def questions() -> Iterator[Question]:
             yield ask("coordinator", FindCoordinatorRequest("no-describe-g", kind, ["no-describe-g"] if version >= 4 else []), version)
 
 
-def test_who_may_not_is_refused_as_by_kafka(tmp_path: Path) -> None:
+def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
     source = Path(__file__).parent / "java" / "Denying.java"
     subprocess.run(["javac", "-cp", f"{kafka_jars()}/*", "-d", str(tmp_path), str(source)], check=True, timeout=60)
     unexplained = []

@@ -169,7 +169,7 @@ def test_it_serves_as_any_user_and_with_a_read_only_root(run: Run, options: str)
 
 @pytest.mark.clients
 @pytest.mark.parametrize("mode", [0o755, 0o000])
-def test_a_volume_that_it_may_not_write_is_one_line_that_says_who_and_where_and_an_exit_code(run: Run, tmp_path: Path, mode: int) -> None:
+def test_an_unwritable_volume_is_one_line_with_user_and_path_and_an_exit_code(run: Run, tmp_path: Path, mode: int) -> None:
     user, folder = os.getuid() + 4242, tmp_path / "volume"
     folder.mkdir()
     folder.chmod(mode)
@@ -181,7 +181,7 @@ def test_a_volume_that_it_may_not_write_is_one_line_that_says_who_and_where_and_
 
 
 @pytest.mark.clients
-def test_a_volume_that_nobody_may_write_is_one_line_too(run: Run, tmp_path: Path) -> None:
+def test_a_read_only_volume_is_one_line_too(run: Run, tmp_path: Path) -> None:
     container = run("--volume", f"{tmp_path}:/data:ro")
     assert docker("wait", container).stdout.strip() == str(CANNOT_WRITE)
     (line,) = [line for line in docker("logs", container).stderr.splitlines() if not line.startswith("{")]

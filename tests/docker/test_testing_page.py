@@ -71,7 +71,7 @@ def with_tenure() -> str:
 
 
 @pytest.mark.clients
-def test_every_worker_of_xdist_has_a_broker_of_its_own_and_none_is_left(project: Path) -> None:
+def test_every_xdist_worker_has_its_broker_and_none_is_left(project: Path) -> None:
     for number in range(2):
         (project / "tests" / f"test_{number}.py").write_text(ADDRESSES)
     done = run_tests(project, "-n", "2", "--dist", "loadfile", path=with_tenure())

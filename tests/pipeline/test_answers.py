@@ -28,7 +28,7 @@ def live(seed: int) -> Lived:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_notes_every_rebalance_is_told_exactly(seed: int) -> None:
+def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
     life = live(seed)
     rows = life.noted.folded.episodes
     truth = [(*list(actual(one))[:6], list(dict.fromkeys(one.also)), *list(actual(one))[7:]) for one in life.truth]

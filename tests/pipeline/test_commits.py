@@ -180,7 +180,7 @@ def test_a_step_without_records_changes_nothing() -> None:
     assert again.state.tails.equals(done.state.tails)
 
 
-def test_names_of_any_kind_are_told_apart() -> None:
+def test_names_of_any_kind_are_distinguished() -> None:
     names = ["", "a", "a-1", "\x00", "😀", "ü", "￿", "<script>"]
     said = [Said(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
     rows = rows_of(Commit, all_at_once([*said, *said]).commits)

@@ -165,7 +165,7 @@ def test_a_crash_ends_a_rebalance_and_the_row_says_so(play: NotedPlay) -> None:
     assert "coordinator was restarted" in exact.evidence
 
 
-def test_a_group_that_is_deleted_and_made_again_begins_anew(play: NotedPlay) -> None:
+def test_a_recreated_group_has_a_new_history(play: NotedPlay) -> None:
     play.d1()
     play.leave("a")
     play.after(50)

@@ -121,7 +121,7 @@ def test_a_cooperative_rebalance_stops_what_moves_and_no_more() -> None:
             assert given.stalled_hi_ms == 0  # nobody had them
 
 
-def test_a_storm_is_measured_by_the_timeouts_of_its_own_members() -> None:
+def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:
     """What members of later times have asked for changes nothing."""
     close = [Stretch(0, 10, 5_000), Stretch(2_000, 2_010, 5_000), Stretch(4_000, 4_010, 5_000)]
     assert storms([*close, Stretch(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]

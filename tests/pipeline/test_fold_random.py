@@ -55,7 +55,7 @@ def edges_until(memory: Memory, images: Sequence[Image], offset: int = 1 << 62) 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_rebalance_that_was_stored_is_told_once_and_the_truth_is_in_its_intervals(seed: int) -> None:
+def test_every_stored_rebalance_is_found_once_with_the_truth_in_its_intervals(seed: int) -> None:
     life = lived(seed)
     assert len(life.plain.episodes) == len(life.settled)
     for row, truth in zip(life.plain.episodes, life.settled, strict=True):

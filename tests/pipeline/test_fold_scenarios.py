@@ -25,7 +25,7 @@ def told(played: Played) -> GroupTables:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_with_notes_every_rebalance_is_told_exactly(name: str) -> None:
+def test_with_notes_every_rebalance_is_exact(name: str) -> None:
     played = play(name)
     truth = played.world.episodes("g")
     rows = told(played).episodes

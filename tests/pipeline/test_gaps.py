@@ -50,7 +50,7 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("notes", [True, False])
-def test_nobody_is_back_before_it_went(seed: int, notes: bool) -> None:
+def test_no_member_returns_before_it_left(seed: int, notes: bool) -> None:
     for one in advised(played(by_chance(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
         assert one.gap_lo_ms >= 0
         assert one.gap_hi_ms is None or one.gap_lo_ms <= one.gap_hi_ms

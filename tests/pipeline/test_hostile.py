@@ -222,7 +222,7 @@ def test_a_broker_that_is_not_there_is_said_soon(command: Command, monkeypatch: 
 # Where the answers go
 
 
-def test_a_folder_of_somebodys_is_left_as_it_is(command: Command, data: Path) -> None:
+def test_a_folder_of_other_files_is_left_as_it_is(command: Command, data: Path) -> None:
     precious = {"thesis.txt": "years of work", "bronze/records/run=1/photo.parquet": "a face", ".hidden": "a key"}
     for name, text in precious.items():
         (command.out / name).parent.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:
     return [(row.kind, row.topic_partition) for row in rows]
 
 
-def test_a_group_that_nobody_uses_any_more() -> None:
+def test_an_unused_group() -> None:
     old = NOW - 8 * DAY_MS
     rows = found([Said(old, "g", "t", 0, 5), Said(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
     assert kinds(rows) == [("dead_group", None), ("offsets_about_to_expire", 0), ("offsets_about_to_expire", 1)]
@@ -114,7 +114,7 @@ def test_an_instance_id_that_two_processes_have() -> None:
     assert found([], generations[:1], members[:1], replaced[:3]) == []
 
 
-def test_lost_data_is_told_once_a_partition() -> None:
+def test_lost_data_is_reported_once_a_partition() -> None:
     said = [Said(NOW - 90_000, "g", "t", 0, 5), Said(NOW - 50_000, "g", "t", 0, 20)]
     ends = [EndOffset("c", "t", 0, NOW - at, 50, start, "notes", None) for at, start in ((95_000, 0), (60_000, 9), (40_000, 21))]
     rows = found(said, status=table_of("status", statuses(said, ends, NOW)))

@@ -113,7 +113,7 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
     assert told.as_static(FOREVER_MS).rebalances == 1
 
 
-def test_a_session_that_began_anew_with_the_coordinator_is_no_heartbeat() -> None:
+def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
     """A process crashes, and is back before its coordinator is: the old member was silent before the new one came."""
 
     def script(world: World) -> None:
@@ -129,7 +129,7 @@ def test_a_session_that_began_anew_with_the_coordinator_is_no_heartbeat() -> Non
     assert gap.gap_lo_ms <= world.restarts[0].gap_ms <= gap.gap_hi_ms
 
 
-def test_a_surge_restarts_nobody() -> None:
+def test_a_surge_deploy_restarts_no_member() -> None:
     """Each new process comes before the old one goes, and none can be told from another by its client id."""
 
     def script(world: World) -> None:

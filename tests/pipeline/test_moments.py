@@ -22,7 +22,7 @@ def moments(*episodes: Episode, deploys: tuple[Deploy, ...] = ()) -> list[dict[s
     return worst_moments(tables)
 
 
-def test_rebalances_that_come_one_upon_another_are_one_moment_and_name_who_set_most_of_them_off() -> None:
+def test_successive_rebalances_are_one_moment_with_the_most_frequent_trigger() -> None:
     bad = [episode("g", at, BEGAN + at * MINUTE, "member_left", trigger_member=f"m{at % 3 // 2}", trigger_client=f"app-{at % 3 // 2}") for at in range(6)]
     later = episode("g", 6, BEGAN + 5 * MINUTE + 3_000 + APART_MS + 1, "new_member", partition_seconds_lost=1.0)
     first, second = moments(*bad, later)
@@ -42,12 +42,12 @@ def test_a_group_that_was_only_formed_had_no_bad_moment() -> None:
     assert moments(*formed, episode("h", 0, BEGAN, "unknown", missing=-1)) == []
 
 
-def test_many_rebalances_are_a_bad_moment_though_nobody_knows_what_they_cost() -> None:
+def test_many_rebalances_are_a_bad_moment_even_at_unknown_cost() -> None:
     (found,) = moments(*(episode("g", at, BEGAN + at * MINUTE, "unknown", partition_seconds_lost=None) for at in range(5)))
     assert (found["rebalances"], found["partition_seconds_lost"]) == (5, 0.0)
 
 
-def test_who_cost_most_is_named_not_who_moved_most() -> None:
+def test_the_most_expensive_trigger_is_named_not_the_most_frequent_one() -> None:
     cheap = [episode("g", at, BEGAN + at * MINUTE, "new_member", trigger_client="often", partition_seconds_lost=0.5) for at in range(3)]
     dear = episode("g", 3, BEGAN + 3 * MINUTE, "session_expired", trigger_client="once", evidence="once was not heard of", partition_seconds_lost=90.0)
     (found,) = moments(*cheap, dear)
@@ -63,6 +63,6 @@ def test_a_deploy_is_named_as_one() -> None:
     assert found["restarted"] is None
 
 
-def test_where_nobody_is_known_nobody_is_named() -> None:
+def test_without_a_known_trigger_none_is_named() -> None:
     (found,) = moments(episode("g", 0, BEGAN, "unknown", trigger_member=None, trigger_client=None))
     assert (found["who"], found["who_rebalances"], found["others"]) == (None, 0, 0)

@@ -101,7 +101,7 @@ def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -
     assert [((row.from_ms - T0) // S, row.rule) for row in rows] == [(0, "no-lag"), (2, "few-commits"), (4, "no-lag")]
 
 
-def test_where_it_is_not_said_who_has_what_a_partition_is_not_unowned() -> None:
+def test_without_a_known_assignment_a_partition_is_not_unowned() -> None:
     said, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
     ours = member(2, "a", "t-1")
     unread = [generation(5, 1, 1)]  # its assignments cannot be read

@@ -91,7 +91,7 @@ def test_it_is_not_below_what_the_broker_allows() -> None:
     assert chosen([gap(100)]).timeout_ms == 6_000
 
 
-def test_nor_above_what_somebody_can_wait() -> None:
+def test_it_is_not_above_the_configured_limits() -> None:
     assert chosen([gap(100_000)], options=Options(detect_max_ms=60_000))[:1] == (60_000,)
     assert chosen([gap(100_000)], options=Options(session_max_ms=90_000)).timeout_ms == 90_000
 
@@ -151,7 +151,7 @@ def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
     assert (advice.recommended_ms, advice.avoided) == (10_000, 0)
 
 
-def test_nothing_is_advised_where_nobody_restarted() -> None:
+def test_nothing_is_advised_without_restarts() -> None:
     (advice,) = advised(play("formation").world).advice
     assert (advice.recommended_ms, advice.confidence, advice.setting) == (None, "none", "")
     assert advice.text == "g: no member was seen to restart, so there is nothing to choose a session timeout by."

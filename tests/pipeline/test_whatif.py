@@ -77,7 +77,7 @@ def test_a_kept_seat_saves_two_rebalances_or_one_where_they_would_have_been_one(
     assert [(one.saved_at_least, one.saved_rebalances) for one in rows] == [(count, count) for count in saved]
 
 
-def test_those_who_go_together_save_together() -> None:
+def test_members_that_restart_together_save_together() -> None:
     def script(world: World) -> None:
         for client in pods(world, 3, static=True, session_ms=45_000):
             client.restart(20_000)

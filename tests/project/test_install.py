@@ -81,13 +81,13 @@ def test_what_analyses_need_is_added_when_it_is_asked_for(environment: Recorded)
     assert environment.ready() == []
 
 
-def test_another_lock_for_serving_makes_it_anew(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(install, "SERVING", another(install.SERVING, tmp_path))
     monkeypatch.setattr(install, "ROOT", tmp_path)
     assert complete.ready(development=False) == SERVING
 
 
-def test_another_lock_for_development_makes_it_anew_for_who_develops(
+def test_another_development_lock_rebuilds_the_development_environment(
     complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(install, "DEVELOPMENT", another(install.DEVELOPMENT, tmp_path))
@@ -98,7 +98,7 @@ def test_another_lock_for_development_makes_it_anew_for_who_develops(
 
 
 @pytest.mark.parametrize("lost", ["bin/python", "bin/tenure", install.STAMP])
-def test_half_an_environment_is_made_anew(complete: Recorded, lost: str) -> None:
+def test_an_incomplete_environment_is_rebuilt(complete: Recorded, lost: str) -> None:
     (complete.folder / lost).unlink()
     assert complete.ready() == SERVING + REST
 
@@ -115,14 +115,14 @@ def test_a_stamp_that_says_nothing_is_no_stamp(complete: Recorded, stamp: str) -
     assert complete.ready() == SERVING + REST
 
 
-def test_an_environment_that_was_moved_is_made_anew(complete: Recorded) -> None:
+def test_a_moved_environment_is_rebuilt(complete: Recorded) -> None:
     moved = complete.folder.with_name("moved")
     os.rename(complete.folder, moved)
     complete.folder = moved
     assert complete.ready() == SERVING + REST
 
 
-def test_another_python_makes_it_anew_only_when_it_was_asked_for(complete: Recorded) -> None:
+def test_another_python_rebuilds_the_environment_only_on_request(complete: Recorded) -> None:
     stamp = complete.folder / install.STAMP
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"python": "3.12.1 /opt/python"}))
     assert complete.ready() == []

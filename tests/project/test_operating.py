@@ -54,7 +54,7 @@ def test_every_warning_and_error_stands_in_the_page_and_nothing_else() -> None:
     assert all(means and do for _, _, _, means, do in explained)
 
 
-def test_a_line_that_nobody_explained_would_be_noticed(tmp_path: Path) -> None:
+def test_an_undocumented_log_line_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     (tmp_path / "cli").mkdir()
     (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\ndefect("newest", error, by=1)\nlog.info("fine")\n')

@@ -72,7 +72,7 @@ def test_a_commit_acknowledged_while_a_fetch_was_under_way_need_not_be_in_it(led
     assert not ledger.wrong
 
 
-def test_an_offset_that_nobody_sent_is_invented(ledger: Ledger) -> None:
+def test_an_offset_that_was_never_sent_is_invented(ledger: Ledger) -> None:
     commit(ledger)
     ledger.fetched(PLACE, 2, ledger.fetch_begun(PLACE))
     only(ledger, "invented commit")
@@ -156,7 +156,7 @@ def test_an_answer_to_a_question_from_before_the_restart_may_be_older(ledger: Le
 # Seats.
 
 
-def test_who_was_settled_has_the_same_seat_after_a_restart(ledger: Ledger) -> None:
+def test_a_settled_member_has_the_same_assignment_after_a_restart(ledger: Ledger) -> None:
     ledger.synced("g", "a", 1, FIRST, 0)
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.restarted()

@@ -45,7 +45,7 @@ def test_what_is_acknowledged_or_read_must_be_below_the_high_watermark(ledger: R
     only(ledger, "lost records: partition 0 ends at 1, 2 was acknowledged or read")
 
 
-def test_what_was_read_must_not_go_though_nobody_was_told_of_it(ledger: RecordLedger) -> None:
+def test_a_record_that_was_read_must_stay_though_it_was_not_acknowledged(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0))
     ledger.high_watermark(0, 0, ledger.end(0))
     only(ledger, "lost records")
@@ -94,7 +94,7 @@ def test_an_earlier_record_behind_a_later_one_is_found(ledger: RecordLedger) -> 
     only(ledger, "order: ")
 
 
-def test_a_record_that_nobody_sent_is_invented(ledger: RecordLedger) -> None:
+def test_a_record_that_was_never_sent_is_invented(ledger: RecordLedger) -> None:
     read(ledger, ("c", 0))
     only(ledger, "invented record")
 

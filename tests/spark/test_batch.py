@@ -96,7 +96,7 @@ def test_reading_a_missing_topic_fails_and_does_not_make_it(kafka: Kafka, outsid
     assert topic not in outside.topics()
 
 
-def test_reading_begins_and_ends_where_it_is_told(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_keeps_to_the_given_offsets(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic, 2)
     outside.send(topic, range(200), partitions=2)  # even numbers in partition 0, odd ones in 1
     outside.delete_before(topic, 1, 10)

@@ -42,7 +42,7 @@ def test_a_range_whose_beginning_was_deleted_fails_or_is_read_from_what_is_left(
     assert kafka.values(topic, **asked, failOnDataLoss="false") == list(range(60, 70))
 
 
-def test_a_stream_whose_topic_was_made_anew_fails_or_starts_again(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
     outside.create(f"{topic}-copy")
     outside.create(topic)
     copy = Copy(kafka, tmp_path, topic)

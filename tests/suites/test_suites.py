@@ -108,7 +108,7 @@ def test_what_is_as_known_is_right(at_times: Case) -> None:
         ({"a": SKIPPED}, "1 passed; at least 2 have to"),
     ],
 )
-def test_what_is_otherwise_than_known_is_told(change: dict[str, Case | None], said: str) -> None:
+def test_an_unexpected_result_is_reported(change: dict[str, Case | None], said: str) -> None:
     tests = {"a": PASSED, "b": PASSED, "failing": FAILED, "at times": FAILED, **change}
     (line,) = judge({name: test for name, test in tests.items() if test is not None}, KNOWN)
     assert line.startswith(said)
@@ -118,7 +118,7 @@ QUICK = Known(1, quick={"unit_*": "needs no broker"})
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0019])
-def test_a_pass_in_no_time_is_told_unless_listed(seconds: float) -> None:
+def test_a_pass_in_no_time_is_reported_unless_listed(seconds: float) -> None:
     (line,) = judge({"a": Case(Result.PASSED, "", seconds), "unit_a": Case(Result.PASSED, "", seconds)}, QUICK)
     assert line.startswith(f"a passed in {seconds} s: find out whether it did anything")
 

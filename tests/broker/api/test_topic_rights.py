@@ -33,7 +33,7 @@ def desk() -> TopicDesk:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_who_may_not_is_refused_as_by_kafka(desk: TopicDesk, name: str) -> None:
+def test_an_unauthorized_request_is_refused_as_by_kafka(desk: TopicDesk, name: str) -> None:
     ids = {topic.name: topic.id for topic in desk.topics.by_name.values()}
     request, version = QUESTIONS[name]
     ours = plain(Peer(desk).ask(request(ids), version), ids)
