@@ -1,4 +1,4 @@
-"""Rounds are taken while nobody else has the core, as long as that is worth waiting for."""
+"""Rounds are measured while no other process has the core, within a limit on the wait."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 import cli
 from cli.arguments import addresses
 from cli.client import Cluster
-from tests.cli.group_offsets import Yard, port_of
+from tests.cli.admin import Admin, port_of
 from tests.cli.log_folders import Command, Folder
 from tests.running import broker
 
@@ -49,8 +49,8 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def yard(bootstrap: str) -> Iterator[Yard]:
-    with Yard(port_of(bootstrap)) as opened:
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin(port_of(bootstrap)) as opened:
         yield opened
 
 

@@ -1,4 +1,4 @@
-"""Brokers that say what a test wants them to say, and old ones: a started broker behind somebody who offers only what an old Kafka knew."""
+"""Brokers with scripted answers, and a proxy that makes a started broker offer only the API versions of an old Kafka."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Listener:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError, EOFError, ProtocolError, Close):  # nobody that it can answer
+        with suppress(OSError, EOFError, ProtocolError, Close):  # the other side is gone, or sent nonsense
             self.serve(connection)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -129,7 +129,7 @@ def metadata_of(*brokers: FakeBroker, controller: int = 0, topics: Callable[[Any
 
 
 class OldCluster(Listener):
-    """A proxy in front of a broker that offers only these versions, and cuts whoever asks in another; `asked` are keys and versions."""
+    """A proxy that offers only these versions, and closes the connection at others; `asked` are the keys and versions of requests."""
 
     def __init__(self, bootstrap: str, versions: Versions) -> None:
         host, _, port = bootstrap.rpartition(":")

@@ -53,7 +53,7 @@ def run(*arguments: object) -> int:
 
 
 def process(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`tenure log` as a process of its own: whoever holds a lock himself is not told of it, and a pipe cannot be compared."""
+    """`tenure log` as a process: a process does not see its own lock, and the bytes of a pipe cannot be compared."""
     command = [sys.executable, "-P", "-m", "tenure", "log", *map(str, arguments)]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 

@@ -150,7 +150,7 @@ def test_a_turn_without_an_answer_is_followed_by_another(tmp_path: Path, monkeyp
 
 @contextmanager
 def locked(warehouse: Warehouse) -> Iterator[None]:
-    """As soon as nobody else has it."""
+    """Take the lock as soon as it is free."""
     until = time.monotonic() + SECONDS
     with ExitStack() as stack:
         while True:

@@ -20,7 +20,7 @@ from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, st
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
 TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
-# Time enough for whoever answers, on a busy machine too.
+# Time enough for an answer on a busy machine.
 PATIENT = 5.0
 
 
@@ -139,7 +139,7 @@ def test_an_ipv6_address_is_dialled_and_written_in_brackets() -> None:
 
 
 class SaslBroker(FakeBroker):
-    """Tells its versions and its mechanisms to everybody, and closes at whatever else comes before somebody has said who it is."""
+    """Answers ApiVersions and SaslHandshake, and closes the connection at any other request before authentication."""
 
     def __init__(self, mechanisms: tuple[str, ...]) -> None:
         self._mechanisms = [name.encode() for name in mechanisms]

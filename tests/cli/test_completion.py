@@ -32,7 +32,7 @@ def words(line: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[str]:
-    """A cluster of its own, so that no other test's names are in it."""
+    """A separate cluster, without the names of other tests."""
     with broker("--profile", "test") as started:
         with Client(started.port) as client:
             for name in ("orders", "orders.eu", "payments"):

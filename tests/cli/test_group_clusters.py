@@ -14,11 +14,11 @@ from protocol.messages.find_coordinator import Coordinator, FindCoordinatorReque
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure, at
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
 from tests.cli.group_history import entries_of
-from tests.cli.group_offsets import Yard
-from tests.cli.group_people import party
+from tests.cli.group_members import group_members
 
 pytestmark = pytest.mark.once
 
@@ -26,15 +26,15 @@ RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_everything_works_on_old_clusters(bootstrap: str, yard: Yard, tenure: Tenure, release: tuple[int, int]) -> None:
+def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: Tenure, release: tuple[int, int]) -> None:
     group, topic = f"old-{release[0]}-{release[1]}", f"aged-{release[0]}-{release[1]}"
     with ExitStack() as stack:
         old = stack.enter_context(old_cluster(bootstrap, release))
         where = ("--bootstrap", old.address)
-        yard.topic(topic, counts=(10, 10), begins={})
-        yard.commit(group, {(topic, 0): 4})
-        people = stack.enter_context(party(bootstrap, group, [topic]))
-        people.settle({"a": {topic: [0]}, "b": {topic: [1]}}, static=["a", "b"])
+        admin.topic(topic, counts=(10, 10), begins={})
+        admin.commit(group, {(topic, 0): 4})
+        members = stack.enter_context(group_members(bootstrap, group, [topic]))
+        members.settle({"a": {topic: [0]}, "b": {topic: [1]}}, static=["a", "b"])
         (listed,) = [
             one for one in json.loads(tenure("group", "list", "--state", "Stable", "--json", *where).out)["groups"] if one["group"] == group
         ]
@@ -43,7 +43,7 @@ def test_everything_works_on_old_clusters(bootstrap: str, yard: Yard, tenure: Te
         described = tenure("group", "describe", group, "nope", *where)
         assert (described.code, described.err) == (66, "tenure: there is no group nope\n")
         assert described.out.splitlines()[1] == "2 members (static); 2 partitions, lag 6"
-        assert people.ids["a"] in tenure("group", "members", group, *where).out
+        assert members.ids["a"] in tenure("group", "members", group, *where).out
         removed = tenure("group", "remove-member", group, "--instance", "b", "--reason", "scaled in", *where)
         assert removed.code == 0
         assert ("takes no reasons" in removed.err) is (release < (3, 2))
@@ -54,14 +54,14 @@ def test_everything_works_on_old_clusters(bootstrap: str, yard: Yard, tenure: Te
 
 
 def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: Tenure) -> None:
-    with party(bootstrap, "ancient", ["t"]) as people:
-        people.settle({"a": {}}, static=["a"])
+    with group_members(bootstrap, "ancient", ["t"]) as members:
+        members.settle({"a": {}}, static=["a"])
         with old_cluster(bootstrap) as old:
             old.versions = {**old.versions, 13: (0, 2)}
             done = tenure("group", "remove-member", "ancient", "--instance", "a", "--bootstrap", old.address)
         assert done.code == 76
         assert "LeaveGroup" in done.err
-        assert people.heartbeat("a") == 0
+        assert members.heartbeat("a") == 0
 
 
 def test_the_groups_of_every_broker_are_listed_and_one_that_does_not_answer_is_named(tenure: Tenure) -> None:
@@ -116,7 +116,7 @@ def test_a_broker_that_loads_is_asked_again(tenure: Tenure) -> None:
 
 
 def test_a_refused_deletion_is_reported_for_each_group(tenure: Tenure) -> None:
-    """Somebody joined between the look and the deletion."""
+    """A member joined between the look and the deletion."""
     with FakeBroker() as broker:
         broker.answers |= {
             MetadataRequest.API_KEY: metadata_of(broker),

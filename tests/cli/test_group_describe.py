@@ -7,24 +7,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
-from tests.cli.group_offsets import Yard
-from tests.cli.group_people import Party, party
+from tests.cli.group_members import GroupMembers, group_members
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
-def orders(bootstrap: str, yard: Yard) -> Iterator[Party]:
-    """Topic `described`, three partitions; two members, of whom one is static, and one partition that nobody has."""
-    yard.topic("described", counts=(10, 10, 10), begins={})
-    yard.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
-    yard.commit("alone", {("described", 0): 3})
-    with party(bootstrap, "orders", ["described"]) as people:
-        yield people.settle({"worker-1": {"described": [0]}, "adhoc": {"described": [1]}}, static=["worker-1"])
+def orders(bootstrap: str, admin: Admin) -> Iterator[GroupMembers]:
+    """Topic `described` with three partitions; a static and a dynamic member, and one partition without an owner."""
+    admin.topic("described", counts=(10, 10, 10), begins={})
+    admin.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
+    admin.commit("alone", {("described", 0): 3})
+    with group_members(bootstrap, "orders", ["described"]) as members:
+        yield members.settle({"worker-1": {"described": [0]}, "adhoc": {"described": [1]}}, static=["worker-1"])
 
 
-def test_groups_are_listed_with_state_and_members(orders: Party, bootstrap: str, ask: Tenure) -> None:
+def test_groups_are_listed_with_state_and_members(orders: GroupMembers, bootstrap: str, ask: Tenure) -> None:
     done = ask("group", "list")
     assert done.code == 0
     head, *rows = [line.split() for line in done.out.splitlines()]
@@ -40,7 +40,7 @@ def test_groups_that_a_broker_cannot_read_are_said_to_be_missing(bootstrap: str,
     assert done.err == f"tenure: {bootstrap} is not ready: partition 9 (cannot be read: damaged): its groups are missing here\n"
 
 
-def test_groups_are_listed_for_programs(orders: Party, ask: Tenure) -> None:
+def test_groups_are_listed_for_programs(orders: GroupMembers, ask: Tenure) -> None:
     listed = json.loads(ask("group", "list", "--json").out)["groups"]
     assert {
         "group": "orders",
@@ -55,13 +55,13 @@ def test_groups_are_listed_for_programs(orders: Party, ask: Tenure) -> None:
 
 
 @pytest.mark.parametrize(("filters", "found"), [(["stable"], True), (["Empty", "STABLE"], True), (["Empty"], False)])
-def test_groups_of_a_state_are_listed(orders: Party, ask: Tenure, filters: list[str], found: bool) -> None:
+def test_groups_of_a_state_are_listed(orders: GroupMembers, ask: Tenure, filters: list[str], found: bool) -> None:
     asked = [word for state in filters for word in ("--state", state)]
     done = ask("group", "list", *asked, "--json")
     assert ("orders" in {one["group"] for one in json.loads(done.out)["groups"]}) is found
 
 
-def test_groups_of_a_type_are_listed(orders: Party, ask: Tenure) -> None:
+def test_groups_of_a_type_are_listed(orders: GroupMembers, ask: Tenure) -> None:
     assert "orders" in ask("group", "list", "--type", "Classic").out
     assert ask("group", "list", "--type", "share").out == "no group is of this state and type\n"
 
@@ -74,7 +74,7 @@ def test_a_state_or_type_that_is_none_is_named_with_those_there_are(tenure: Tenu
     assert hint in done.err
 
 
-def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, bootstrap: str, ask: Tenure) -> None:
+def test_a_group_is_described_with_the_lag_of_each_partition(orders: GroupMembers, bootstrap: str, ask: Tenure) -> None:
     done = ask("group", "describe", "orders")
     lines = done.out.splitlines()
     assert lines[0] == f"orders: Stable, type classic, protocol range, coordinator 1 ({bootstrap})"
@@ -87,7 +87,7 @@ def test_a_group_is_described_with_the_lag_of_each_partition(orders: Party, boot
     assert lines[7:] == ["read by nobody: described 2"]
 
 
-def test_a_group_is_described_for_programs(orders: Party, ask: Tenure) -> None:
+def test_a_group_is_described_for_programs(orders: GroupMembers, ask: Tenure) -> None:
     (group,) = json.loads(ask("group", "describe", "orders", "--json").out)["groups"]
     assert (group["members"], group["static_members"], group["lag"], group["state"]) == (2, 1, 9, "Stable")
     assert group["unread"] == [{"topic": "described", "partitions": [2]}]
@@ -105,7 +105,7 @@ def test_a_group_is_described_for_programs(orders: Party, ask: Tenure) -> None:
     }
 
 
-def test_a_group_without_members_is_described(orders: Party, ask: Tenure) -> None:
+def test_a_group_without_members_is_described(orders: GroupMembers, ask: Tenure) -> None:
     lines = ask("group", "describe", "alone").out.splitlines()
     assert lines[0].startswith("alone: Empty, type classic, coordinator 1")
     assert lines[1] == "no members; 1 partition, lag 7"
@@ -114,13 +114,13 @@ def test_a_group_without_members_is_described(orders: Party, ask: Tenure) -> Non
 
 
 def test_a_group_that_has_committed_nothing_is_described(bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "fresh", ["described"]) as people:
-        people.settle({"a": {}})
+    with group_members(bootstrap, "fresh", ["described"]) as members:
+        members.settle({"a": {}})
         done = ask("group", "describe", "fresh")
-    assert done.out.splitlines()[1:] == ["1 member (dynamic); nothing committed", f"without a partition: {people.ids['a'][:10]}"]
+    assert done.out.splitlines()[1:] == ["1 member (dynamic); nothing committed", f"without a partition: {members.ids['a'][:10]}"]
 
 
-def test_groups_that_are_not_there_are_named_and_the_others_described(orders: Party, ask: Tenure) -> None:
+def test_groups_that_are_not_there_are_named_and_the_others_described(orders: GroupMembers, ask: Tenure) -> None:
     done = ask("group", "describe", "nope", "alone")
     assert done.code == 66
     assert done.err == "tenure: there is no group nope\n"
@@ -130,7 +130,7 @@ def test_groups_that_are_not_there_are_named_and_the_others_described(orders: Pa
     assert alone.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
 
 
-def test_the_members_of_a_group_are_shown(orders: Party, ask: Tenure) -> None:
+def test_the_members_of_a_group_are_shown(orders: GroupMembers, ask: Tenure) -> None:
     done = ask("group", "members", "orders")
     assert [line.split() for line in done.out.splitlines()] == [
         ["INSTANCE", "MEMBER", "CLIENT", "HOST", "TOPICS", "COUNT", "PARTITIONS"],
@@ -139,7 +139,7 @@ def test_the_members_of_a_group_are_shown(orders: Party, ask: Tenure) -> None:
     ]
 
 
-def test_the_members_of_a_group_are_shown_for_programs(orders: Party, ask: Tenure) -> None:
+def test_the_members_of_a_group_are_shown_for_programs(orders: GroupMembers, ask: Tenure) -> None:
     found = json.loads(ask("group", "members", "orders", "--json").out)
     assert (found["state"], found["protocol"]) == ("Stable", "range")
     assert found["members"][0] == {
@@ -155,14 +155,14 @@ def test_the_members_of_a_group_are_shown_for_programs(orders: Party, ask: Tenur
     }
 
 
-def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: Party, ask: Tenure) -> None:
+def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: GroupMembers, ask: Tenure) -> None:
     assert ask("group", "members", "alone").out == "group alone has no members (state Empty)\n"
     assert ask("group", "members", "nope").code == 66
 
 
 @pytest.mark.usefixtures("orders")  # for its topic
-def test_control_characters_in_names_are_escaped(yard: Yard, ask: Tenure) -> None:
-    yard.commit("red\x1b[31m", {("described", 0): 1})
+def test_control_characters_in_names_are_escaped(admin: Admin, ask: Tenure) -> None:
+    admin.commit("red\x1b[31m", {("described", 0): 1})
     for command in (("list",), ("describe", "red\x1b[31m")):
         done = ask("group", *command)
         assert "\x1b" not in done.out

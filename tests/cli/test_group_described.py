@@ -35,7 +35,7 @@ from protocol.messages.offset_fetch import (
 from protocol.records import with_version
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of
-from tests.cli.group_people import assignment
+from tests.cli.group_members import assignment
 
 pytestmark = pytest.mark.once
 

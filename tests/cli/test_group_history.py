@@ -10,26 +10,26 @@ import sys
 
 import pytest
 
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
-from tests.cli.group_offsets import Yard
-from tests.cli.group_people import Party, party
+from tests.cli.group_members import GroupMembers, group_members
 from tests.running import environment, wait_until
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
-def lived(bootstrap: str, yard: Yard) -> str:
+def lived(bootstrap: str, admin: Admin) -> str:
     """A group that was formed, grew, kept a seat through a restart, lost a member and its last ones. Its name."""
-    yard.topic("told", counts=(1, 1, 1, 1), begins={})
-    with party(bootstrap, "lived", ["told"]) as people:
-        people.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
-        people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}})
-        people.restart("a")
-        people.leave("b", reason="enough for today")
-        people.settle({"a": {"told": [0, 1, 2, 3]}})
-        people.leave("a")
+    admin.topic("told", counts=(1, 1, 1, 1), begins={})
+    with group_members(bootstrap, "lived", ["told"]) as members:
+        members.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
+        members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}})
+        members.restart("a")
+        members.leave("b", reason="enough for today")
+        members.settle({"a": {"told": [0, 1, 2, 3]}})
+        members.leave("a")
     return "lived"
 
 
@@ -74,10 +74,10 @@ def test_the_history_is_printed_in_words(lived: str, ask: Tenure) -> None:
 
 
 def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as people:
-        people.settle({"a": {"told": [0, 1, 2, 3]}})
-        people.settle({"a": {"told": [0, 1]}, "b": {}})
-        people.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
+    with group_members(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as members:
+        members.settle({"a": {"told": [0, 1, 2, 3]}})
+        members.settle({"a": {"told": [0, 1]}, "b": {}})
+        members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
         entries = entries_of(ask, "steps", 3)
         assert [len(one["moved"]) for one in entries] == [4, 2, 2]
         shown = ask("group", "history", "steps").out
@@ -116,17 +116,17 @@ def test_a_group_that_never_was_has_no_history(ask: Tenure) -> None:
     assert done.err == "tenure: there is no group never (tenure group list shows what there is)\n"
 
 
-def test_a_group_that_only_commits_has_nothing_to_tell(yard: Yard, ask: Tenure) -> None:
-    yard.topic("quiet", counts=(1,), begins={})
-    yard.commit("quiet", {("quiet", 0): 1})
+def test_a_group_that_only_commits_has_nothing_to_tell(admin: Admin, ask: Tenure) -> None:
+    admin.topic("quiet", counts=(1,), begins={})
+    admin.commit("quiet", {("quiet", 0): 1})
     done = ask("group", "history", "quiet")
     assert (done.code, done.out) == (0, "nothing is noted of group quiet\n")
 
 
 def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "open", ["told"]) as people:
-        people.settle({"a": {}, "b": {}})
-        people.leave("b")
+    with group_members(bootstrap, "open", ["told"]) as members:
+        members.settle({"a": {}, "b": {}})
+        members.leave("b")
         shown = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance under way" in now))
     assert "end       not over yet" in shown
 
@@ -137,15 +137,15 @@ def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
 
 
 def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
-    people: Party
-    with party(bootstrap, "followed", ["told"]) as people:
-        people.settle({"a": {"told": [0]}}, static=["a"])
+    members: GroupMembers
+    with group_members(bootstrap, "followed", ["told"]) as members:
+        members.settle({"a": {"told": [0]}}, static=["a"])
         process = follow(bootstrap, "followed", "--json", "--limit", "1")
         try:
             assert process.stdout is not None
             first = json.loads(process.stdout.readline())
             assert (first["kind"], first["to_generation"]) == ("rebalance", 1)
-            people.leave("a")
+            members.leave("a")
             second = json.loads(process.stdout.readline())
             assert (second["end"], second["gone"][0]["instance_id"]) == ("empty", "a")
             process.send_signal(signal.SIGINT)

@@ -10,10 +10,10 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure, at
 from tests.cli.group_history import entries_of
-from tests.cli.group_offsets import Yard
-from tests.cli.group_people import party
+from tests.cli.group_members import group_members
 from tests.running import Client, broker
 
 pytestmark = pytest.mark.once
@@ -24,12 +24,12 @@ FAST = ("--set", "group.initial.rebalance.delay.ms=0")
 def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_what_moved(tmp_path: Path, tenure: Tenure) -> None:
     with broker("--data", str(tmp_path), *FAST) as first:
         bootstrap = f"127.0.0.1:{first.port}"
-        with Yard(first.port) as yard:
-            yard.topic("t", counts=(1, 1, 1), begins={})
-        with party(bootstrap, "killed", ["t"]) as people:
-            people.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
+        with Admin(first.port) as admin:
+            admin.topic("t", counts=(1, 1, 1), begins={})
+        with group_members(bootstrap, "killed", ["t"]) as members:
+            members.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
             entries_of(at(bootstrap, tenure), "killed", 1)  # its notes are written
-            people.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
+            members.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
             first.kill()  # the notes of this one are still in memory
     with broker("--data", str(tmp_path), *FAST) as second:
         ask = at(f"127.0.0.1:{second.port}", tenure)
@@ -50,7 +50,7 @@ def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_wha
     assert started["stopped_in_order"] is False
     assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in shown
     assert "stored    generation 2 with 2 members: a and b" in shown
-    assert entries[-1]["complete"]  # the coordinator that began anew tells all of it
+    assert entries[-1]["complete"]  # the notes of the new coordinator are complete
     assert "notes of the last moments before may be missing" in shown
 
 

@@ -1,4 +1,4 @@
-"""Two brokers that say what they are asked: who is asked for what, how often, and what becomes of partitions that nobody serves."""
+"""Two brokers that record their requests: which broker is asked for what, how often, and what happens to partitions without a leader."""
 
 from __future__ import annotations
 

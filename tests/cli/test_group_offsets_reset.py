@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.admin import Admin, Offsets
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import old_cluster
-from tests.cli.group_offsets import Offsets, Yard
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
@@ -15,9 +15,9 @@ TOPIC = "reset.t"
 
 
 @pytest.fixture(scope="module")
-def yard(yard: Yard) -> Yard:
-    yard.topic(TOPIC)
-    return yard
+def admin(admin: Admin) -> Admin:
+    admin.topic(TOPIC)
+    return admin
 
 
 @pytest.fixture
@@ -46,17 +46,17 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("form", "expected"), FORMS, ids=[" ".join(form) for form, _ in FORMS])
-def test_each_way_to_reset_sets_what_it_says(form: tuple[str, ...], expected: Offsets, yard: Yard, reset: Tenure) -> None:
+def test_each_way_to_reset_sets_what_it_says(form: tuple[str, ...], expected: Offsets, admin: Admin, reset: Tenure) -> None:
     group = f"reset.{' '.join(form)}"
-    yard.commit(group, of(7, 7))
+    admin.commit(group, of(7, 7))
     result = reset(group, *form, "--topic", TOPIC)
     assert (result.code, result.err) == (0, "")
-    assert yard.committed(group) == expected
+    assert admin.committed(group) == expected
     assert result.out.endswith(f"set 3 partitions of group {group}\n")
 
 
-def test_a_dry_run_shows_each_partition_and_changes_none(yard: Yard, reset: Tenure) -> None:
-    yard.commit("reset.dry", of(7, 3))
+def test_a_dry_run_shows_each_partition_and_changes_none(admin: Admin, reset: Tenure) -> None:
+    admin.commit("reset.dry", of(7, 3))
     result = reset("reset.dry", "--shift-by", "-5", "--topic", f"{TOPIC}:0-1", "--dry-run")
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()] == [
@@ -65,39 +65,39 @@ def test_a_dry_run_shows_each_partition_and_changes_none(yard: Yard, reset: Tenu
         [TOPIC, "1", "3", "4", "+1", "4", "10", "-2", "is", "before", "the", "earliest"],
         ["dry", "run:", "nothing", "was", "changed,", "2", "partitions", "would", "be", "set"],
     ]
-    assert yard.committed("reset.dry") == of(7, 3)
+    assert admin.committed("reset.dry") == of(7, 3)
 
 
-def test_all_topics_is_all_that_the_group_has_committed(yard: Yard, reset: Tenure) -> None:
-    yard.commit("reset.all", of(7, None, 0))
+def test_all_topics_is_all_that_the_group_has_committed(admin: Admin, reset: Tenure) -> None:
+    admin.commit("reset.all", of(7, None, 0))
     assert reset("reset.all", "--to-latest", "--all-topics").code == 0
-    assert yard.committed("reset.all") == of(10, None, 0)
+    assert admin.committed("reset.all") == of(10, None, 0)
 
 
-def test_a_group_that_does_not_exist_is_made(yard: Yard, reset: Tenure) -> None:
+def test_a_group_that_does_not_exist_is_made(admin: Admin, reset: Tenure) -> None:
     would = reset("reset.new", "--to-latest", "--topic", TOPIC, "--dry-run")
     assert "the group does not exist yet and would be created" in would.out
-    assert yard.committed("reset.new") == {}
+    assert admin.committed("reset.new") == {}
     assert reset("reset.new", "--to-latest", "--topic", TOPIC).code == 0
-    assert yard.committed("reset.new") == of(10, 10, 0)
+    assert admin.committed("reset.new") == of(10, 10, 0)
 
 
-def test_several_topics_and_partitions_add_up(yard: Yard, reset: Tenure) -> None:
-    yard.topic("reset.more", (3, 3), {})
+def test_several_topics_and_partitions_add_up(admin: Admin, reset: Tenure) -> None:
+    admin.topic("reset.more", (3, 3), {})
     assert reset("reset.several", "--to-latest", "--topic", f"{TOPIC}:0", "--topic", "reset.more", "--topic", f"{TOPIC}:2").code == 0
-    assert yard.committed("reset.several") == {(TOPIC, 0): 10, (TOPIC, 2): 0, ("reset.more", 0): 3, ("reset.more", 1): 3}
+    assert admin.committed("reset.several") == {(TOPIC, 0): 10, (TOPIC, 2): 0, ("reset.more", 0): 3, ("reset.more", 1): 3}
 
 
-def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure) -> None:
-    yard.commit("reset.live", of(7))
-    yard.join("reset.live", TOPIC)
+def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenure) -> None:
+    admin.commit("reset.live", of(7))
+    admin.join("reset.live", TOPIC)
     words = "group reset.live has 1 member (Stable): stop it first, or remove it (tenure group remove-member reset.live --all)"
     refused = reset("reset.live", "--to-earliest", "--topic", TOPIC)
     assert refused == (1, "", f"tenure: {words}\n")
     would = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
     assert (would.code, would.err) == (1, f"tenure: this would be refused: {words}\n")
     assert would.out.splitlines()[1].split() == [TOPIC, "0", "7", "0", "-7", "0", "10"]
-    assert yard.committed("reset.live") == of(7)
+    assert admin.committed("reset.live") == of(7)
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_nothing_is_reset_while_the_group_has_members(yard: Yard, reset: Tenure)
         (("--from-file", "-"), 65, "standard input: line 1 is not topic,partition,offset"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, yard: Yard, reset: Tenure) -> None:
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, admin: Admin, reset: Tenure) -> None:
     result = reset("reset.wrong", *arguments, stdin="a,b\n")
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err
-    assert yard.committed("reset.wrong") == {}
+    assert admin.committed("reset.wrong") == {}
 
 
 @pytest.mark.parametrize("name", ["plan.csv", "plan.json"])
-def test_what_is_exported_is_brought_back_from_the_file(name: str, yard: Yard, reset: Tenure, tmp_path: Path) -> None:
+def test_what_is_exported_is_brought_back_from_the_file(name: str, admin: Admin, reset: Tenure, tmp_path: Path) -> None:
     group, file = f"reset.{name}", tmp_path / name
-    yard.commit(group, of(7, 6), metadata="mine")
+    admin.commit(group, of(7, 6), metadata="mine")
     assert reset(group, "--to-current", "--all-topics", "--export", str(file), "--dry-run").code == 0
     assert reset(group, "--to-earliest", "--topic", TOPIC).code == 0
     assert reset(group, "--from-file", str(file)).code == 0
-    assert yard.committed(group) == of(7, 6, 0)
+    assert admin.committed(group) == of(7, 6, 0)
     assert reset(group, "--from-file", "-", "--topic", f"{TOPIC}:1", stdin=f"{TOPIC},0,1\nother,{TOPIC},1,5\n{TOPIC},1,9\n").code == 0
-    assert yard.committed(group) == of(7, 9, 0)
+    assert admin.committed(group) == of(7, 9, 0)
 
 
-def test_what_show_prints_as_json_is_brought_back(yard: Yard, reset: Tenure, ask: Tenure) -> None:
-    yard.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
+def test_what_show_prints_as_json_is_brought_back(admin: Admin, reset: Tenure, ask: Tenure) -> None:
+    admin.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
     before = ask("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
     assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
@@ -145,8 +145,8 @@ def test_what_show_prints_as_json_is_brought_back(yard: Yard, reset: Tenure, ask
     assert again == json.loads(before)
 
 
-def test_json_says_what_was_set(yard: Yard, reset: Tenure) -> None:
-    yard.commit("reset.json", of(7))
+def test_json_says_what_was_set(admin: Admin, reset: Tenure) -> None:
+    admin.commit("reset.json", of(7))
     document = json.loads(reset("reset.json", "--to-offset", "99", "--topic", f"{TOPIC}:0", "--json").out)
     assert document == {
         "group": "reset.json",
@@ -172,13 +172,13 @@ def test_json_says_what_was_set(yard: Yard, reset: Tenure) -> None:
 
 
 @pytest.mark.parametrize("release", [(2, 4), (3, 0), (3, 9)])
-def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], yard: Yard, tenure: Tenure, bootstrap: str) -> None:
+def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], admin: Admin, tenure: Tenure, bootstrap: str) -> None:
     group = f"reset.{release}"
-    yard.commit(group, of(7, 7))
+    admin.commit(group, of(7, 7))
     with old_cluster(bootstrap, release) as old:
         assert tenure("--bootstrap", old.address, "group", "offsets", "reset", group, "--shift-by", "1", "--all-topics").code == 0
         shown = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
         assert (shown.code, shown.err) == (66, "tenure: there is no group reset.not-there\n")
         assert [one["committed_offset"] for one in json.loads(shown.out)["groups"][0]["offsets"]] == [8, 8]
         assert tenure("--bootstrap", old.address, "group", "offsets", "delete", group, "--topic", f"{TOPIC}:0").code == 0
-    assert yard.committed(group) == of(None, 8)
+    assert admin.committed(group) == of(None, 8)

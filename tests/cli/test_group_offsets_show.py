@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
-from tests.cli.group_offsets import Yard
 
 pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
 
@@ -13,9 +13,9 @@ TOPIC = "show.t"
 
 
 @pytest.fixture(scope="module")
-def yard(yard: Yard) -> Yard:
-    yard.topic(TOPIC)
-    return yard
+def admin(admin: Admin) -> Admin:
+    admin.topic(TOPIC)
+    return admin
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_what_is_committed_is_shown_beside_the_log_with_the_lag(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.plain", {(TOPIC, 0): 7, (TOPIC, 1): 10})
+def test_what_is_committed_is_shown_beside_the_log_with_the_lag(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.plain", {(TOPIC, 0): 7, (TOPIC, 1): 10})
     result = offsets("show", "show.plain")
     assert (result.code, result.err) == (0, "")
     assert rows(result.out) == [
@@ -39,16 +39,16 @@ def test_what_is_committed_is_shown_beside_the_log_with_the_lag(yard: Yard, offs
     ]
 
 
-def test_epoch_and_metadata_are_shown_where_there_are_any_and_never_as_control_characters(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.more", {(TOPIC, 0): 7}, epoch=0, metadata="from \x1b[31mme")
+def test_epoch_and_metadata_are_shown_where_there_are_any_and_never_as_control_characters(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.more", {(TOPIC, 0): 7}, epoch=0, metadata="from \x1b[31mme")
     assert rows(offsets("show", "show.more").out) == [
         ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "EARLIEST", "LATEST", "LAG", "EPOCH", "METADATA"],
         ["show.more", TOPIC, "0", "7", "0", "10", "3", "0", "from", "\\x1b[31mme"],
     ]
 
 
-def test_a_topic_that_is_named_is_shown_with_what_is_not_committed(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.some", {(TOPIC, 0): 7, (TOPIC, 1): 10})
+def test_a_topic_that_is_named_is_shown_with_what_is_not_committed(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.some", {(TOPIC, 0): 7, (TOPIC, 1): 10})
     assert rows(offsets("show", "show.some", "--topic", f"{TOPIC}:0,2").out)[1:] == [
         ["show.some", TOPIC, "0", "7", "0", "10", "3"],
         ["show.some", TOPIC, "2", "-", "0", "0", "-"],
@@ -56,15 +56,15 @@ def test_a_topic_that_is_named_is_shown_with_what_is_not_committed(yard: Yard, o
     ]
 
 
-def test_an_offset_outside_of_its_log_is_remarked(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.odd", {(TOPIC, 0): 70, (TOPIC, 1): 1})
+def test_an_offset_outside_of_its_log_is_remarked(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.odd", {(TOPIC, 0): 70, (TOPIC, 1): 1})
     first, second = offsets("show", "show.odd").out.splitlines()[1:3]
     assert first.endswith("-60  after the end of the log: was the topic made anew?")
     assert second.endswith("9  before the beginning of the log: records were deleted")
 
 
-def test_json_has_numbers_and_nulls(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.json", {(TOPIC, 0): 7})
+def test_json_has_numbers_and_nulls(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.json", {(TOPIC, 0): 7})
     document = json.loads(offsets("show", "show.json", "--json", "--topic", f"{TOPIC}:0,2").out)
     committed, none = document["groups"][0]["offsets"]
     assert document["groups"][0]["lag"] == 3
@@ -82,8 +82,8 @@ def test_json_has_numbers_and_nulls(yard: Yard, offsets: Tenure) -> None:
     assert (none["committed_offset"], none["lag"], none["latest_offset"]) == (None, None, 0)
 
 
-def test_a_missing_group_is_distinguished_from_one_without_commits(yard: Yard, offsets: Tenure) -> None:
-    yard.join("show.fresh", TOPIC)
+def test_a_missing_group_is_distinguished_from_one_without_commits(admin: Admin, offsets: Tenure) -> None:
+    admin.join("show.fresh", TOPIC)
     assert offsets("show", "show.fresh") == (0, "show.fresh has committed no offsets\n", "")
     assert offsets("show", "show.not-there") == (66, "", "tenure: there is no group show.not-there (tenure group list shows what there is)\n")
     both = offsets("show", "show.not-there", "show.fresh")
@@ -91,30 +91,30 @@ def test_a_missing_group_is_distinguished_from_one_without_commits(yard: Yard, o
     assert both == (66, "show.fresh has committed no offsets\n", "tenure: there is no group show.not-there\n")
 
 
-def test_offsets_are_deleted_by_topic_and_by_partition(yard: Yard, offsets: Tenure) -> None:
-    yard.commit("show.delete", {(TOPIC, 0): 1, (TOPIC, 1): 5, (TOPIC, 2): 0})
+def test_offsets_are_deleted_by_topic_and_by_partition(admin: Admin, offsets: Tenure) -> None:
+    admin.commit("show.delete", {(TOPIC, 0): 1, (TOPIC, 1): 5, (TOPIC, 2): 0})
     would = offsets("delete", "show.delete", "--topic", TOPIC, "--dry-run")
     assert (would.code, would.out.splitlines()[-1]) == (0, "dry run: nothing was changed, the offsets of 3 partitions would be deleted")
-    assert len(yard.committed("show.delete")) == 3
+    assert len(admin.committed("show.delete")) == 3
     one = offsets("delete", "show.delete", "--topic", f"{TOPIC}:1,7", "--topic", "elsewhere", "--json")
     assert one.err.splitlines() == [f"tenure: group show.delete has committed nothing for {what}" for what in (f"{TOPIC}:7", "elsewhere")]
     assert json.loads(one.out)["offsets"] == [{"topic": TOPIC, "partition": 1, "committed_offset": 5, "error": None}]
-    assert yard.committed("show.delete") == {(TOPIC, 0): 1, (TOPIC, 2): 0}
+    assert admin.committed("show.delete") == {(TOPIC, 0): 1, (TOPIC, 2): 0}
     assert offsets("delete", "show.delete", "--topic", TOPIC, "--yes").out.endswith("deleted the offsets of 2 partitions of group show.delete\n")
-    assert yard.committed("show.delete") == {}
+    assert admin.committed("show.delete") == {}
 
 
-def test_what_a_member_consumes_is_not_deleted_and_the_dry_run_says_so(yard: Yard, offsets: Tenure) -> None:
-    yard.topic("show.other", (1,), {})
-    yard.commit("show.busy", {(TOPIC, 0): 1, ("show.other", 0): 0})
-    yard.join("show.busy", TOPIC)
+def test_what_a_member_consumes_is_not_deleted_and_the_dry_run_says_so(admin: Admin, offsets: Tenure) -> None:
+    admin.topic("show.other", (1,), {})
+    admin.commit("show.busy", {(TOPIC, 0): 1, ("show.other", 0): 0})
+    admin.join("show.busy", TOPIC)
     words = f"{TOPIC}:0 {{}}: members of group show.busy are subscribed to the topic: stop them first, or remove them (tenure group remove-member)\n"
     would = offsets("delete", "show.busy", "--topic", TOPIC, "--topic", "show.other", "--dry-run")
     assert (would.code, would.err) == (1, "tenure: " + words.format("would not be deleted"))
     assert would.out.endswith("dry run: nothing was changed, the offset of 1 partition would be deleted\n")
     done = offsets("delete", "show.busy", "--topic", TOPIC, "--topic", "show.other")
     assert (done.code, done.err) == (1, "tenure: " + words.format("not deleted"))
-    assert yard.committed("show.busy") == {(TOPIC, 0): 1}
+    assert admin.committed("show.busy") == {(TOPIC, 0): 1}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_a_member_consumes_is_not_deleted_and_the_dry_run_says_so(yard: Yar
         (("show", "show.nobody", "--topic", "nowhere"), 66, "topic nowhere does not exist"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], code: int, words: str, yard: Yard, offsets: Tenure) -> None:
+def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], code: int, words: str, admin: Admin, offsets: Tenure) -> None:
     result = offsets(*arguments)
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err
@@ -139,6 +139,6 @@ def test_help_has_examples_that_are_understood(action: str, offsets: Tenure) -> 
     examples = [line.split("#")[0].split() for line in helped.out.splitlines() if line.startswith("  tenure group offsets")]
     assert len(examples) >= 2
     for example in examples:
-        # Understood, and then nobody is there to ask (or no file): never a complaint about the words.
+        # The words are accepted: what is missing is a broker or a file.
         words = [word for word in example[1:] if word not in (">", "before.json")]
         assert offsets(*words[2:], "--bootstrap", "127.0.0.1:1", "--timeout", "1").code in (66, 69), example

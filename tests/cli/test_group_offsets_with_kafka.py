@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.admin import Admin, Offsets
 from tests.cli.conftest import Tenure
-from tests.cli.group_offsets import Offsets, Yard
 from tests.clients.java_tools import Printed, Tools, java_tools
 from tests.kafka_process import kafka
 
@@ -51,8 +51,8 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def yard(port: int) -> Iterator[Yard]:
-    with Yard(port) as opened:
+def admin(port: int) -> Iterator[Admin]:
+    with Admin(port) as opened:
         opened.topic(TOPIC)
         opened.topic(OTHER, (3,), {})
         opened.commit("compared", STARTS)
@@ -81,7 +81,7 @@ def in_csv(text: str) -> Offsets:
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_plan_is_the_one_of_kafkas_own_tool(form: str, scope: str, yard: Yard, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
+def test_the_plan_is_the_one_of_kafkas_own_tool(form: str, scope: str, admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
     arguments = [*FORMS[form], *SCOPES[scope]]
     planned: Printed = theirs("--reset-offsets", "--group", "compared", *arguments, "--dry-run", "--export")  # type: ignore[operator]
     ours = offsets("reset", "compared", *arguments, "--dry-run", "--export", str(tmp_path / "plan.csv"))
@@ -89,14 +89,14 @@ def test_the_plan_is_the_one_of_kafkas_own_tool(form: str, scope: str, yard: Yar
     expected = in_csv(planned.out)
     assert expected, planned
     assert in_csv((tmp_path / "plan.csv").read_text()) == expected
-    assert yard.committed("compared") == STARTS
+    assert admin.committed("compared") == STARTS
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_what_is_committed_is_what_kafkas_own_tool_then_shows(new: bool, yard: Yard, theirs: object, offsets: Tenure) -> None:
+def test_what_is_committed_is_what_kafkas_own_tool_then_shows(new: bool, admin: Admin, theirs: object, offsets: Tenure) -> None:
     group = f"compared.{new}"
     if not new:
-        yard.commit(group, {(TOPIC, 0): 1})
+        admin.commit(group, {(TOPIC, 0): 1})
     assert offsets("reset", group, "--to-offset", "5", "--topic", f"{TOPIC}:0-1", "--yes").code == 0
     described: Printed = theirs("--describe", "--group", group)  # type: ignore[operator]
     rows = [line.split()[1:6] for line in described.out.splitlines() if line.startswith(group)]
@@ -105,9 +105,9 @@ def test_what_is_committed_is_what_kafkas_own_tool_then_shows(new: bool, yard: Y
     assert [line.split()[1:4] + line.split()[5:7] for line in shown] == sorted(rows)
 
 
-def test_files_go_both_ways(yard: Yard, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
-    yard.commit("files", {(TOPIC, 0): 3, (TOPIC, 1): 5})
-    yard.commit("files.2", {(TOPIC, 0): 4})
+def test_files_go_both_ways(admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
+    admin.commit("files", {(TOPIC, 0): 3, (TOPIC, 1): 5})
+    admin.commit("files.2", {(TOPIC, 0): 4})
     ours, both = tmp_path / "ours.csv", tmp_path / "both.csv"
     assert offsets("reset", "files", "--to-current", "--all-topics", "--export", str(ours), "--dry-run").code == 0
     read: Printed = theirs("--reset-offsets", "--group", "files", "--from-file", ours, "--dry-run", "--export")  # type: ignore[operator]
@@ -116,11 +116,11 @@ def test_files_go_both_ways(yard: Yard, theirs: object, offsets: Tenure, tmp_pat
     both.write_text(written.out)
     assert offsets("reset", "files", "--to-latest", "--all-topics").code == 0
     assert offsets("reset", "files", "--from-file", str(both)).code == 0
-    assert yard.committed("files") == {(TOPIC, 0): 3, (TOPIC, 1): 5}
+    assert admin.committed("files") == {(TOPIC, 0): 3, (TOPIC, 1): 5}
 
 
-def test_a_group_with_members_is_refused_by_both(yard: Yard, theirs: object, offsets: Tenure, port: int) -> None:
-    with Yard(port) as member:
+def test_a_group_with_members_is_refused_by_both(admin: Admin, theirs: object, offsets: Tenure, port: int) -> None:
+    with Admin(port) as member:
         member.commit("live", {(TOPIC, 0): 3})
         member.join("live", TOPIC)
         refused: Printed = theirs("--reset-offsets", "--group", "live", "--to-latest", "--topic", TOPIC, "--execute")  # type: ignore[operator]
@@ -132,17 +132,17 @@ def test_a_group_with_members_is_refused_by_both(yard: Yard, theirs: object, off
         )
         deleted = offsets("delete", "live", "--topic", TOPIC)
         assert (deleted.code, "members of group live are subscribed to the topic" in deleted.err) == (1, True)
-        assert yard.committed("live") == {(TOPIC, 0): 3}
+        assert admin.committed("live") == {(TOPIC, 0): 3}
 
 
-def test_deleted_offsets_are_gone_for_kafkas_own_tool(yard: Yard, theirs: object, offsets: Tenure) -> None:
-    yard.commit("deleted", {(TOPIC, 0): 3, (TOPIC, 1): 5})
+def test_deleted_offsets_are_gone_for_kafkas_own_tool(admin: Admin, theirs: object, offsets: Tenure) -> None:
+    admin.commit("deleted", {(TOPIC, 0): 3, (TOPIC, 1): 5})
     assert offsets("delete", "deleted", "--topic", f"{TOPIC}:0").code == 0
     described: Printed = theirs("--describe", "--group", "deleted")  # type: ignore[operator]
     assert [line.split()[1:4] for line in described.out.splitlines() if line.startswith("deleted")] == [[TOPIC, "1", "5"]]
 
 
-def test_a_group_of_the_new_protocol_is_refused_while_it_has_members(port: int, yard: Yard, offsets: Tenure) -> None:
+def test_a_group_of_the_new_protocol_is_refused_while_it_has_members(port: int, admin: Admin, offsets: Tenure) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": f"127.0.0.1:{port}", "group.id": "modern", "group.protocol": "consumer", "auto.offset.reset": "earliest"}

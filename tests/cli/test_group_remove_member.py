@@ -12,10 +12,10 @@ from cli.client import Cluster
 from cli.groups.described import describe_one
 from cli.groups.remove_member import refusal, remove
 from cli.shown import Screen
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
-from tests.cli.group_offsets import Yard
-from tests.cli.group_people import party
+from tests.cli.group_members import group_members
 from tests.cli.terminal import Terminal
 from tests.running import environment
 
@@ -25,9 +25,9 @@ FENCED, UNKNOWN = 82, 25
 
 
 @pytest.fixture(scope="module")
-def yard(yard: Yard) -> Yard:
-    yard.topic("removed", counts=(1, 1, 1, 1), begins={})
-    return yard
+def admin(admin: Admin) -> Admin:
+    admin.topic("removed", counts=(1, 1, 1, 1), begins={})
+    return admin
 
 
 def members_of(ask: Tenure, group: str) -> list[str]:
@@ -35,14 +35,14 @@ def members_of(ask: Tenure, group: str) -> list[str]:
     return sorted(one["instance_id"] or one["member_id"] for one in found["members"])
 
 
-def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "dry", ["removed"]) as people:
-        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+def test_what_a_removal_would_do_is_said_and_nothing_done(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "dry", ["removed"]) as members:
+        members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
         done = ask("group", "remove-member", "dry", "--instance", "b", "--dry-run")
         assert done.code == 0
         lines = done.out.splitlines()
         assert lines[0] == "leaving group dry (state Stable):"
-        assert lines[2].split() == ["b", people.ids["b"], "b", "127.0.0.1", "removed", "2,3"]
+        assert lines[2].split() == ["b", members.ids["b"], "b", "127.0.0.1", "removed", "2,3"]
         assert lines[3:] == [
             "a rebalance follows: the 1 member that stays will stop reading until it is over (range reassigns everything)",
             "2 partitions will move:",
@@ -51,29 +51,29 @@ def test_what_a_removal_would_do_is_said_and_nothing_done(yard: Yard, bootstrap:
             "dry run: nothing was changed",
         ]
         assert members_of(ask, "dry") == ["a", "b"]
-        assert people.heartbeat("a") == 0
+        assert members.heartbeat("a") == 0
 
 
-def test_a_seat_is_removed_by_its_instance_id_with_the_reason(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "seat", ["removed"]) as people:
-        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "seat", ["removed"]) as members:
+        members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
         done = ask("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1] == "removed b from group seat: it rebalances now"
-        assert people.heartbeat("b") == UNKNOWN
+        assert members.heartbeat("b") == UNKNOWN
         assert members_of(ask, "seat") == ["a"]
-        del people.ids["b"]
-        people.settle({"a": {"removed": [0, 1, 2, 3]}})
+        del members.ids["b"]
+        members.settle({"a": {"removed": [0, 1, 2, 3]}})
     told = entries_of(ask, "seat", 2)
     assert (told[-1]["cause"], told[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
 
 
-def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "all", ["removed"]) as people:
-        people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
-        one = ask("group", "remove-member", "all", "--member", people.ids["b"], "--json")
+def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "all", ["removed"]) as members:
+        members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
+        one = ask("group", "remove-member", "all", "--member", members.ids["b"], "--json")
         document = json.loads(one.out)
-        assert [(gone["member_id"], gone["error"]) for gone in document["removed"]] == [(people.ids["b"], None)]
+        assert [(gone["member_id"], gone["error"]) for gone in document["removed"]] == [(members.ids["b"], None)]
         assert (document["rebalances"], document["members_left"], document["dry_run"]) == (True, 2, False)
         rest = ask("group", "remove-member", "all", "--all")
         assert rest.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
@@ -82,13 +82,13 @@ def test_a_member_is_removed_by_its_id_and_all_of_them(yard: Yard, bootstrap: st
         assert (again.code, again.out) == (0, "group all has no members: nothing was changed\n")
 
 
-def test_an_unknown_member_stops_the_whole_removal(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "halves", ["removed"]) as people:
-        people.settle({"a": {"removed": [0]}}, static=["a"])
+def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "halves", ["removed"]) as members:
+        members.settle({"a": {"removed": [0]}}, static=["a"])
         done = ask("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
         assert (done.code, done.out) == (66, "")
         assert done.err == "tenure: group halves has no instance z and no member y; it has a; nothing was changed\n"
-        assert people.heartbeat("a") == 0
+        assert members.heartbeat("a") == 0
 
 
 @pytest.mark.parametrize("words", [(), ("--all", "--instance", "a")])
@@ -103,10 +103,10 @@ def test_removal_from_a_missing_group_is_refused(ask: Tenure) -> None:
     assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
 
 
-def test_a_dynamic_member_that_runs_is_said_to_come_back(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as people:
-        people.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
-        done = ask("group", "remove-member", "dynamic", "--member", people.ids["c"], "--dry-run")
+def test_a_dynamic_member_that_runs_is_said_to_come_back(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as members:
+        members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
+        done = ask("group", "remove-member", "dynamic", "--member", members.ids["c"], "--dry-run")
     assert "a rebalance follows: the 2 members that stay will keep all partitions and read on meanwhile (cooperative-sticky)" in done.out
     assert "removed 2,3: from c" in done.out
     assert "to others, as the group's leader decides" in done.out
@@ -122,25 +122,25 @@ def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
         return terminal.end(), terminal.text
 
 
-def test_a_terminal_is_asked_and_may_say_no(yard: Yard, bootstrap: str) -> None:
-    with party(bootstrap, "asked", ["removed"]) as people:
-        people.settle({"a": {"removed": [0]}}, static=["a"])
+def test_a_terminal_is_asked_and_may_say_no(admin: Admin, bootstrap: str) -> None:
+    with group_members(bootstrap, "asked", ["removed"]) as members:
+        members.settle({"a": {"removed": [0]}}, static=["a"])
         code, shown = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
         assert code == 1
         assert "Remove a from group asked? [y/N]" in shown
         assert "nothing was changed" in shown
         assert "\x1b[1masked\x1b[0m" in shown
-        assert people.heartbeat("a") == 0
+        assert members.heartbeat("a") == 0
         code, shown = asked_on_a_terminal(b"", "group", "remove-member", "asked", "--instance", "a", "--yes", "--bootstrap", bootstrap)
         assert (code, "[y/N]" in shown) == (0, False)
-        assert people.heartbeat("a") == UNKNOWN
+        assert members.heartbeat("a") == UNKNOWN
 
 
 # delete
 
 
-def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, ask: Tenure) -> None:
-    yard.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
+def test_what_a_deletion_would_lose_is_said_and_nothing_done(admin: Admin, ask: Tenure) -> None:
+    admin.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
     done = ask("group", "delete", "lost", "--dry-run")
     assert done.code == 0
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
@@ -149,16 +149,16 @@ def test_what_a_deletion_would_lose_is_said_and_nothing_done(yard: Yard, ask: Te
         ["lost", "removed", "1", "0"],
     ]
     assert done.out.splitlines()[-1] == "dry run: nothing was changed, group lost would be deleted"
-    assert yard.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
+    assert admin.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
 
 
-def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, ask: Tenure) -> None:
-    yard.commit("gone-1", {("removed", 0): 1})
-    yard.commit("gone-2", {("removed", 0): 1})
+def test_no_group_is_deleted_where_one_that_is_named_cannot_be(admin: Admin, ask: Tenure) -> None:
+    admin.commit("gone-1", {("removed", 0): 1})
+    admin.commit("gone-2", {("removed", 0): 1})
     done = ask("group", "delete", "gone-1", "nope", "gone-2")
     assert (done.code, done.out) == (66, "nothing was deleted\n")
     assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
-    assert yard.committed("gone-1") == {("removed", 0): 1}
+    assert admin.committed("gone-1") == {("removed", 0): 1}
     told = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
     assert (told.code, told.out) == (66, "dry run: nothing would be deleted\n")
     told = ask("group", "delete", "gone-1", "nope", "--json")
@@ -178,13 +178,13 @@ def test_no_group_is_deleted_where_one_that_is_named_cannot_be(yard: Yard, ask: 
     }
     done = ask("group", "delete", "gone-1", "gone-2")
     assert (done.code, done.out.splitlines()[-1]) == (0, "deleted 2 groups")
-    assert yard.committed("gone-1") == {}
+    assert admin.committed("gone-1") == {}
     assert ask("group", "delete", "gone-2").code == 66
 
 
-def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard, bootstrap: str, ask: Tenure) -> None:
-    with party(bootstrap, "busy", ["removed"]) as people:
-        people.settle({"a": {"removed": [0]}}, static=["a"])
+def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "busy", ["removed"]) as members:
+        members.settle({"a": {"removed": [0]}}, static=["a"])
         for words in ((), ("--dry-run",)):
             done = ask("group", "delete", "busy", *words)
             assert (done.code, done.out) == (1, "")
@@ -195,26 +195,26 @@ def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(yard: Yard
     assert ask("group", "describe", "busy").code == 66
 
 
-def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_removed(yard: Yard, bootstrap: str, tenure: Tenure) -> None:
+def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_removed(admin: Admin, bootstrap: str, tenure: Tenure) -> None:
     """Between the look at the group and the removal a static member's process came back under a new id."""
-    with party(bootstrap, "raced", ["removed"]) as people, Cluster(addresses(bootstrap), 5) as cluster:
-        people.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+    with group_members(bootstrap, "raced", ["removed"]) as members, Cluster(addresses(bootstrap), 5) as cluster:
+        members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
         seen = next(one for one in describe_one(cluster, "raced").members if one.instance_id == "b")
-        people.restart("b")
+        members.restart("b")
         errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
         assert errors == {seen.member_id: FENCED}
         assert refusal(seen, FENCED).line == f"member {seen.member_id} is gone; another process has joined as instance b since and keeps the seat"
-        assert people.heartbeat("b") == 0
-        assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by its instance id: whoever has the seat
-        assert people.heartbeat("b") == UNKNOWN
+        assert members.heartbeat("b") == 0
+        assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by instance id: whichever member has it
+        assert members.heartbeat("b") == UNKNOWN
 
 
-def test_a_removal_reports_the_state_after_it(yard: Yard, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
-    with party(bootstrap, "late", ["removed"]) as people:
-        people.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
+def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+    with group_members(bootstrap, "late", ["removed"]) as members:
+        members.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
 
         def confirm(*asked: object) -> bool:
-            people.settle({"a": {"removed": [0, 1]}, "c": {"removed": [2, 3]}}, static=["c"])
+            members.settle({"a": {"removed": [0, 1]}, "c": {"removed": [2, 3]}}, static=["c"])
             return True
 
         monkeypatch.setattr(Screen, "confirm", confirm)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
-from tests.cli.group_offsets import Yard
 from tests.kafka_process import kafka
 from tests.oracle import run_java
 from tests.running import wait_until
@@ -30,8 +30,8 @@ POLL_MS = 1_000  # shorter ones may make kafka-python 3.0.12 hang in joining
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:  # instead of the broker of ours
     with kafka(group_initial_rebalance_delay_ms="0") as port:
-        with Yard(port) as yard:
-            yard.topic("orders", counts=(10, 10, 10, 10), begins={})
+        with Admin(port) as admin:
+            admin.topic("orders", counts=(10, 10, 10, 10), begins={})
         yield f"127.0.0.1:{port}"
 
 

@@ -131,7 +131,7 @@ def test_with_wait_it_is_asked_until_it_is_ready(serving: Serving, monkeypatch: 
 
 
 def test_when_the_wait_is_over_the_last_answer_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # whoever begins to ask has that long at least
+    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # each probe has that long at least
     result = health(serving(Broker(14)), "--wait", "1")
     assert result.code == 2
     assert len(result.out.splitlines()) == 1

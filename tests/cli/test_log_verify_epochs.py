@@ -17,7 +17,7 @@ RECORDS = 10  # of each epoch, two in a batch
 
 
 class Life:
-    """A directory with one log, which is opened anew for each epoch."""
+    """A directory with one log, which is opened again for each epoch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

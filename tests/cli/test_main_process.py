@@ -1,4 +1,4 @@
-"""The command as a process of its own: on a terminal, into pipes that close, under Ctrl-C, and what it costs to start."""
+"""The command as a process: on a terminal, into pipes that close, under Ctrl-C, and what it costs to start."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
 
 @pytest.fixture
 def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Group]]:
-    """Makes groups, each on a broker of its own; they and their members go at the end."""
+    """Makes groups, each on a separate broker; groups and members end with the test."""
 
     def jvm(alone: bool) -> Host:
         probe: Probe = request.getfixturevalue("member_probe")

@@ -90,7 +90,7 @@ class Feed:
 
 
 class Group:
-    """One group on one broker of its own. Members are named after their instance, with a number for each life."""
+    """One group on a separate broker. Members are named after their instance id, with a number for each start."""
 
     def __init__(self, folder: Path, jvm: Callable[[bool], Host], partitions: int = 6, **settings: str) -> None:
         self.name = "workers"
@@ -163,7 +163,7 @@ class Group:
         return found.group_state, seats
 
     def settled(self, *members: Member) -> None:
-        """Once exactly these are in a stable group that shares out every partition, and each has heard of its own."""
+        """Wait until the group is stable with exactly these members, all partitions are assigned, and each member knows its assignment."""
         until = time.monotonic() + AWAIT_SECONDS
         since = 0.0
         while True:
@@ -200,7 +200,7 @@ class Group:
         return [line for line in lines if line["group"] == self.name]
 
     def rebalances(self) -> list[str]:
-        """The cause of each, but for leaders that wanted another one: kafka-python's do while they come to know a topic."""
+        """The causes, without those of leaders that joined again: kafka-python's do while they learn of a topic."""
         return [line["cause"] for line in self.story() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
 
     def disturbances(self) -> dict[str, list[Event]]:

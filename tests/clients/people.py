@@ -50,7 +50,7 @@ class People:
         for number, actor in enumerate(self.everybody):
             assert actor.commit("orders", number % 3, 100 + number, f"by {number}") == 0
         assert self.statics[0].commit("payments", 1, 8) == 0
-        # A static member comes back without its id: the image is written anew.
+        # A static member comes back without its id: the group record is written again.
         again = self.statics[2].join("")
         assert (again.error_code, self.statics[2].sync().assignment) == (0, assignment_of(self.statics[2]))
         assert self.commit_alone("simple", [(0, 1, "one"), (1, 2**40, ""), (2, 0, "ünï")]) == [0, 0, 0]

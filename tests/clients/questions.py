@@ -33,7 +33,7 @@ Ids = dict[str, bytes]
 class Question(NamedTuple):
     name: str
     key: int
-    version: int  # of the request; the reply has another one when an ApiVersions request is newer than the broker
+    version: int  # of the request; the reply has version 0 when an ApiVersions request is newer than the broker
     frame: Callable[[Ids], bytes]  # topic ids differ, so a frame is made for whom it is sent to
 
 

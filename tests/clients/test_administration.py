@@ -111,7 +111,7 @@ def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
     assert "cf" not in admin.list_topics(timeout=SECONDS).topics
     done(admin.create_topics([confluent_kafka.admin.NewTopic("cf", 1, 1)]))
     (committed,) = consumer.committed([confluent_kafka.TopicPartition("cf", 0)], SECONDS)
-    assert committed.offset == confluent_kafka.OFFSET_INVALID  # another topic of that name begins anew
+    assert committed.offset == confluent_kafka.OFFSET_INVALID  # a recreated topic has no committed offsets
     consumer.close()
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         done(admin.delete_topics(["nowhere"]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.group_offsets import Yard
+from tests.cli.admin import Admin
 from tests.clients.java_tools import CLASSES, Printed, Tools, java_tools
 from tests.kafka_process import kafka
 from tests.oracle import run_java
@@ -68,14 +68,14 @@ def groups(run: Run) -> Run:
 def topic(request: pytest.FixtureRequest, served: Served) -> str:
     """A topic of this test's: partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
     name = f"topic-{abs(hash(request.node.nodeid)) % 1_000_000_000}"
-    with Yard(served.port) as yard:
-        yard.topic(name)
+    with Admin(served.port) as admin:
+        admin.topic(name)
     return name
 
 
 @pytest.fixture
-def yard(served: Served) -> Iterator[Yard]:
-    with Yard(served.port) as opened:
+def admin(served: Served) -> Iterator[Admin]:
+    with Admin(served.port) as opened:
         yield opened
 
 
@@ -178,7 +178,7 @@ def test_a_static_console_consumer_stays_in_its_seat_when_it_ends(run: Run, grou
 
 
 def test_the_verifiable_clients_tell_every_record(run: Run, topic: str, served: Served) -> None:
-    # The producer sends what is left when its JVM ends: it gets one of its own.
+    # The producer sends its last records when its JVM ends: it gets a separate JVM.
     sent = run_java(CLASSES["kafka-verifiable-producer"], "--bootstrap-server", served.address, "--topic", topic, "--max-messages", "20", "--acks", "-1")
     events = [json.loads(line) for line in sent.splitlines()]
     assert sum(event["name"] == "producer_send_success" for event in events) == 20
@@ -203,9 +203,9 @@ def test_the_perf_tests_come_to_an_end(run: Run, topic: str) -> None:
 # Groups
 
 
-def test_groups_are_listed_with_state_and_type(run: Run, groups: Run, topic: str, yard: Yard) -> None:
-    yard.commit(f"empty-{topic}", {(topic, 0): 3})
-    yard.join(f"live-{topic}", topic)
+def test_groups_are_listed_with_state_and_type(run: Run, groups: Run, topic: str, admin: Admin) -> None:
+    admin.commit(f"empty-{topic}", {(topic, 0): 3})
+    admin.join(f"live-{topic}", topic)
     assert {f"empty-{topic}", f"live-{topic}"} <= {row[0] for row in groups("--list").rows}
     states = {row[0]: row[1] for row in groups("--list", "--state").rows}
     assert (states[f"empty-{topic}"], states[f"live-{topic}"]) == ("Empty", "Stable")
@@ -218,9 +218,9 @@ def test_groups_are_listed_with_state_and_type(run: Run, groups: Run, topic: str
     assert f"live-{topic}" not in run("kafka-groups", "--list", "--share").out
 
 
-def test_a_group_is_described_in_every_way(groups: Run, topic: str, yard: Yard, served: Served) -> None:
+def test_a_group_is_described_in_every_way(groups: Run, topic: str, admin: Admin, served: Served) -> None:
     group = f"shown-{topic}"
-    yard.commit(group, {(topic, 0): 3, (topic, 1): 9}, epoch=0)
+    admin.commit(group, {(topic, 0): 3, (topic, 1): 9}, epoch=0)
     idle = groups("--describe", "--group", group)
     assert "has no active members" in idle.err + idle.out
     lags = [row for row in idle.rows if row[0] in ("GROUP", group)]
@@ -233,7 +233,7 @@ def test_a_group_is_described_in_every_way(groups: Run, topic: str, yard: Yard, 
     assert [row[3] for row in with_epochs if row[0] == group] == ["0", "0"]
     state = groups("--describe", "--group", group, "--state").rows
     assert [row for row in state if row[0] == group] == [[group, served.address, "(1)", "-", "Empty", "0"]]
-    yard.join(group, topic, instance="seat-1")
+    admin.join(group, topic, instance="seat-1")
     member = groups("--describe", "--group", group, "--members").rows[-1]
     assert (member[0], member[2:]) == (group, ["seat-1", "/127.0.0.1", "test", "0"])
     assert groups("--describe", "--group", group, "--state").rows[-1][-3:] == ["range", "Stable", "1"]
@@ -258,47 +258,47 @@ RESETS = {
 
 
 @pytest.mark.parametrize("form", RESETS)
-def test_offsets_are_reset_in_every_way(form: str, groups: Run, topic: str, yard: Yard) -> None:
+def test_offsets_are_reset_in_every_way(form: str, groups: Run, topic: str, admin: Admin) -> None:
     group = f"reset-{topic}"
-    yard.commit(group, {(topic, 0): 3, (topic, 1): 9, (topic, 2): 0})
+    admin.commit(group, {(topic, 0): 3, (topic, 1): 9, (topic, 2): 0})
     expected = {(topic, partition): int(offset) for partition, offset in enumerate(RESETS[form].split())}
     reset = ("--reset-offsets", "--group", group, *form.split())
     planned = groups(*reset, "--topic", topic, "--dry-run").rows
     assert {(row[1], int(row[2])): int(row[3]) for row in planned if row[0] == group} == expected
-    assert yard.committed(group) == {(topic, 0): 3, (topic, 1): 9, (topic, 2): 0}
+    assert admin.committed(group) == {(topic, 0): 3, (topic, 1): 9, (topic, 2): 0}
     groups(*reset, "--all-topics", "--execute")
-    assert yard.committed(group) == expected
+    assert admin.committed(group) == expected
 
 
-def test_offsets_go_through_a_file(groups: Run, topic: str, yard: Yard, tmp_path: Path) -> None:
+def test_offsets_go_through_a_file(groups: Run, topic: str, admin: Admin, tmp_path: Path) -> None:
     group = f"file-{topic}"
-    yard.commit(group, {(topic, 0): 3, (topic, 1): 9})
+    admin.commit(group, {(topic, 0): 3, (topic, 1): 9})
     exported = groups("--reset-offsets", "--group", group, "--all-topics", "--to-current", "--dry-run", "--export").out
     (tmp_path / "plan.csv").write_text(exported)
     groups("--reset-offsets", "--group", group, "--topic", f"{topic}:0,1", "--to-latest", "--execute")
-    assert yard.committed(group) == {(topic, 0): 10, (topic, 1): 10}
+    assert admin.committed(group) == {(topic, 0): 10, (topic, 1): 10}
     groups("--reset-offsets", "--group", group, "--from-file", tmp_path / "plan.csv", "--execute")
-    assert yard.committed(group) == {(topic, 0): 3, (topic, 1): 9}
+    assert admin.committed(group) == {(topic, 0): 3, (topic, 1): 9}
 
 
-def test_a_group_with_members_is_neither_reset_nor_deleted(groups: Run, topic: str, yard: Yard) -> None:
+def test_a_group_with_members_is_neither_reset_nor_deleted(groups: Run, topic: str, admin: Admin) -> None:
     group = f"busy-{topic}"
-    yard.commit(group, {(topic, 0): 3})
-    yard.join(group, topic)
+    admin.commit(group, {(topic, 0): 3})
+    admin.join(group, topic)
     refused = groups("--reset-offsets", "--group", group, "--topic", topic, "--to-latest", "--execute")
     assert f"Assignments can only be reset if the group '{group}' is inactive, but the current state is Stable." in refused.out + refused.err
     assert "GroupNotEmptyException: The group is not empty." in groups("--delete", "--group", group).out
     kept = groups("--delete-offsets", "--group", group, "--topic", topic)
     assert "GroupSubscribedToTopicException" in kept.out
-    assert yard.committed(group) == {(topic, 0): 3}
+    assert admin.committed(group) == {(topic, 0): 3}
 
 
-def test_offsets_and_groups_are_deleted(groups: Run, topic: str, yard: Yard) -> None:
+def test_offsets_and_groups_are_deleted(groups: Run, topic: str, admin: Admin) -> None:
     group = f"old-{topic}"
-    yard.commit(group, {(topic, 0): 3, (topic, 1): 9})
+    admin.commit(group, {(topic, 0): 3, (topic, 1): 9})
     deleted = groups("--delete-offsets", "--group", group, "--topic", f"{topic}:0")
     assert [topic, "0", "Successful"] in deleted.rows
-    assert yard.committed(group) == {(topic, 1): 9}
+    assert admin.committed(group) == {(topic, 1): 9}
     assert "UnknownTopicOrPartitionException" in groups("--delete-offsets", "--group", group, "--topic", f"{topic}:77").out
     assert groups("--delete", "--group", group).out == f"Deletion of requested consumer groups ('{group}') was successful.\n"
     assert group not in groups("--list").out
@@ -355,7 +355,7 @@ def test_replicas_stay_where_they_are(run: Run, topic: str) -> None:
 
 
 def test_a_tool_as_its_script_starts_it(served: Served, topic: str) -> None:
-    """In a process of its own: nothing of the others' is there to help it."""
+    """In a separate process, without any state of other tests."""
     printed = run_java(CLASSES["kafka-get-offsets"], "--bootstrap-server", served.address, "--topic", topic)
     assert printed.split() == [f"{topic}:0:10", f"{topic}:1:10", f"{topic}:2:0"]
 

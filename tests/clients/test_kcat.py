@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from tests.cli.group_offsets import Yard
+from tests.cli.admin import Admin
 from tests.running import Broker, broker
 
 pytestmark = [pytest.mark.clients, pytest.mark.skipif(shutil.which("kcat") is None, reason="needs kcat (Debian: apt-get install kcat)")]
@@ -96,8 +96,8 @@ def until(attempt: Callable[[], object], about: Callable[[], object]) -> None:
 
 
 def test_the_cluster_is_listed(address: str) -> None:
-    with Yard(int(address.rpartition(":")[2])) as yard:
-        yard.topic("listed", (1, 0), {})
+    with Admin(int(address.rpartition(":")[2])) as admin:
+        admin.topic("listed", (1, 0), {})
     text = kcat("-b", address, "-L", "-t", "listed").stdout
     assert f"broker 1 at {address} (controller)" in text
     assert 'topic "listed" with 2 partitions' in text
@@ -121,15 +121,15 @@ def test_a_batch_is_stored_as_it_was_compressed(address: str) -> None:
     """librdkafka before 2.1 compresses only for who offers Produce from version 0."""
     for codec in ("none", "snappy"):
         kcat("-b", address, "-P", "-t", f"sized.{codec}", "-z", codec, stdin="again and again " * 1000 + "\n")
-    with Yard(int(address.rpartition(":")[2])) as yard:
-        (folder,) = yard.ask(DescribeLogDirsRequest(), 1).results
+    with Admin(int(address.rpartition(":")[2])) as admin:
+        (folder,) = admin.ask(DescribeLogDirsRequest(), 1).results
     sizes = {topic.name: sum(partition.partition_size for partition in topic.partitions) for topic in folder.topics}
     assert sizes["sized.none"] > 16_000 > 4_000 > sizes["sized.snappy"]
 
 
 def test_kcat_begins_at_the_given_offset(address: str) -> None:
-    with Yard(int(address.rpartition(":")[2])) as yard:
-        yard.topic("places", (10, 10), {1: 4})
+    with Admin(int(address.rpartition(":")[2])) as admin:
+        admin.topic("places", (10, 10), {1: 4})
     base = 1_605_697_600_000
 
     def read(*arguments: str) -> list[str]:
@@ -146,8 +146,8 @@ def test_kcat_begins_at_the_given_offset(address: str) -> None:
 
 
 def test_static_members_keep_their_seats_when_they_are_restarted(join: Callable[..., Member], address: str) -> None:
-    with Yard(int(address.rpartition(":")[2])) as yard:
-        yard.topic("seats", (10, 10), {})
+    with Admin(int(address.rpartition(":")[2])) as admin:
+        admin.topic("seats", (10, 10), {})
     one = join("seated", "seats", "one")
     until(lambda: one.seats, lambda: one.seats)
     two = join("seated", "seats", "two")
@@ -159,17 +159,17 @@ def test_static_members_keep_their_seats_when_they_are_restarted(join: Callable[
         two = join("seated", "seats", "two")
         until(partial(bool, two.seats), partial(list, two.seats))
         assert two.seats == [[1]]
-    assert len(one.seats) == told  # nobody told it anything: there was no rebalance
+    assert len(one.seats) == told  # there was no rebalance
     kcat("-b", address, "-P", "-t", "seats", "-p", "1", stdin="after all\n")
     until(lambda: "after all" in two.values, lambda: two.values)
 
 
 def test_a_group_goes_on_behind_what_it_has_committed(address: str) -> None:
-    with Yard(int(address.rpartition(":")[2])) as yard:
-        yard.topic("gone.on", (3,), {})
+    with Admin(int(address.rpartition(":")[2])) as admin:
+        admin.topic("gone.on", (3,), {})
         group = ["-G", "going", "-X", "group.instance.id=one", "-X", "auto.offset.reset=earliest", "-e", "-q", "gone.on"]
         assert kcat("-b", address, *group).stdout == "0\n1\n2\n"
-        assert yard.committed("going") == {("gone.on", 0): 3}
+        assert admin.committed("going") == {("gone.on", 0): 3}
         kcat("-b", address, "-P", "-t", "gone.on", stdin="more\n")
         assert kcat("-b", address, *group).stdout == "more\n"
 

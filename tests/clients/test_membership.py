@@ -78,7 +78,7 @@ def test_of_two_with_one_instance_id_the_newer_has_the_seat(kind: Kind, group: G
     contested = len(first.events)
     second = group.start(kind, first.instance)
     if kind.fenced is None:
-        # Each takes it back from the other, until one hears in a SyncGroup that it is fenced, which ends it. Nobody else notices.
+        # Each takes the instance id from the other, until a SyncGroup tells one that it is fenced, which ends it. Other members do not notice.
         first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
         first.close()
         second.close()

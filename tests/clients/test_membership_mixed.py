@@ -53,7 +53,7 @@ def test_static_members_of_every_kind_in_one_group_restart_and_survive_the_broke
 
 
 def test_an_instance_id_goes_from_one_kind_of_client_to_another(group: Group) -> None:
-    """As when an application is written anew: the seat, its partitions and its offsets stay."""
+    """As when an application is rewritten: the instance keeps its partitions and its offsets."""
     member = group.start(KINDS[0], "seat")
     group.settled(member)
     before = group.generation(), group.rebalances()

@@ -106,7 +106,7 @@ def test_consumers_keep_their_partitions_whatever_restarts_and_no_order_is_lost_
 
     seen = [order for consumer in CONSUMERS for order in found(ORDER, example, consumer)]
     assert sorted(int(order[4]) for order in seen) == sorted(orders)
-    assert len({order.group(2, 3) for order in seen}) == len(orders)  # each at a place of its own
+    assert len({order.group(2, 3) for order in seen}) == len(orders)  # all at different offsets
     assert seats(example) == before
     assert not [match for consumer in CONSUMERS for match in found(OVER, example, consumer, begun[consumer])]
     assert {order[1] for consumer in CONSUMERS for order in found(ORDER, example, consumer, begun[consumer])} == {before[0].generation}

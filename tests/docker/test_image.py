@@ -33,7 +33,7 @@ SETTINGS = ("TENURE_LISTENERS", "TENURE_ADVERTISED_LISTENERS", "TENURE_LOG_DIRS"
 HEALTHY_SECONDS = 20
 STOP_SECONDS = 5  # docker waits ten before it kills
 CANNOT_WRITE = 73
-# As a program of its own: what this client's import warns of would be an error here.
+# As a separate program: warnings at the import of this client would be errors here.
 SEND = "import kafka, sys; print(kafka.KafkaProducer(bootstrap_servers=sys.argv[1]).send('orders', b'order').get(10).offset)"
 
 Run = Callable[..., str]

@@ -97,7 +97,7 @@ def same(out: Path, wanted: Path) -> int:
     for name in TABLES:
         if not ours.read(name).equals(theirs.read(name)):
             return 1
-    with ours.locked():  # what nobody names is gone
+    with ours.locked():  # unreferenced files are removed
         named = {ours.folder / file.path for file in ours.current().files}
     return 0 if set(out.rglob("*.parquet")) == named else 2
 

@@ -1,7 +1,7 @@
 """Histories by chance in which anything may happen to a group: mixed members, deploys with and without surge, several at once.
 
 More than `scenarios.random_script` has: groups deleted and made again, two processes of one instance id, instances removed by an
-administrator, everybody stopped at once, members that nobody can tell apart by their names.
+administrator, everybody stopped at once, members with the same names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Lived(NamedTuple):
 
 
 def live(seed: int, steps: int = 30, *, alike: bool = True) -> Lived:
-    """`alike`: there may be members that nobody can tell apart by client id and host."""
+    """`alike`: members may share client id and host."""
     memory = Memory()
     world = World(BEGIN_MS, recorder=memory, seed=seed)
     Everything(world, seed, alike).play(steps)

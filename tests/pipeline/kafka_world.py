@@ -136,7 +136,7 @@ def happen(bootstrap: str) -> None:
     for commits in (True, False):
         transact(bootstrap, commits)
     once(bootstrap, "busy", 700)  # so much that segments are full and the cleaner has work
-    produce(bootstrap, 100)  # nobody reads these: a lag
+    produce(bootstrap, 100)  # no consumer reads these: a lag
 
 
 def produce(bootstrap: str, count: int) -> None:

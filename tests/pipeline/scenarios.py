@@ -454,7 +454,7 @@ def mixed_members(world: World) -> None:
 
 @scenario("a deploy with surge", formed(2), came(2, 2), left(0, 3), came(3, 2), left(1, 3))
 def surge(world: World) -> None:
-    """Each new process comes before the old one goes: nobody is restarted."""
+    """Each new process joins before an old one leaves: no member is restarted."""
     for number, client in enumerate(pods(world, 2)):
         pod(world, 2 + number)
         world.run(20_000)
@@ -491,7 +491,7 @@ def crash_within_a_departure(world: World) -> None:
     running[0].restart(30_000)
 
 
-# Random histories, for whoever compares two ways of reading them.
+# Random histories, for comparing two ways of reading them.
 
 
 def random_script(seed: int, members: int = 6, steps: int = 30) -> Callable[[World], None]:

@@ -47,7 +47,7 @@ def spark_program(name: str) -> str:
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
-    """The master's address. Each process is in an empty folder of its own."""
+    """The master's address. Each process runs in its empty folder."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         master = _start(folder / "master", started, "master.Master", "--port", "0")

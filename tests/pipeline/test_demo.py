@@ -125,4 +125,4 @@ def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -
     assert (code, [one["problem"] for one in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
     commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets-*") if key[:2] == b"\0\1" and value is not None]
-    assert len(set(commits)) == written - 7  # each is another one
+    assert len(set(commits)) == written - 7  # all are different

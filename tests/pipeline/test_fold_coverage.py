@@ -118,7 +118,7 @@ def test_a_cooperative_rebalance_stops_what_moves_and_no_more() -> None:
             assert revoked.join_ms is not None
             assert revoked.sync_ms is not None
             assert revoked.stalled_hi_ms == 4 * (revoked.join_ms + revoked.sync_ms)
-            assert given.stalled_hi_ms == 0  # nobody had them
+            assert given.stalled_hi_ms == 0  # they had no owner
 
 
 def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:

@@ -51,7 +51,7 @@ def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path
         await_any(driver, marks, "*")
         driver.kill()
         assert driver.wait(SECONDS) == -signal.SIGKILL
-    assert list(out.rglob("*.parquet"))  # written, and published by nobody
+    assert list(out.rglob("*.parquet"))  # written, and not published
     assert Warehouse.open(out).current().run == 0
     assert read(data, out) == whole(data)
 

@@ -148,7 +148,7 @@ def test_a_surge_deploy_restarts_no_member() -> None:
 
 
 def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
-    """On another host, and alone: whether it was restarted nobody knows. Of a whole deploy it is known."""
+    """Of a single member on another host a restart is not known; of a whole deploy it is."""
 
     def script(world: World, some: int) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
@@ -163,7 +163,7 @@ def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
 
 @pytest.mark.parametrize(("after_ms", "confidence"), [(1_500, "weak"), (5_000, "strong")])
 def test_a_new_member_is_no_sure_cause_beside_a_second_half(after_ms: int, confidence: str) -> None:
-    """What members of a cooperative group give up they give to others in a rebalance of their own, whoever joins meanwhile."""
+    """Partitions given up in a cooperative group are assigned in a second rebalance, whichever members join meanwhile."""
 
     def script(world: World) -> None:
         pods(world, 6, assignors=("cooperative-sticky",))[0].stop()

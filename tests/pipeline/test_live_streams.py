@@ -113,7 +113,7 @@ def test_every_record_comes_once(spark: Any, tmp_path: Path, start: Any) -> None
             commit_offsets(live.port, 2)
             await_that(lambda: stream.goes(query) and len(stream.rows()) >= 180, lambda: query.status)
             query.stop()
-            commit_offsets(live.port, 3)  # while nobody reads
+            commit_offsets(live.port, 3)  # while no query runs
             stream.finish()
             whole = ingested(tmp_path / "out", source)
             assert len([row for row in whole if row.kind == "offset"]) == 240

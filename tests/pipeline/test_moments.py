@@ -1,4 +1,4 @@
-"""When it was worst: what whoever is called at night looks for."""
+"""The worst moments of a group, which an operator on call looks for first."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_transactions_can_be_written_down(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_histories_end_well(seed: int) -> None:
-    """Whoever runs at the end is in the group, and every partition has one owner."""
+    """Every process that runs at the end is a member, and every partition has one owner."""
     world = World(BEGIN_MS)
     random_script(seed)(world)
     world.run(HOUR_MS)

@@ -39,7 +39,7 @@ def test_no_session_ends_that_should_have_bridged_a_restart(seed: int, static: b
     for timeout in TIMEOUTS:
         replayed = script.as_static(timeout)
         longer = {one.new_id for one in restarts.returns if one.away[1] >= timeout}
-        # A session begins anew when a round ends that its member was parked in: some longer ones are bridged.
+        # A session is renewed when a join round ends in which its member was waiting: some longer absences are bridged.
         assert {one.new_id for one in replayed.expired()} <= longer
         assert replayed.of_restarts(timeout) == []
     assert confirmed(script, episodes, FOREVER_MS) == counted(episodes, YES)

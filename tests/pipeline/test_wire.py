@@ -221,7 +221,7 @@ def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None
 
 
 def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:
-    """And kept: what is built anew has it again. Nothing is kept where nothing has changed."""
+    """The ends are kept for a full build, and only where they have changed."""
     quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
         warehouse = Warehouse.open(tmp_path / "out", create=True)
@@ -238,7 +238,7 @@ def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:
     assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
     assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
     with warehouse.locked():
-        note_ends(warehouse, inputs, quiet)  # nobody answers: that is said, and nothing fails
+        note_ends(warehouse, inputs, quiet)  # without an answer there is a warning, and no failure
         build(warehouse, Sequential(quiet), full=True)
     assert live_rows(warehouse) == first
     lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()

@@ -180,7 +180,7 @@ def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path:
     results.save()
     again = Results(kept)
     assert again.known(mutation, tests) == Verdict(SURVIVED, "", 0.0)
-    assert again.known(mutation, tests[:1]) is None  # another one might notice
+    assert again.known(mutation, tests[:1]) is None  # another test might notice
     assert again.known(other, tests) is None
     again.keep(mutation, tests, Verdict(KILLED, tests[0], 1.0))
     assert again.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that one does

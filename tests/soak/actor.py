@@ -1,4 +1,4 @@
-"""Somebody of the soak: a task with one connection, which the world may end at any moment."""
+"""A client of the soak: a task with one connection, which a kill may end at any moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Actor(ABC):
         self._drop_wire()
 
     def failure(self) -> BaseException | None:
-        """What ended it though nobody stopped it."""
+        """The exception that ended the task, unless it was stopped."""
         return self._task.exception() if self._task.done() and not self._task.cancelled() else None
 
     def _drop_wire(self) -> None:

@@ -47,7 +47,7 @@ class Group:
         self.dead.append(member)
 
     def seats(self, life: int) -> dict[str, Seat] | None:
-        """Who sits where, when everybody does and has heard so from the broker that lives now."""
+        """The assignment by instance, once the running broker has confirmed it to all members."""
         seats = {member.name: member.seat for member in self.members if member.seat is not None and member.steady_life == life}
         if len(seats) != len(self.members) or self.leaving:
             return None
@@ -179,7 +179,7 @@ class Campaign:
     # What has to come of it.
 
     async def _settle(self) -> None:
-        """Everybody sits and works within the time that the rules give; who does not is named."""
+        """Wait until all members are settled, within the time that the protocol allows; name those that are not."""
         begin = time.monotonic()
         while not self._look() and not self.ledger.wrong:
             if time.monotonic() - begin > self._plan.settle_seconds:

@@ -160,7 +160,7 @@ class Consumers:
 
 
 def consumed(deeds: int, seed: int, *, kills: bool) -> Consumers:
-    """One life of a group, on a broker of its own."""
+    """One group on a separate broker, from its first member to its last."""
     with tempfile.TemporaryDirectory(prefix="tenure-soak-consume-") as folder, broker("--profile", "test") as started:
         consumers = Consumers(Path(folder), f"127.0.0.1:{started.port}", seed)
         consumers.run(deeds, kills=kills)

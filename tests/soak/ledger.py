@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 
 Place = tuple[str, int]  # a group and a partition
 
-# What tells a member that its group goes on without it, or begins anew.
+# Errors after which a member has to join again.
 UNSETTLING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 # The codes on which a careful client goes on; any other one would have stopped it.
@@ -41,7 +41,7 @@ class Seat(NamedTuple):
 
 
 class Register:
-    """The offsets sent for one partition: each one is a number of its own, and larger than the one before."""
+    """The offsets sent for one partition: all different, and growing."""
 
     __slots__ = ("acknowledged", "deletions", "refused", "sent")
 
@@ -143,7 +143,7 @@ class Ledger:
             self.broken(f"lost seat: {seat} of {where} sat in generation {place.generation} with {place.assignment.partitions}")
 
     def settled(self, group: str, seats: dict[str, Seat]) -> None:
-        """Everybody sits and works: from now on nothing but `disturbed` may change that."""
+        """All members are settled: from now on only `disturbed` may change that."""
         self._settled[group] = dict(seats)
 
     def disturbed(self, group: str) -> None:

@@ -79,7 +79,7 @@ class RecordCampaign:
         chance = self._random
         if chance.random() < 0.2:
             self.ledger.count("producers that died")
-            self._producers[0].stop()  # its last batches may have been written or not; nobody will ever know
+            self._producers[0].stop()  # whether its last batches were written stays unknown
             self._dead.append(self._producers.pop(0))
             self._add_producer()
         await asyncio.sleep(chance.uniform(0, 0.4))
@@ -107,11 +107,11 @@ class RecordCampaign:
     # What has to come of it.
 
     async def _settle(self) -> None:
-        """Everybody has been acknowledged something new, and everything from before the kill was read."""
+        """Each producer has a new acknowledgement, and all records from before the kill were read."""
         await self._until(self._settled)
 
     async def _read_everything(self) -> None:
-        """Nobody produces any more: what is there is read once more from the first offset to the last."""
+        """After the last producer has stopped, read all records again from the first offset to the last."""
         for producer in self._producers:
             producer.stop()
         assert self._reader is not None

@@ -13,7 +13,7 @@ CONNECT_SECONDS = 5
 
 
 class Lost(Exception):
-    """No connection, or no longer: nobody knows whether the request was worked."""
+    """The connection failed: whether the request was processed is unknown."""
 
 
 class Silent(Exception):

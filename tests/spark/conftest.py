@@ -1,4 +1,4 @@
-"""One Spark and one broker for all tests; each test has topics of its own."""
+"""One Spark and one broker for all tests; each test has its topics."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def outside(kafka: Kafka) -> Outside:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A name of its own; there is no such topic yet."""
+    """The unused name of a topic."""
     return tmp_path.name

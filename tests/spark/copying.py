@@ -12,7 +12,7 @@ SOON = {"processingTime": "100 milliseconds"}
 
 
 class Copy:
-    """Copies a topic to another one, partition by partition; whoever starts it again goes on from its checkpoint."""
+    """Copies a topic partition by partition; a restarted copy goes on from its checkpoint."""
 
     def __init__(self, kafka: Kafka, folder: Path, source: str, **options: object) -> None:
         self.kafka = kafka

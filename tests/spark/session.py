@@ -59,7 +59,7 @@ def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
 
 
 def end_jvm() -> None:
-    """Whoever wants a Spark next in this process starts another one."""
+    """The next use of Spark in this process starts a new session."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

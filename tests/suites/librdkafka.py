@@ -61,7 +61,7 @@ def kafka_home(folder: Path) -> Path:
 
 
 def run(run: Run) -> Tests:
-    """Each number in a process of its own: a test that fails may leave others waiting for ever."""
+    """Each test in its process: a failing test may leave others waiting for ever."""
     (run.report / "test.conf").write_text(f"metadata.broker.list=127.0.0.1:{run.port}\ntest.topic.random=true\n")
     home = kafka_home(run.report / "kafka")
     numbers = sorted({file.name[:4] for file in (run.folder / "source" / "tests").glob("0*-*.c*") if file.name.startswith(run.only)})

@@ -16,7 +16,7 @@ from tests.suites.results import Tests
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "suites"
 FETCH_SECONDS = 600
-# What Kafka is told by suites that ask for access control: there is some, and it refuses nobody.
+# For suites that require access control: an authorizer that refuses no request.
 ANYBODY_MAY = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true"}
 
 

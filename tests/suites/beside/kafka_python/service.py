@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ExternalService:
-    """Somebody else starts and stops it; the suite calls `open` and `close` all the same."""
+    """The broker is started and stopped outside; the suite calls `open` and `close` all the same."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host

@@ -1,4 +1,4 @@
-"""A topic whose logs begin and end at known places and times, groups that have committed, and members; in any cluster on a port."""
+"""A client that makes topics with known offsets and times, commits offsets, and joins groups; on the port of any cluster."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def port_of(bootstrap: str) -> int:
     return int(bootstrap.rpartition(":")[2])
 
 
-class Yard(Client):
-    """Asks again where a topic or a coordinator is only just being made, as it is in Kafka."""
+class Admin(Client):
+    """Tries again while a topic or a coordinator is being created, which takes Kafka a moment."""
 
     def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
         """By default partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty.
 
-        A worker of the tests may come back to a module, and ask for its topic again.
+        The topic may exist: a worker of the tests can come back to a module.
         """
         kept = [CreatableTopicConfig("retention.ms", "-1")]
         made = self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1, [], kept)], 10_000), 5).topics[0].error_code
@@ -46,7 +46,7 @@ class Yard(Client):
         for partition, count in enumerate(counts):
             if count:
                 records = [Record(number, BASE_MS + 1000 * number, None, b"%d" % number, []) for number in range(count)]
-                self.patiently(partial(self.produced, name, partition, build(records)))
+                self.retry(partial(self.produced, name, partition, build(records)))
         asked = [DeleteRecordsPartition(partition, begin) for partition, begin in begins.items()]
         if asked:
             reply = self.ask(DeleteRecordsRequest([DeleteRecordsTopic(name, asked)], 10_000), 1)
@@ -56,14 +56,14 @@ class Yard(Client):
         reply = self.ask(ProduceRequest(None, -1, 10_000, [TopicProduceData(name, [PartitionProduceData(partition, batch)])]), 8)
         return int(reply.responses[0].partition_responses[0].error_code)
 
-    def patiently(self, attempt: Callable[[], int]) -> None:
+    def retry(self, attempt: Callable[[], int]) -> None:
         wait_until(lambda: not attempt(), TRY_SECONDS, pause=0.05)
 
-    def coordinated(self, group: str) -> None:
-        self.patiently(lambda: int(self.ask(FindCoordinatorRequest(group), 2).error_code))
+    def await_coordinator(self, group: str) -> None:
+        self.retry(lambda: int(self.ask(FindCoordinatorRequest(group), 2).error_code))
 
     def commit(self, group: str, offsets: Offsets, epoch: int = -1, metadata: str = "") -> None:
-        self.coordinated(group)
+        self.await_coordinator(group)
         topics = [
             OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(partition, offset, epoch, metadata)])
             for (topic, partition), offset in offsets.items()
@@ -73,7 +73,7 @@ class Yard(Client):
             reply = self.ask(OffsetCommitRequest(group, -1, "", topics=topics), 7)
             return max(int(partition.error_code) for topic in reply.topics for partition in topic.partitions)
 
-        self.patiently(attempt)
+        self.retry(attempt)
 
     def committed(self, group: str) -> Offsets:
         reply = self.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), 8).groups[0]
@@ -81,8 +81,8 @@ class Yard(Client):
         return {(topic.name, partition.partition_index): partition.committed_offset for topic in reply.topics for partition in topic.partitions}
 
     def join(self, group: str, *topics: str, instance: str = "one") -> None:
-        """A static member that is subscribed to these topics, and whose session lasts as long as any test."""
-        self.coordinated(group)
+        """Join as a static member that subscribes to these topics; its session outlasts any test."""
+        self.await_coordinator(group)
         metadata = with_version(ConsumerProtocolSubscription(list(topics)), 0)
         request = JoinGroupRequest(group, 60_000, 60_000, "", instance, "consumer", [JoinGroupRequestProtocol("range", metadata)])
 
@@ -93,4 +93,4 @@ class Yard(Client):
                 return int(synced.error_code)
             return int(joined.error_code)
 
-        self.patiently(attempt)
+        self.retry(attempt)

@@ -1,4 +1,4 @@
-"""Members of groups, on connections of their own, who join, are assigned what the test says, and go."""
+"""Members of groups, each on its connection, that join, are assigned the given partitions, and leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records import with_version
-from tests.cli.group_offsets import port_of
+from tests.cli.admin import port_of
 from tests.running import Client, wait_until
 
 JOIN, SYNC = 5, 3  # the versions that bring instance ids
@@ -26,15 +26,15 @@ JOIN_AT_ONCE = 3  # from 4 on a newcomer without one is given a member id first
 Given = Mapping[str, Mapping[str, Sequence[int]]]  # name of a member: topic: partitions
 
 
-class Person(NamedTuple):
+class Member(NamedTuple):
     client: Client
     name: str
     instance: str | None
     session_ms: int
 
 
-class Party:
-    """All members of one group. Static ones are called by their instance id, which is their client id too."""
+class GroupMembers:
+    """All members of one group. A static member is named by its instance id, which is its client id too."""
 
     def __init__(self, port: int, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> None:
         self.group = group
@@ -43,18 +43,18 @@ class Party:
         self.generation = 0
         self._port = port
         self._topics = list(topics)
-        self._people: dict[str, Person] = {}
+        self._members: dict[str, Member] = {}
         self._stack = ExitStack()
 
     def close(self) -> None:
         self._stack.close()
 
-    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> Party:
-        """Whoever is named is a member then, newcomers included; the leader hands out what is given. `begin`: who leads, and asks for it."""
+    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
+        """Newcomers join, and the leader assigns `given`. `begin` names the member that starts the rebalance when no member is new."""
         new = [name for name in given if name not in self.ids]
         for name in new:
             client = self._stack.enter_context(Client(self._port, client_id=name))
-            self._people[name] = Person(client, name, name if name in static else None, session_ms)
+            self._members[name] = Member(client, name, name if name in static else None, session_ms)
             self._send_join(name)
             leader = self._rejoin(name)
         if not new:
@@ -62,13 +62,13 @@ class Party:
         parts = [SyncGroupRequestAssignment(self.ids[name], assignment(topics)) for name, topics in given.items()]
         for name in [leader, *(name for name in given if name != leader)]:
             request = SyncGroupRequest(
-                self.group, self.generation, self.ids[name], self._people[name].instance, assignments=parts if name == leader else []
+                self.group, self.generation, self.ids[name], self._members[name].instance, assignments=parts if name == leader else []
             )
-            assert self._people[name].client.ask(request, SYNC).error_code == 0
+            assert self._members[name].client.ask(request, SYNC).error_code == 0
         return self
 
     def _rejoin(self, *newcomer: str, begin: str = "") -> str:
-        """Everybody hears that a rebalance has begun, and joins; who leads."""
+        """All members learn of the rebalance, and join again; the name of the leader."""
         if begin:
             self._send_join(begin)
         for name in self.ids:
@@ -85,37 +85,37 @@ class Party:
         return self.heartbeat(name) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def _send_join(self, name: str) -> None:
-        person = self._people[name]
+        member = self._members[name]
         metadata = with_version(ConsumerProtocolSubscription(self._topics), 0)
         protocols = [JoinGroupRequestProtocol(self.protocol, metadata)]
-        request = JoinGroupRequest(self.group, person.session_ms, 60_000, self.ids.get(name, ""), person.instance, "consumer", protocols)
-        person.client.send(request, self._version(name))
+        request = JoinGroupRequest(self.group, member.session_ms, 60_000, self.ids.get(name, ""), member.instance, "consumer", protocols)
+        member.client.send(request, self._version(name))
 
     def _version(self, name: str) -> int:
-        return JOIN if self._people[name].instance is not None else JOIN_AT_ONCE
+        return JOIN if self._members[name].instance is not None else JOIN_AT_ONCE
 
     def _joined(self, name: str) -> bool:
-        """Whether it leads."""
-        reply = self._people[name].client.receive(JoinGroupRequest(), self._version(name))
+        """Read the reply to JoinGroup; whether the member leads."""
+        reply = self._members[name].client.receive(JoinGroupRequest(), self._version(name))
         assert reply.error_code == 0, reply
         self.ids[name] = reply.member_id
         self.generation = reply.generation_id
         return bool(reply.leader == reply.member_id)
 
     def restart(self, name: str) -> None:
-        """A static member's process comes back under a new member id, and takes its seat."""
+        """A static member joins again without its member id, as after a restart of its process."""
         del self.ids[name]
         self._send_join(name)
         self._joined(name)
 
     def leave(self, *names: str, reason: str | None = None) -> None:
-        identities = [MemberIdentity(self.ids.pop(name), self._people.pop(name).instance, reason) for name in names]
+        identities = [MemberIdentity(self.ids.pop(name), self._members.pop(name).instance, reason) for name in names]
         with Client(self._port) as client:
             assert client.ask(LeaveGroupRequest(self.group, identities), 5).error_code == 0
 
     def heartbeat(self, name: str) -> int:
-        person = self._people[name]
-        return int(person.client.ask(HeartbeatRequest(self.group, self.generation, self.ids[name], person.instance), 3).error_code)
+        member = self._members[name]
+        return int(member.client.ask(HeartbeatRequest(self.group, self.generation, self.ids[name], member.instance), 3).error_code)
 
 
 def assignment(topics: Mapping[str, Sequence[int]]) -> bytes:
@@ -124,8 +124,8 @@ def assignment(topics: Mapping[str, Sequence[int]]) -> bytes:
 
 
 @contextmanager
-def party(bootstrap: str, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> Iterator[Party]:
-    gathered = Party(port_of(bootstrap), group, topics, protocol)
+def group_members(bootstrap: str, group: str, topics: Sequence[str] = ("t",), protocol: str = "range") -> Iterator[GroupMembers]:
+    gathered = GroupMembers(port_of(bootstrap), group, topics, protocol)
     try:
         yield gathered
     finally:
