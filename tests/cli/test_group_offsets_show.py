@@ -133,12 +133,12 @@ def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], code: int, 
 
 
 @pytest.mark.parametrize("action", ["show", "reset", "delete"])
-def test_help_has_examples_that_are_understood(action: str, offsets: Tenure) -> None:
-    helped = offsets(action, "--help")
+def test_help_has_examples_that_are_understood(action: str, tenure: Tenure) -> None:
+    helped = tenure("group", "offsets", action, "--help")
     assert helped.code == 0
     examples = [line.split("#")[0].split() for line in helped.out.splitlines() if line.startswith("  tenure group offsets")]
     assert len(examples) >= 2
     for example in examples:
         # The words are accepted: what is missing is a broker or a file.
         words = [word for word in example[1:] if word not in (">", "before.json")]
-        assert offsets(*words[2:], "--bootstrap", "127.0.0.1:1", "--timeout", "1").code in (66, 69), example
+        assert tenure(*words, "--bootstrap", "127.0.0.1:1", "--timeout", "1").code in (66, 69), example
