@@ -121,11 +121,13 @@ class FaultyFile:
     def read(self, at: int, size: int) -> bytes:
         self._check()
         self._disk.refuse_reading(self._path)
+        self._disk.reads.append((self._path, size))
         return bytes(self._content.cached[at : at + size])
 
     def write(self, at: int, data: bytes | bytearray) -> None:
         self._check()
         self._disk.step(self._path)
+        self._disk.writes.append(len(data))
         if self._disk.fail_writes:
             self._disk.fail_writes -= 1
             self._content.change(at, bytes(data[: len(data) // 2]))
@@ -194,6 +196,8 @@ class FaultyDisk:
         self.syncs = 0
         self.time = 0  # of which every file is
         self.changes: list[str] = []  # paths, as they were changed
+        self.reads: list[tuple[str, int]] = []  # of files, with the size that was asked for
+        self.writes: list[int] = []  # sizes
         self.locks: dict[str, str] = {}
 
     # Faults

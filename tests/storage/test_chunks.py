@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from protocol.batch import HEADER_BYTES, Record, build
 from protocol.compression import Compression
-from storage import Handles, Log, OsDisk, compaction, segment, verifying
+from storage import Handles, Log, compaction, segment, verifying
 from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read, stop
 
@@ -100,17 +98,3 @@ def test_a_torn_end_is_found_the_same(monkeypatch: pytest.MonkeyPatch, size: int
     monkeypatch.setattr(verifying, "CHUNK_BYTES", size)
     log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
     assert (log.next_offset, recovery.cut_bytes) == (last.base_offset, cut if cut < last.size else 0)
-
-
-def test_a_file_is_read_and_written_whole_though_the_system_does_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pread, pwrite = os.pread, os.pwrite
-    data = bytes(range(100))
-    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, 7), at))
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, some, at: pwrite(descriptor, some[:9], at))
-    file = OsDisk().open(str(tmp_path / "file"), create=True)
-    file.write(0, data)
-    file.write(50, bytearray(data))
-    assert file.read(0, 200) == data[:50] + data
-    assert file.read(3, 20) == data[3:23]
-    assert file.read(150, 10) == b""
-    file.close()

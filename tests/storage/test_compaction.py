@@ -241,19 +241,19 @@ def test_a_record_without_a_key_goes(place: Place) -> None:
 def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for number in range(12):
-        log.append(keyed(*((f"k{number % 3}-{n}", "x" * 50) for n in range(8_000))), 0)
+        log.append(keyed(*((f"k{number % 3}-{n}", "x" * 500) for n in range(800))), 0)
     rolled(log)
     first_dirty = 0
     ends = []
     for _ in range(20):
-        job = clean(place.disk, log, first_dirty=first_dirty, map_bytes_max=3_000_000)
+        job = clean(place.disk, log, first_dirty=first_dirty, map_bytes_max=300_000)
         assert job.clean_to > first_dirty
         first_dirty = job.clean_to
         ends.append(first_dirty)
         if first_dirty == log.last_base:
             break
     assert len(ends) > 2
-    assert sorted(shown(log)) == list(range(72_000, 96_000))
+    assert sorted(shown(log)) == list(range(7_200, 9_600))
 
 
 def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:

@@ -20,32 +20,16 @@ PATH = f"/data/{FOLDER}"
 FAR = (1 << 31) - 1
 
 
-class CountedFile(FaultyFile):
-    def __init__(self, disk: CountedDisk, path: str) -> None:
-        super().__init__(disk, path, disk._content(path))
-        self._counted = disk
-
-    def read(self, at: int, size: int) -> bytes:
-        self._counted.reads.append(size)
-        return super().read(at, size)
-
-    def write(self, at: int, data: bytes | bytearray) -> None:
-        self._counted.writes.append(len(data))
-        super().write(at, data)
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return made()
 
 
-class CountedDisk(FaultyDisk):
-    """Remembers how much was read and written at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[int] = []
-        self.writes: list[int] = []
-        self.make_folder(PATH)
-
-    def open(self, path: str, create: bool = False) -> FaultyFile:
-        super().open(path, create).close()
-        return CountedFile(self, path)
+def made() -> FaultyDisk:
+    """With an empty folder for a log."""
+    disk = FaultyDisk()
+    disk.make_folder(PATH)
+    return disk
 
 
 def batch(offset: int, *facts: tuple[bytes | None, bytes | None], codec: Compression = Compression.NONE, **rest: int) -> bytes:
@@ -97,12 +81,12 @@ def test_the_map_is_full_when_the_next_key_is_more_than_it_may_hold(codec: Compr
     batches = {0: [batch(0, (b"a", b"1"), (b"bb", b"1"), (b"a", b"2"), codec=codec)], 3: [one(3, b"c")], 4: [one(4, None)]}  # type: ignore[arg-type]
     first, both = 2 * 180 + 3, 3 * 180 + 4
     for map_bytes_max, clean_to in ((first - 1, 3), (first, 4), (both - 1, 4), (both, 5)):
-        assert cleaned(CountedDisk(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
+        assert cleaned(made(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
 
 
 def test_what_is_behind_the_end_of_a_cleaning_that_ended_early_stays_as_it_is() -> None:
     nothing = (None, b"x")  # a record without a key, which a cleaning removes
-    disk = CountedDisk()
+    disk = made()
     segments = {0: [batch(0, nothing, (b"a", b"1"))], 2: [batch(2, nothing, (b"b", b"1"))]}
     job = cleaned(disk, segments, 4, map_bytes_max=1)
     assert (job.clean_to, offsets(disk, 0)) == (2, [1, 2, 3])
@@ -111,9 +95,8 @@ def test_what_is_behind_the_end_of_a_cleaning_that_ended_early_stays_as_it_is() 
 
 
 @pytest.mark.parametrize(("first_dirty", "stays"), [(0, [2, 4]), (1, [2, 4]), (2, [2, 4]), (3, [0, 2, 4]), (4, [0, 2, 4]), (5, None), (9, None)])
-def test_a_batch_counts_as_dirty_if_its_last_record_is(first_dirty: int, stays: list[int] | None) -> None:
+def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: FaultyDisk, first_dirty: int, stays: list[int] | None) -> None:
     """Of the batches before `first_dirty` an earlier cleaning has left no two records of one key."""
-    disk = CountedDisk()
     job = cleaned(disk, {0: [one(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one(3, b"b"), one(4, b"b")]}, 5, first_dirty=first_dirty)
     assert job.clean_to == 5
     if stays is None:
@@ -126,16 +109,16 @@ def test_a_batch_counts_as_dirty_if_its_last_record_is(first_dirty: int, stays: 
 def test_from_the_first_moment_on_a_tombstone_gets_its_time_to_go() -> None:
     segments = {0: [batch(0, (b"a", None), (b"b", b"1"))]}
     for now, retention, expected in ((0, 1_000, 1_000), (0, 0, 0), (1, 0, 1)):
-        disk = CountedDisk()
+        disk = made()
         cleaned(disk, segments, 2, now=now, delete_retention_ms=retention)
         (header,) = held(disk, 0)
         assert (header.attributes, header.base_timestamp) == (0x40, expected)
         data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
         for later, there in ((expected - 1, [0, 1]), (expected, [1])):
-            disk = CountedDisk()
+            disk = made()
             job = cleaned(disk, {0: [data]}, 2, now=later)
             assert (offsets(disk, 0) if job.cleaned else [0, 1]) == there
-    assert cleaned(CountedDisk(), segments, 2, now=-1).cleaned == []
+    assert cleaned(made(), segments, 2, now=-1).cleaned == []
 
 
 @pytest.mark.parametrize(("more", "count"), [(0, 1), (-1, 2)])
@@ -144,7 +127,7 @@ def test_segments_become_one_as_long_as_they_fit_into_one(more: int, count: int)
     first, second = (len(b"".join(some)) for some in parts.values())
     assert first == second
     stays = first // 2  # of the first, whose x has a newer one
-    disk = CountedDisk()
+    disk = made()
     job = cleaned(disk, parts, 4, segment_bytes=stays + second + more)
     assert sum(len(new.replaces) for new in job.cleaned) == (2 if count == 1 else 1)
     assert (len(job.cleaned), job.cleaned[0].replaces) == (1, (0, 2) if count == 1 else (0,))
@@ -153,13 +136,12 @@ def test_segments_become_one_as_long_as_they_fit_into_one(more: int, count: int)
 
 def test_segments_become_one_as_far_as_offsets_reach_that_an_index_can_tell() -> None:
     for behind, replaced in ((FAR, [(0, 5)]), (FAR + 1, [(0,)])):
-        disk = CountedDisk()
+        disk = made()
         job = cleaned(disk, {0: [one(0, b"x"), one(1, b"a")], 5: [one(5, b"x"), one(behind - 1, b"b")]}, behind)
         assert [new.replaces for new in job.cleaned] == replaced
 
 
-def test_small_segments_of_which_everything_stays_become_one_too() -> None:
-    disk = CountedDisk()
+def test_small_segments_of_which_everything_stays_become_one_too(disk: FaultyDisk) -> None:
     job = cleaned(disk, {3: [one(3, b"a")], 4: [one(4, b"b")], 5: [one(5, b"c")]}, 6, token="9")
     size = 3 * len(one(3, b"a"))
     assert job.cleaned == [(3, size, 6, (3, 4, 5))]
@@ -170,9 +152,8 @@ def test_small_segments_of_which_everything_stays_become_one_too() -> None:
     ]
 
 
-def test_each_new_segment_begins_with_nothing_of_the_one_before() -> None:
+def test_each_new_segment_begins_with_nothing_of_the_one_before(disk: FaultyDisk) -> None:
     """The first ends in a batch of which nothing stays, the second is as it was, and the third changes."""
-    disk = CountedDisk()
     parts = {0: [one(0, b"a"), one(1, b"x")], 2: [one(2, b"b"), one(3, b"c")], 4: [one(4, b"x"), one(5, b"x")]}
     job = cleaned(disk, parts, 6, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,)), (4, 6, (4,))]
@@ -182,34 +163,31 @@ def test_each_new_segment_begins_with_nothing_of_the_one_before() -> None:
     assert job.bytes_after == job.cleaned[0].size + job.cleaned[1].size + len(b"".join(parts[2]))
     # What stayed as an emptied end does not make the next cleaning write it again.
     data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
-    assert cleaned(CountedDisk(), {0: [data]}, 2, segment_bytes=1).cleaned == []
+    assert cleaned(made(), {0: [data]}, 2, segment_bytes=1).cleaned == []
 
 
-def test_what_is_left_of_an_earlier_try_is_written_over() -> None:
-    disk = CountedDisk()
+def test_what_is_left_of_an_earlier_try_is_written_over(disk: FaultyDisk) -> None:
     overwrite(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned", bytes(10_000))
     job = cleaned(disk, {0: [one(0), one(1)]}, 2)
     assert job.cleaned == [(0, len(one(1)), 2, (0,))]
     assert offsets(disk, 0) == [1]
 
 
-def test_reading_and_writing_take_bounded_parts_after_a_large_batch_too() -> None:
-    disk = CountedDisk()
+def test_reading_and_writing_take_bounded_parts_after_a_large_batch_too(disk: FaultyDisk) -> None:
     large = one(0, b"large", b"x" * (2 * CHUNK_BYTES + 500_000))
     rest = [one(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
     data = b"".join([large, *rest])
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data)
     disk.writes.clear()
     job = again(disk, [Closed(0, len(data))], 61)
-    assert {size for size in disk.reads if size > CHUNK_BYTES} == {len(large)}
+    assert {size for _, size in disk.reads if size > CHUNK_BYTES} == {len(large)}
     assert max(disk.writes) < len(large) + CHUNK_BYTES
     assert job.bytes_after == len(large) + sum(map(len, rest[20:]))
     assert offsets(disk, 0) == [0, *range(21, 61)]
     assert len([size for size in disk.writes if size >= CHUNK_BYTES]) >= 3
 
 
-def test_bytes_behind_the_size_of_a_segment_are_not_its_own() -> None:
-    disk = CountedDisk()
+def test_bytes_behind_the_size_of_a_segment_are_not_its_own(disk: FaultyDisk) -> None:
     data = one(0) + one(1)
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data + one(2, b"behind"))
     job = again(disk, [Closed(0, len(data))], 2)
@@ -222,7 +200,7 @@ def test_a_segment_that_ends_in_the_middle_of_a_batch_is_damaged(which: int, gon
     parts = {0: [one(0), one(1)], 2: [one(2), one(3)]}
     parts[which] = [parts[which][0], parts[which][1][: -gone if gone < 70 else 10]]
     with pytest.raises(DamagedLog, match="cut short") as caught:
-        cleaned(CountedDisk(), parts, 4)
+        cleaned(made(), parts, 4)
     assert caught.value.path == f"{PATH}/{segment_name(which)}.log"
     assert caught.value.position == len(one(0))
 
@@ -232,14 +210,13 @@ def test_offsets_grow_from_batch_to_batch_and_from_segment_to_segment(offset: in
     first = batch(0, *[(b"%d" % number, b"v") for number in range(6)])
     for parts in ({0: [first, one(offset)]}, {0: [first], 6: [one(offset)]}):
         if sound:
-            assert cleaned(CountedDisk(), parts, offset + 1).clean_to == offset + 1
+            assert cleaned(made(), parts, offset + 1).clean_to == offset + 1
         else:
             with pytest.raises(DamagedLog, match=f"offset {offset} behind 5"):
-                cleaned(CountedDisk(), parts, 7)
+                cleaned(made(), parts, 7)
 
 
-def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays() -> None:
-    disk = CountedDisk()
+def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays(disk: FaultyDisk) -> None:
     batches = [
         one(0, producer_id=0, producer_epoch=0, base_sequence=0),
         one(1, producer_id=0, producer_epoch=0, base_sequence=1),
@@ -250,14 +227,13 @@ def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays() -> 
     cleaned(disk, {0: batches}, 5)
     assert [(header.base_offset, header.producer_id, header.record_count) for header in held(disk, 0)] == [(1, 0, 0), (2, 5, 0), (4, -1, 1)]
     for living, kept in (({}, [4]), ({0: 0}, [0, 4]), ({0: 1}, [1, 4]), ({0: 2}, [4]), ({5: 2, 0: 1}, [1, 2, 4])):
-        disk = CountedDisk()
+        disk = made()
         cleaned(disk, {0: batches}, 5, producers=living)
         assert [header.base_offset for header in held(disk, 0)] == kept
 
 
-def test_what_a_cleaning_says_it_made_is_there_after_a_crash() -> None:
+def test_what_a_cleaning_says_it_made_is_there_after_a_crash(disk: FaultyDisk) -> None:
     """Its bytes are synced and its names too, before anybody is told of it."""
-    disk = CountedDisk()
     job = cleaned(disk, {0: [one(0), one(1)]}, 2)
     assert job.cleaned
     disk.crash()
@@ -288,7 +264,7 @@ def test_what_is_no_batch_is_named_whether_its_segment_was_cleaned_before_or_not
     changed[at : at + len(what)] = what
     batches[which] = bytes(changed)
     with pytest.raises(DamagedLog, match=reason) as caught:
-        cleaned(CountedDisk(), {0: batches}, 2, first_dirty=first_dirty)
+        cleaned(made(), {0: batches}, 2, first_dirty=first_dirty)
     assert caught.value.path == f"{PATH}/{segment_name(0)}.log"
     if at != 21:  # of a checksum it says where the part begins that was read
         assert caught.value.position in (0, which * len(one(0)))
@@ -298,14 +274,13 @@ def test_of_a_producer_that_was_not_read_again_no_batch_goes() -> None:
     """Without a word of who lives, its last batch is not known to be followed by another."""
     sent = [one(0, producer_id=5, producer_epoch=0, base_sequence=0), one(1, producer_id=5, producer_epoch=0, base_sequence=1)]
     for first_dirty, kept in ((1, [1, 2]), (2, [0, 1, 2])):
-        disk = CountedDisk()
+        disk = made()
         cleaned(disk, {0: sent, 2: [one(2)]}, 3, first_dirty=first_dirty)
         assert [header.base_offset for header in held(disk, 0)] == kept
 
 
-def test_a_segment_without_batches_gets_none_of_the_one_before() -> None:
+def test_a_segment_without_batches_gets_none_of_the_one_before(disk: FaultyDisk) -> None:
     """The one before ends in a batch of which nothing stays."""
-    disk = CountedDisk()
     job = cleaned(disk, {0: [one(0, b"a"), one(1, b"x")], 2: [], 4: [one(4, b"x")]}, 5, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,))]
     assert job.bytes_after == job.cleaned[0].size + len(one(4, b"x"))
@@ -318,10 +293,10 @@ def test_a_number_of_records_that_the_offsets_do_not_allow_is_damage_though_the_
     wrong[57:61] = count.to_bytes(4, "big", signed=True)
     wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
     with pytest.raises(DamagedLog, match=f"{count} records for {delta + 1} offsets|cut short"):
-        cleaned(CountedDisk(), {0: [one(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)
+        cleaned(made(), {0: [one(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)
 
 
-class WrongDisk(CountedDisk):
+class WrongDisk(FaultyDisk):
     """What a cleaning writes comes out with another last byte."""
 
     def open(self, path: str, create: bool = False) -> FaultyFile:
@@ -333,5 +308,7 @@ class WrongDisk(CountedDisk):
 
 
 def test_what_a_cleaning_has_written_is_read_before_it_is_promised() -> None:
+    disk = WrongDisk()
+    disk.make_folder(PATH)
     with pytest.raises(DamagedLog, match="checksum"):
-        cleaned(WrongDisk(), {0: [one(0), one(1)]}, 2)
+        cleaned(disk, {0: [one(0), one(1)]}, 2)

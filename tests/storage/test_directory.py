@@ -119,10 +119,14 @@ def test_what_says_the_same_already_is_not_written_again() -> None:
 def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> None:
     first = opened(place)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
+    assert first.is_new
     first.begin()
     first.close()
     second = opened(place, cluster_id="id-2")
-    assert (second.directory_id, second.cluster_id) == ("id-1", "id-2")
+    assert (second.directory_id, second.cluster_id, second.is_new) == ("id-1", "id-2", False)
+    second.close()
+    with pytest.raises(DirectoryForeign, match="belongs to cluster id-2, not other"):
+        opened(place, cluster_id="other")
     text = place.disk.read_text(f"{place.path}/data/meta.properties")
     assert text == "node.id=1\ndirectory.id=id-1\nversion=1\ncluster.id=id-2\n"
     assert place.disk.read_text(f"{place.path}/data/tenure.format") == "1\n"
@@ -269,7 +273,8 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
     disk.fail_folder_syncs = 1
     with pytest.raises(DirectoryUnusable, match="Input/output error"):
         directory.begin()
-    opened(place).close()  # every failure gave the lock back
+    assert disk.locks == {}  # every failure gave the lock back
+    opened(place).close()
 
 
 def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
@@ -313,17 +318,6 @@ def test_what_was_cleaned_and_what_was_dropped_is_remembered_as_kafka_does(place
     again.close()
 
 
-def test_an_id_of_the_directory_is_made_once(place: Place) -> None:
-    first = opened(place)
-    assert (first.directory_id, first.cluster_id, first.is_new) == ("id-1", "id-2", True)
-    first.close()
-    again = opened(place, cluster_id="id-2")
-    assert (again.directory_id, again.cluster_id, again.is_new) == ("id-1", "id-2", False)
-    again.close()
-    with pytest.raises(DirectoryForeign, match="belongs to cluster id-2, not other"):
-        opened(place, cluster_id="other")
-
-
 def test_what_is_gone_is_forgotten_in_every_checkpoint_and_the_rest_stays(place: Place) -> None:
     directory = opened(place)
     points = {("orders", 0): 5, ("orders", 1): 6, ("notes", 0): 7}
@@ -346,18 +340,6 @@ def test_a_start_never_goes_back_and_other_points_do(place: Place) -> None:
         directory.checkpoint_starts(points)
     assert directory.recovery_points == directory.cleaner_points == {("orders", 0): 4, ("orders", 1): 2}
     assert directory.log_starts == {("orders", 0): 5, ("orders", 1): 2}
-
-
-def test_a_directory_that_cannot_begin_is_free_again() -> None:
-    disk = FaultyDisk()
-    place = Place(disk, "/place")
-    stopped(place)
-    directory = opened(place)
-    disk.fail_folder_syncs = 1
-    with pytest.raises(DirectoryUnusable, match="data directory /place/data: Input/output error"):
-        directory.begin()
-    assert disk.locks == {}
-    opened(place).close()
 
 
 @pytest.mark.parametrize(

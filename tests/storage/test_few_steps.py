@@ -17,17 +17,11 @@ COUNT = 2_000
 LOG_BYTES_MAX = 10_000  # of memory, where 40 MiB were promised for 2,000
 
 
-class CountingDisk(FaultyDisk):
-    """Counts the reads of files."""
-
-    reads = 0
-
-    def refuse_reading(self, path: str) -> None:
-        self.reads += 1
-
-    def reads_since(self) -> int:
-        counted, self.reads = self.reads, 0
-        return counted
+def reads_since(disk: FaultyDisk) -> int:
+    """How often files were read since this was asked last."""
+    counted = len(disk.reads)
+    disk.reads.clear()
+    return counted
 
 
 def opened(disk: FaultyDisk, clean: bool = False) -> Log:
@@ -36,64 +30,57 @@ def opened(disk: FaultyDisk, clean: bool = False) -> Log:
 
 
 @pytest.fixture
-def disk() -> CountingDisk:
-    disk = CountingDisk()
-    disk.make_folder("/data")
-    return disk
-
-
-@pytest.fixture
-def log(disk: CountingDisk) -> Log:
+def log(disk: FaultyDisk) -> Log:
     log = opened(disk)
     append_all(log, COUNT, padding=900)
     return log
 
 
-def test_who_read_to_the_end_reads_what_comes_behind_it_in_one_read(disk: CountingDisk, log: Log) -> None:
+def test_who_read_to_the_end_reads_what_comes_behind_it_in_one_read(disk: FaultyDisk, log: Log) -> None:
     assert log.read(log.next_offset - 1, 1 << 20)
-    disk.reads_since()
+    reads_since(disk)
     for number in range(30):
         for _ in range(number % 3 + 1):
             log.append(batch("more"), log.epoch)
         offset = log.next_offset - number % 3 - 1
         found = log.read(offset, 1 << 20)
         assert [header.base_offset for header in iterate(found, 0, len(found))] == list(range(offset, log.next_offset))
-        assert disk.reads_since() == 1
+        assert reads_since(disk) == 1
 
 
-def test_several_readers_at_their_own_places_read_once_each_time(disk: CountingDisk, log: Log) -> None:
+def test_several_readers_at_their_own_places_read_once_each_time(disk: FaultyDisk, log: Log) -> None:
     places = {number: 150 * number for number in range(10)}
     for turn in range(5):
         for reader, offset in places.items():
-            disk.reads_since()
+            reads_since(disk)
             data = log.read(offset, 5_000)
-            assert turn == 0 or disk.reads_since() == 1
+            assert turn == 0 or reads_since(disk) == 1
             found = list(iterate(data, 0, len(data)))
             assert found[0].base_offset == offset
             places[reader] = found[-1].next_offset
 
 
-def test_a_large_part_is_read_once_and_whole_batches_are_found_before(disk: CountingDisk, log: Log) -> None:
+def test_a_large_part_is_read_once_and_whole_batches_are_found_before(disk: FaultyDisk, log: Log) -> None:
     offset = 3
-    disk.reads_since()
+    reads_since(disk)
     data = log.read(offset, 1 << 20)
     assert len(data) > (1 << 20) - 2 * 4_096
-    assert disk.reads_since() <= 4  # a look where it begins, one where it ends, and the part
+    assert reads_since(disk) <= 4  # a look where it begins, one where it ends, and the part
     last = list(iterate(data, 0, len(data)))[-1]
     again = log.read(last.next_offset, 1 << 19)
     assert next(iter(iterate(again, 0, len(again)))).base_offset == last.next_offset
-    assert disk.reads_since() <= 2
+    assert reads_since(disk) <= 2
 
 
-def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: CountingDisk, log: Log) -> None:
+def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: FaultyDisk, log: Log) -> None:
     stop(log)
-    disk.reads_since()
+    reads_since(disk)
     again = opened(disk, clean=True)
     assert again.next_offset == COUNT
-    assert disk.reads_since() <= 14
+    assert reads_since(disk) <= 14
 
 
-def test_an_open_log_is_small_in_memory_however_large_it_is(disk: CountingDisk) -> None:
+def test_an_open_log_is_small_in_memory_however_large_it_is(disk: FaultyDisk) -> None:
     log = opened(disk)
     large = batch("large", padding=6_000)
     for _ in range(3 * MEMORY_ENTRIES // 2):

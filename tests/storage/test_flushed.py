@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from storage import AppendFailed, Handles, Log
@@ -124,21 +126,28 @@ def test_a_flush_that_failed_is_not_tried_again(disk: FaultyDisk, deferred: bool
     log.append(batch("a"), 0)
     fail_flush(disk, log)
     assert (log.usable, log.busy, log.flushed_offset) == (False, False, 0)
-    with pytest.raises(AppendFailed, match="repaired"):
-        log.flush()
+    syncs = disk.syncs
+    for attempt in (log.flush, log.start_flush, lambda: log.append(batch("b"), log.epoch)):
+        with pytest.raises(AppendFailed, match="repaired"):
+            attempt()
+    assert (disk.syncs, log.flushed_offset) == (syncs, 0)
     disk.changes.clear()
     log.recover(keep_unflushed=True)
     assert any(path.endswith(".rewriting") for path in disk.changes)
     assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
 
 
-def test_a_sync_that_a_roll_makes_and_that_fails_is_a_flush_that_failed(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_failed_sync_of_a_roll_is_a_failed_flush(disk: FaultyDisk, early: bool) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     disk.fail_syncs = 1
+    rolls = partial(log.roll, 1 << 20) if early else partial(log.append, batch("b"), 0)
     with pytest.raises(AppendFailed):
-        log.append(batch("b"), 0)
+        rolls()
     assert not log.usable
+    with pytest.raises(AppendFailed, match="repaired"):
+        log.append(batch("b"), 0)
     disk.changes.clear()
     log.recover(keep_unflushed=True)
     assert any(path.endswith(".rewriting") for path in disk.changes)
@@ -167,17 +176,6 @@ def test_an_older_word_of_what_is_durable_does_not_take_a_newer_one_back() -> No
     assert log.flushed_offset == 2
     log.all_written(1)
     assert log.flushed_offset == 2
-
-
-def test_a_sync_that_fails_in_an_early_roll_is_a_flush_that_failed(disk: FaultyDisk) -> None:
-    log = opened(disk)
-    log.append(batch("a"), 0)
-    disk.fail_syncs = 1
-    with pytest.raises(AppendFailed):
-        log.roll(1 << 20)
-    assert not log.usable
-    with pytest.raises(AppendFailed, match="repaired"):
-        log.append(batch("b"), 0)
 
 
 def test_what_a_process_left_that_was_killed_is_safe_with_the_first_flush_of_the_next() -> None:

@@ -181,28 +181,6 @@ def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: FaultyDi
     assert names(log, 99) == ["b99.0"]
 
 
-def test_time_lookup_gives_an_offset_before_which_nothing_is_as_late() -> None:
-    index = Index(Handles(FaultyDisk()), "/data/x", "", 100)
-    for number, timestamp in enumerate((10, 20, 15, 30, 30, 40)):
-        newest, at = max((t, -n) for n, t in enumerate((10, 20, 15, 30, 30, 40)[: number + 1]))
-        index.add(100 + number, (number + 1) * INTERVAL_BYTES, newest, 100 - at)
-        assert timestamp <= newest
-    assert (list(index.times), list(index.time_offsets)) == ([10, 20, 30, 40], [0, 1, 3, 5])
-    assert [index.time_before(timestamp) for timestamp in (0, 10, 11, 20, 21, 30, 31, 40, 41)] == [
-        (-1, 100),
-        (-1, 100),
-        (10, 100),
-        (10, 100),
-        (20, 101),
-        (20, 101),
-        (30, 103),
-        (30, 103),
-        (40, 105),
-    ]
-    assert index.entry_for(99) == (0, -1)
-    assert index.entry_for(103) == (4 * INTERVAL_BYTES, 103)
-
-
 def test_what_is_cut_from_a_log_is_cut_from_its_index(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
     for number in range(40):

@@ -57,14 +57,6 @@ def test_it_rolls_where_a_batch_would_not_fit_and_a_batch_larger_than_a_segment_
     assert names(log, 2) == ["b2.0", "b3.0", "b4.0"]
 
 
-def test_it_rolls_where_an_offset_would_be_too_far_from_the_base(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
-    log.append(holed(batch("a"), (1 << 31) - 1), 0)
-    log.append(batch("b"), 0)
-    assert place.disk.exists(f"{place.path}/{FOLDER}/{1 << 31:020d}.log")
-    assert names(log) == ["a.0", "b.0"]
-
-
 def test_offsets_may_leave_holes(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(holed(batch("a"), 9), 0)

@@ -294,15 +294,6 @@ def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDis
 # Giving up what is old.
 
 
-@pytest.mark.parametrize(("spare", "gone"), [(0, [0]), (1, [])])
-def test_a_segment_goes_when_without_it_enough_is_left(disk: FaultyDisk, spare: int, gone: list[int]) -> None:
-    size = len(batch("a"))
-    log = opened(disk, segment_bytes=size)
-    append_all(log, "abc")
-    log.flush()
-    assert log.retain(0, 0, -1, 2 * size + spare) == gone
-
-
 def test_what_is_given_up_does_not_count_for_the_size_that_stays(disk: FaultyDisk) -> None:
     size = len(batch("a"))
     log = opened(disk, segment_bytes=size)
@@ -322,25 +313,6 @@ def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: FaultyD
     assert (bases(log), names(log)) == ([2], ["c.0"])
     run_flush(log, flush)
     assert log.retain(1 << 40, 0, 0, -1) == [2]
-
-
-@pytest.mark.parametrize(("now", "gone"), [(1_500, []), (1_501, [0])])
-def test_a_segment_is_too_old_when_its_newest_record_is_older_than_allowed(disk: FaultyDisk, now: int, gone: list[int]) -> None:
-    log = opened(disk, segment_bytes=len(batch("a")))
-    log.append(batch("a", timestamp=1_000), 0)
-    log.append(batch("b", timestamp=5_000), 0)
-    log.flush()
-    assert log.retain(now, 0, 500, -1) == gone
-    assert names(log) == (["a.0", "b.0"] if not gone else ["b.0"])
-
-
-@pytest.mark.parametrize(("offset", "start"), [(0, 2), (2, 2), (3, 3), (6, 6), (7, 6)])
-def test_the_start_moves_forward_and_not_beyond_the_end(disk: FaultyDisk, offset: int, start: int) -> None:
-    log = opened(disk)
-    append_all(log, "abcdef")
-    log.delete_before(2)
-    log.delete_before(offset)
-    assert log.start_offset == start
 
 
 # Closing.

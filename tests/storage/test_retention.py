@@ -219,17 +219,6 @@ def test_a_batch_that_is_much_later_begins_a_segment(place: Place) -> None:
     assert bases(log) == [0, 3, 6, 9]
 
 
-def test_a_segment_nobody_writes_to_is_closed_in_time(place: Place) -> None:
-    log, _ = opened(place, per_segment=100)
-    assert not log.roll_if_old(0, 1_000)
-    log.append(batch("a", timestamp=5), log.epoch)
-    assert not log.roll_if_old(7_000, 1_000)  # however old its records are
-    assert not log.roll_if_old(8_000, 1_000)
-    assert log.roll_if_old(8_001, 1_000)
-    assert bases(log) == [0, 1]
-    assert not log.roll_if_old(20_000, 1_000)  # an empty one
-
-
 # The latest record
 
 

@@ -58,18 +58,6 @@ def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: Faul
         assert len(data) > limit - 6_000 or at == len(whole)
 
 
-def test_a_batch_that_is_larger_than_the_limit_is_read_whole_wherever_it_is(disk: FaultyDisk) -> None:
-    batches = [one(100), one(101, padding=200_000), one(102, padding=200_000), one(103)]
-    segment = opened(disk, batches)
-    for _ in range(2):
-        for batch in batches:
-            for limit in (1, 70, PART_BYTES, PART_BYTES + 5_000):
-                expected = batch.data + (batches[1].data if batch.base == 100 and limit > 300_000 else b"")
-                assert segment.read(batch.base, limit, 104)[: len(batch.data)] == expected[: len(batch.data)]
-                if batch.base in (101, 102):
-                    assert segment.read(batch.base, limit, 104) == batch.data
-
-
 @pytest.mark.parametrize("verified", [True, False])
 def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: FaultyDisk, verified: bool) -> None:
     for offset in range(BASE, NEXT + 1):

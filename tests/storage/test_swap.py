@@ -206,37 +206,14 @@ def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_ther
     assert left_over(disk) == []
 
 
-def test_an_index_of_a_segment_that_is_gone_does_not_stand_beside_the_one_in_its_place(disk: FaultyDisk) -> None:
-    """Kafka renames the log first, and then its indexes."""
-    log = filled(disk)
-    _, (new,) = clean_and_promote(disk, log)
-    log.close()
-    disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
-    for ending in (".index", ".timeindex"):
-        overwrite(disk, f"{new.path}{ending}", b"of the old segment")
-    expected = replayed(filled(data_disk()))
-    again, _ = reopen(disk, "/data")
-    assert not disk.exists(f"{new.path}.index")
-    assert replayed(again) == expected
-
-
-def test_a_byte_of_a_promoted_segment_that_is_another_keeps_the_log_closed(disk: FaultyDisk) -> None:
-    log = filled(disk)
-    _, (promoted,) = clean_and_promote(disk, log)
-    data = bytearray(read(disk, promoted.log_path))
-    data[-2] ^= 1
-    overwrite(disk, promoted.log_path, bytes(data))
-    with pytest.raises(DamagedLog, match="checksum"):
-        reopen(disk, "/data")
-
-
-def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize(("end", "reason"), [(b"", "cut short"), (b"???", "checksum")])
+def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDisk, end: bytes, reason: str) -> None:
     log = filled(disk)
     _, (promoted,) = clean_and_promote(disk, log)
     path = promoted.log_path
     assert path.endswith(".log.swap")
-    overwrite(disk, path, read(disk, path)[:-3])
-    with pytest.raises(DamagedLog, match="cut short") as caught:
+    overwrite(disk, path, read(disk, path)[:-3] + end)
+    with pytest.raises(DamagedLog, match=reason) as caught:
         reopen(disk, "/data")
     assert caught.value.path == path
 
@@ -488,6 +465,8 @@ def test_an_index_of_before_never_stands_beside_a_new_segment() -> None:
             assert not disk.exists(f"{new.path}.log") or not there, step
         else:
             disk.crash_at = -1
+            assert not disk.exists(f"{new.path}.index")
+            assert replayed(again) == replayed(filled(data_disk()))
             again.close()
             assert disk.opened == 0
             assert step > 3

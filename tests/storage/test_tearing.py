@@ -17,8 +17,10 @@ LOG = f"/data/{FOLDER}/{0:020}.log"
 COUNT = 3
 
 
-def reopened(disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
-    return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, 0, False, deferred=deferred, written_twice=lambda: twice or [])
+def reopened(
+    disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20, point: int = 0
+) -> tuple[Log, Recovery]:
+    return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, point, False, deferred=deferred, written_twice=lambda: twice or [])
 
 
 def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, count: int = COUNT) -> list[bytes]:
@@ -52,8 +54,8 @@ def test_a_flipped_bit_anywhere_closes_the_log_unless_its_batches_were_written_t
             data[before + at] ^= bit
             for twice in ([], batches[:which], batches[which : which + 1] if which + 1 < COUNT else []):
                 overwrite(disk, LOG, bytes(data))
-                with pytest.raises(DamagedLog) as caught:
-                    reopened(disk, twice=twice)
+                with pytest.raises(DamagedLog, match=f"{LOG} .* byte {before}:") as caught:
+                    reopened(disk, twice=twice, point=which + bit % 2)  # on both sides of the recovery point
                 assert caught.value.position == before
                 assert read(disk, LOG) == bytes(data)
             log, recovery = reopened(disk, twice=batches)

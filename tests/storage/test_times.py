@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from protocol.batch import BatchHeader, Compression, Record, TimestampType, build, iterate, records
+from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate, read_header, records, rewrite
 from storage import DamagedLog, Found, Handles, Log
 from storage.segment import LOOK_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
-from tests.storage.faulty_disk import FaultyDisk, FaultyFile
-from tests.storage.logs import FOLDER, batch, clean, found, reopen, stop
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import FOLDER, batch, clean, found, overwrite, read, reopen, stop
 
 LATEST = None
 
@@ -128,69 +128,46 @@ def test_segments_that_give_way_between_two_steps_are_read_on(disk: FaultyDisk, 
         kept = after
 
 
-class Reads:
-    """How much each step reads, and how many records are looked at."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
-        plain = FaultyFile.read
-
-        def read(file: FaultyFile, at: int, size: int) -> bytes:
-            self.bytes += size
-            return plain(file, at, size)
-
-        monkeypatch.setattr(FaultyFile, "read", read)
-
-    def of_steps(self, steps: Iterator[Found | None]) -> list[int]:
-        """Of each."""
-        each = []
-        self.bytes = 0
-        for _ in steps:
-            each.append(self.bytes)
-            self.bytes = 0
-        return each
+def bytes_of_steps(disk: FaultyDisk, steps: Iterator[Found | None]) -> list[int]:
+    """How much each step reads."""
+    each = []
+    disk.reads.clear()
+    for _ in steps:
+        each.append(sum(size for _, size in disk.reads))
+        disk.reads.clear()
+    return each
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, 5_000])
 @pytest.mark.parametrize("padding", [0, 3_000, 20_000])
 def test_where_the_newest_time_was_deleted_each_step_reads_little(
-    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, timestamp: int | None, padding: int
+    disk: FaultyDisk, timestamp: int | None, padding: int
 ) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     log.append(batch("newest", timestamp=9_000), log.epoch)
     for number in range(4_000 if padding < 20_000 else 400):
         log.append(batch("b", timestamp=1_000 + number % 7, padding=padding), log.epoch)
     log.delete_before(1)
-    each = Reads(monkeypatch).of_steps(look(log, timestamp))
+    each = bytes_of_steps(disk, look(log, timestamp))
     assert len(each) > 2
     assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES  # and an index
     # Only headers are read of batches that are not late enough.
     assert sum(each) <= min(log.size, 401 * LOOK_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
 
-def test_a_batch_of_many_records_is_looked_at_in_steps(disk: FaultyDisk) -> None:
-    log, _ = reopen(disk, "/data")
-    count = 5 * STEP_RECORDS
-    log.append(build([Record(n, n, None, b"", []) for n in range(count)], compression=Compression.GZIP), log.epoch)
-    steps = list(log.find_time(count - 1))
-    assert steps == [None] * (len(steps) - 1) + [Found(count - 1, count - 1, 0)]
-    assert len(steps) >= 5
-
-
-def test_with_its_index_a_look_reads_a_few_kib_wherever_the_log_begins(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_its_index_a_look_reads_a_few_kib_wherever_the_log_begins(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
         log.append(batch("b", timestamp=1_000 + number), log.epoch)
-    reads = Reads(monkeypatch)
-    assert sum(reads.of_steps(log.find_time(9_000))) < 6 * LOOK_BYTES
+    assert sum(bytes_of_steps(disk, log.find_time(9_000))) < 6 * LOOK_BYTES
     log.delete_before(8_900)
-    reads.bytes = 0
+    disk.reads.clear()
     assert found(log.find_time(1_500)) == (9_900, 8_900, 0)
-    assert reads.bytes < 6 * LOOK_BYTES
+    assert sum(size for _, size in disk.reads) < 6 * LOOK_BYTES
     assert found(log.latest_record()) == (9_999, 8_999, 0)
 
 
-def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
         log.append(batch("b", timestamp=1_000 + number), log.epoch)
@@ -199,21 +176,146 @@ def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDis
         segment.save_index()
         disk.remove(segment.index.time_path)
         disk.remove(segment.index.offset_path)
-    each = Reads(monkeypatch).of_steps(steps := log.find_time(9_999))
+    each = bytes_of_steps(disk, steps := log.find_time(9_999))
     assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES
     assert len(each) > 8
     assert next(steps, None) is None
     assert found(log.find_time(9_999)) == (9_999, 8_999, 0)
 
 
-def test_a_batch_that_is_cut_short_is_damage(disk: FaultyDisk) -> None:
-    log, _ = reopen(disk, "/data")
-    for number in range(300):
-        log.append(batch("b", timestamp=1_000 - number, padding=200), log.epoch)
-    header: BatchHeader = next(header for chunk in log.scan() for header in iterate(chunk, 0, len(chunk)))
-    file = disk.open(log._segments[0].log_path)
-    file.write(header.size * 100 + 8, b"\0\0\0\1")
-    assert found(log.find_time(999)) == (1_000, 0, 0)
+# What a look leaves unread, and the damage it meets.
+
+
+def filled(disk: FaultyDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
+    """Batches of one record and one size; as many in a segment as is said."""
+    log, _ = reopen(disk, "/data", segment_bytes=per_segment * len(batch("b", timestamp=times[0])))
+    for timestamp in times:
+        log.append(batch("b", timestamp=timestamp), 0)
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("latest", [False, True])
+@pytest.mark.parametrize(
+    ("at", "put", "reason"),
+    [
+        (16, b"\1", "magic 1"),
+        (8, (48).to_bytes(4, "big"), "a batch of 60 bytes"),
+        (8, b"\xff\xff\xff\xff", "a batch of 11 bytes"),
+        (8, (1 << 20).to_bytes(4, "big"), "a batch is cut short"),
+    ],
+)
+def test_damage_on_the_way_is_named_by_its_place(disk: FaultyDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
+    log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
     log.delete_before(1)
-    with pytest.raises(DamagedLog, match="is damaged at byte"):
-        found(log.find_time(1_000))
+    segment = log._segments[0]
+    data = read(disk, segment.log_path)
+    begin = 5 * len(data) // 10
+    overwrite(disk, segment.log_path, data[: begin + at] + put + data[begin + at + len(put) :])
+    with pytest.raises(DamagedLog, match=reason) as caught:
+        found(log.latest_record() if latest else log.find_time(1_008))
+    assert caught.value.position == begin
+
+
+@pytest.mark.parametrize("latest", [False, True])
+def test_a_header_that_is_cut_short_is_damage(disk: FaultyDisk, latest: bool) -> None:
+    log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
+    log.delete_before(1)
+    segment = log._segments[0]
+    data = read(disk, segment.log_path)
+    size = len(data) // 10
+    begin = 8 * size  # the last but one leads to ten bytes before the end
+    overwrite(disk, segment.log_path, data[: begin + 8] + (2 * size - 12 - 10).to_bytes(4, "big") + data[begin + 12 :])
+    with pytest.raises(DamagedLog, match="a batch header is cut short"):
+        found(log.latest_record() if latest else log.find_time(5_000))
+
+
+def test_records_that_cannot_be_read_are_damage(disk: FaultyDisk) -> None:
+    log = filled(disk, [9_000, 1_000, 2_000, 1_500])
+    log.delete_before(1)
+    segment = log._segments[0]
+    data = read(disk, segment.log_path)
+    size = len(data) // 4
+    overwrite(disk, segment.log_path, data[: 2 * size + 61] + b"\xff" * (size - 61) + data[3 * size :])
+    for looking in (log.latest_record(), log.find_time(2_000)):
+        with pytest.raises(DamagedLog) as caught:
+            found(looking)
+        assert caught.value.position == 2 * size
+
+
+def test_segments_that_are_not_late_enough_are_not_read(disk: FaultyDisk) -> None:
+    log = filled(disk, [1_000, 1_001, 5_000, 5_001, 2_000, 2_001, 5_001, 5_001], per_segment=2)
+    assert log.segments == 4
+    first, second, third, last = (segment.log_path for segment in log._segments)
+    for path in (first, third, last):
+        disk.unreadable = path
+        assert found(log.find_time(3_000)) == Found(5_000, 2, 0)
+    for path in (third, last):  # nor where an earlier one has a record as late
+        disk.unreadable = path
+        assert found(log.latest_record()) == Found(5_001, 3, 0)
+    disk.unreadable = second
+    with pytest.raises(OSError, match="Input/output"):
+        found(log.latest_record())
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_look_has_one_answer_and_ends_with_it(disk: FaultyDisk, start: int) -> None:
+    log = filled(disk, [7_000, 1_000, 5_000, 2_000, 6_000, 6_000, 3_000], per_segment=2)
+    log.delete_before(start)
+    assert [one for one in log.find_time(4_500) if one is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
+    assert [one for one in log.latest_record() if one is not None] == [Found(6_000, 4, 0) if start else Found(7_000, 0, 0)]
+    assert [one for one in log.find_time(7_001) if one is not None] == []
+
+
+def test_the_newest_of_what_is_left_is_found_where_the_newest_of_all_was_deleted(disk: FaultyDisk) -> None:
+    """In the segment that had it, or in a later one; among records at the start and before it."""
+    log = filled(disk, [9_000, 4_000, 4_001, 4_001, 4_000, 4_001], per_segment=4)
+    for start, expected in ((1, 2), (2, 2), (3, 3), (4, 5), (5, 5)):
+        log.delete_before(start)
+        assert found(log.latest_record()) == Found(4_001, expected, 0)
+    log.delete_before(6)
+    assert found(log.latest_record()) is None
+
+
+@pytest.mark.parametrize("latest", [False, True])
+def test_a_batch_of_many_records_takes_a_few_steps(disk: FaultyDisk, latest: bool) -> None:
+    log, _ = reopen(disk, "/data")
+    count = 5 * STEP_RECORDS
+    log.append(build([Record(n, 9_000 if n == 0 else n % 100, None, b"") for n in range(count)]), 0)
+    log.delete_before(1)
+    steps = list(log.latest_record() if latest else log.find_time(99))
+    answers = [one for one in steps if one is not None]
+    assert answers == [Found(99, 99, 0)]
+    if latest:  # which has to look at all of them
+        assert 11 <= len(steps) <= 20  # for the newest that the index knows, and then for the newest that is left
+
+
+def test_a_time_that_the_index_has_of_another_batch_leads_past_none(disk: FaultyDisk) -> None:
+    log, _ = reopen(disk, "/data")
+    for number in range(60):
+        log.append(batch("b", timestamp=1_000 + number, padding=1_500), 0)
+    index = log._segments[0].index
+    for entry in range(2, len(index.times) - 1):
+        named = index.time_offsets[entry]
+        index.time_offsets[entry] = named + 2
+        assert found(log.find_time(1_000 + named + 1)) == Found(1_001 + named, named + 1, 0)
+        index.time_offsets[entry] = named
+
+
+@pytest.mark.parametrize(("last", "expected"), [(6_000, Found(6_000, 5, 0)), (4_500, Found(5_000, 1, 0))])
+def test_a_segment_whose_index_promises_too_much_does_not_hide_the_newest_record(disk: FaultyDisk, last: int, expected: Found) -> None:
+    log = filled(disk, [1_000, 5_000, 2_000, 3_000, 4_000, last], per_segment=2)
+    for segment in log._segments[1:]:
+        segment.max_timestamp = 9_000  # of a batch that an older version has emptied
+    assert found(log.latest_record()) == expected
+
+
+def test_a_batch_that_is_a_header_alone_has_no_record_to_be_found(disk: FaultyDisk) -> None:
+    """A compaction leaves such a one of a producer."""
+    log = filled(disk, [5_000])
+    path = log._segments[0].log_path
+    log.close()
+    overwrite(disk, path, rewrite(read_header(read(disk, path), 0), []))
+    log, _ = reopen(disk, "/data")
+    assert (log.next_offset, log.size) == (1, HEADER_BYTES)
+    assert (found(log.latest_record()), found(log.find_time(-1))) == (None, None)
