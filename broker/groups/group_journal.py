@@ -81,8 +81,6 @@ NO_LOG = NoLog()
 class GroupJournal(Journal):
     """One partition: its shard, its log, and its state."""
 
-    shard: Shard
-
     def __init__(
         self,
         partition: int,
@@ -96,6 +94,7 @@ class GroupJournal(Journal):
     ) -> None:
         shard = Shard(config, fresh_id, self._told)
         super().__init__(name, shard, NO_LOG, turn, late_ms, NOT_OURS, SUSPENDED)
+        self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
         self.trouble = ""  # in words for people, "" where there is none

@@ -64,7 +64,7 @@ class Journal:
     def __init__(
         self,
         name: str,
-        shard: State,
+        state: State,
         owned: OwnedLog,
         turn: Turn,
         late_ms: int,
@@ -72,7 +72,7 @@ class Journal:
         late: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
     ) -> None:
         self.name = name
-        self.shard = shard
+        self.state = state
         self.readable = True
         self.writable = True
         self._owned = owned
@@ -110,21 +110,21 @@ class Journal:
 
     def open(self) -> None:
         """Fold the log into the shard; raises one of UNREADABLE."""
-        shard = self.shard
-        shard.clear()
+        state = self.state
+        state.clear()
         for facts in self._owned.replay():
-            shard.replay(facts)
+            state.replay(facts)
 
     def reply(self, held: Held) -> None:
         """Let the reply leave as soon as everything emitted before it is durable."""
-        hold = self.shard.hold
+        hold = self.state.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
             self.turn.schedule_append(self)
 
     def end_turn(self) -> None:
         """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
-        hold = self.shard.hold
+        hold = self.state.hold
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
             before = hold.taken
             self._began = now = self._clock.now
@@ -149,7 +149,7 @@ class Journal:
                 hold.confirm(stamp, spoiled)
                 if hold.emitted != hold.taken:
                     self.turn.schedule_append(self)
-        if self._settled is not None and not self.shard.hold.untaken:
+        if self._settled is not None and not self.state.hold.untaken:
             settled, self._settled = self._settled, None
             settled()
 
@@ -177,7 +177,7 @@ class Journal:
 
     def _give_up(self, error: int) -> None:
         """Memory is ahead of what is true: what was held gets `error`."""
-        self.shard.hold.fail(error, spoiled)
+        self.state.hold.fail(error, spoiled)
         self._reopen()
 
     def _reopen(self) -> None:
@@ -185,7 +185,7 @@ class Journal:
             self.open()
             self.readable = True
         except UNREADABLE as error:
-            self.shard.clear()
+            self.state.clear()
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
 
@@ -229,9 +229,9 @@ class Journal:
     def _ring(self, now: int) -> None:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.shard.hold.late(self._due, self._late, spoiled)
+            self.state.hold.late(self._due, self._late, spoiled)
             # Whoever came since waits behind the same append, and not for longer than that either.
-            self._due = self.shard.hold.emitted
+            self._due = self.state.hold.emitted
             self._wake(now + self._late_ms)
         elif self._in_flight:
             self._wake(now + self._retry_ms)  # after a defect: what it brings has to be in the log before that is read
@@ -244,7 +244,7 @@ class Journal:
 
     def when_settled(self, settled: Callable[[], None]) -> None:
         """Call back once nothing is on its way to the log any more (an orderly stop waits for that)."""
-        if self._in_flight or self.shard.hold.untaken:
+        if self._in_flight or self.state.hold.untaken:
             self._settled = settled
         else:
             settled()

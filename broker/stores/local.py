@@ -92,7 +92,7 @@ class LocalStore:
     ) -> None:
         """`log_files_max`: the most log files to keep open."""
         self.loop = loop
-        self._thread = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._segment_bytes = config.offsets_topic_segment_bytes
         self.disk = disk or OsDisk()
@@ -356,7 +356,7 @@ class LocalStore:
 
     def _close_idle_files(self) -> bool:
         """Close idle log files when the process runs out of descriptors. Called in any thread."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loop_thread:
             return self.handles.close_idle()
         closed: SimpleQueue[bool] = SimpleQueue()
         try:

@@ -66,7 +66,7 @@ class EndOffsetNotes:
         self._clock = clock
         rate = room_bytes / SHARE / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_A_SECOND_UNBOUNDED
         self._bytes_a_pass = rate * self._seconds
-        self._bytes: float = BYTES_AT_ONCE if room_bytes else 0
+        self._bytes = float(BYTES_AT_ONCE if room_bytes else 0)
         self._noted: dict[bytes, _Noted] = {}
         self._pass: Iterator[None] | None = None
         self._began = 0.0
