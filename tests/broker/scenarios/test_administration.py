@@ -20,16 +20,6 @@ DESCRIBE_GROUP, DELETE_GROUP = (Operation.DESCRIBE, Resource.GROUP), (Operation.
 DESCRIBE_CLUSTER = (Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
 def describe(peer: Peer, *groups: str, version: int = 5, rights: bool = False) -> list[Any]:
     found: list[Any] = peer.ask(DescribeGroupsRequest(list(groups), rights), version).groups
     return found

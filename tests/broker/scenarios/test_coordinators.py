@@ -14,16 +14,6 @@ from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import DIALLED, Desk, Peer, Refusing
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
 @pytest.mark.parametrize(
     ("group", "partition"),
     [

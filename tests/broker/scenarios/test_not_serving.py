@@ -28,16 +28,6 @@ LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 Reads = Callable[[Any], Any]
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
 def code(reply: Any) -> Any:
     return reply.error_code
 

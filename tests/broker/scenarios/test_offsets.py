@@ -19,16 +19,6 @@ READ_TOPIC, DESCRIBE_TOPIC = [(one, Resource.TOPIC) for one in (Operation.READ, 
 Offsets = dict[tuple[str, int], int]
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
 def commit(
     peer: Peer,
     offsets: Offsets,

@@ -71,11 +71,6 @@ class RawPeer(Peer):
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
 def peer(desk: Desk) -> RawPeer:
     return RawPeer(desk)
 
